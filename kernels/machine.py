@@ -1,0 +1,172 @@
+"""A Machine is data: devices, links and costs from a TOML file, each value with its provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+PROVENANCES = ("datasheet", "calibrated", "assumed")
+TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One rank's processor."""
+
+    kind: str
+    """`gpu` or `cpu`."""
+    name: str
+    slots: int
+    """Tiles computed at the same time: SMs or CUs of a GPU, 1 on a CPU rank (one thread)."""
+    matrix_flops_per_second: Mapping[str, float]
+    """Dense peak by dtype, whole device."""
+    memory_bytes_per_second: float
+    """HBM of a GPU, main memory share of a CPU rank."""
+    memory_bytes: float
+    l2_bytes: float
+    copy_engines: int
+    """DMA engines that move bytes without SMs; 0 where there is none."""
+    shared_memory_per_slot_bytes: float
+    """Shared memory (LDS) of one SM (CU); 0 on a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One measured or assumed point of a speed curve: pieces of *size* FLOP or bytes run at *per_second*."""
+
+    work: str
+    """`gemm`, `gemv`, `gather`, `reduce` or `copy`."""
+    dtype: str
+    size: float
+    """FLOP (gemm, gemv) or bytes (gather, reduce, copy) of one tile or block."""
+    per_second: float
+    """FLOP/s or bytes/s of the whole device at that size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a schedule pays beside FLOPs and bytes on the wire."""
+
+    launch_seconds: float
+    """From the end of one host-launched step to the start of the next on its lane."""
+    step_seconds: float
+    """Per step inside a running kernel (slice bookkeeping); on a CPU rank: Python around one step."""
+    tile_seconds: float
+    """Per tile: prologue and epilogue, or the call of a compiled kernel."""
+    signal_seconds: float
+    """From a signal's write to a waiting peer's going on."""
+    barrier_seconds: float
+    """All ranks meet: start handshake or end of a call."""
+    copy_engine_seconds: float
+    """To launch one copy-engine transfer; 0 where there is none."""
+    library_seconds: float
+    """Fixed cost of one collective of the library (NCCL, gloo)."""
+    library_share: float
+    """Share of the link's bandwidth that a library collective reaches."""
+    send_blocks: int
+    """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """One level of the network: a rank's neighbours over one kind of link."""
+
+    topology: str
+    count: int
+    bandwidth_bytes_per_second: float
+    """Per rank and direction."""
+    latency_seconds: float
+    """End to end."""
+    message_seconds: float = 0.0
+    """Gap that one message adds on its link whatever its size (LogGP's g)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where trials run or are simulated."""
+
+    name: str
+    title: str
+    backend: str
+    """`cpu` or `triton`."""
+    device: Device
+    costs: Costs
+    dimensions: tuple[Dimension, ...]
+    rates: tuple[Rate, ...] = ()
+    provenance: Mapping[str, str]
+    """Dotted key (or its prefix) -> "datasheet|calibrated|assumed: where from"."""
+    calibrated: str | None = None
+    """When and where this file was fitted to a running machine (ISO time, host); None: never."""
+    digest: str = ""
+    """Hash of the file's content, kept beside every estimate."""
+
+    @property
+    def max_world(self) -> int:
+        """Ranks the fabric connects."""
+        count = 1
+        for dimension in self.dimensions:
+            count *= dimension.count
+        return count
+
+    def provenance_of(self, key: str) -> str:
+        """The provenance of dotted *key*: its own or that of the longest prefix that has one."""
+        parts = key.split(".")
+        for end in range(len(parts), 0, -1):
+            if (found := self.provenance.get(".".join(parts[:end]))) is not None:
+                return found
+        return "assumed: no source given"
+
+
+def load(path: Path) -> Machine:
+    """The Machine in TOML file *path*; ValueError names the file and the key that is wrong."""
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path.name} cannot be read as a machine: {error}. A machine is a TOML file.") from None
+    machine = _machine(data, path.name)
+    return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
+
+
+def _machine(data: dict[str, Any], where: str) -> Machine:
+    try:
+        machine = Machine(
+            name=data["name"],
+            title=data["title"],
+            backend=data["backend"],
+            device=_fields(Device, data["device"], f"{where} [device]"),
+            costs=_fields(Costs, data["costs"], f"{where} [costs]"),
+            dimensions=tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in data["dimension"]),
+            rates=tuple(_fields(Rate, entry, f"{where} [[rate]]") for entry in data.get("rate", ())),
+            provenance=data["provenance"],
+            calibrated=data.get("calibrated"),
+        )
+    except KeyError as error:
+        raise ValueError(f"{where} has no {error.args[0]!r}; every machine states it.") from None
+    _check(machine, where)
+    return machine
+
+
+def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(entry) - known):
+        raise ValueError(f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(sorted(known))}.")
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}. It states {', '.join(sorted(known))}.") from None
+
+
+def _check(machine: Machine, where: str) -> None:
+    for dimension in machine.dimensions:
+        if dimension.topology not in TOPOLOGIES:
+            raise ValueError(f"{where}: topology = {dimension.topology!r}; accepted: {', '.join(TOPOLOGIES)}.")
+        if not dimension.bandwidth_bytes_per_second > 0:
+            raise ValueError(f"{where}: bandwidth_bytes_per_second = {dimension.bandwidth_bytes_per_second}; it is above 0.")
+    for key, source in machine.provenance.items():
+        if source.split(":")[0] not in PROVENANCES:
+            raise ValueError(f"{where}: provenance of {key} is {source!r}; it begins with one of {', '.join(PROVENANCES)}.")

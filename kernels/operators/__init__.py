@@ -1,0 +1,71 @@
+"""The table of operators, and the one way to build a checked Problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels.operators import (
+    all_gather_gemm,
+    all_to_all_gemm,
+    embedding_all_to_all,
+    gemm_all_reduce,
+    gemm_all_to_all,
+    gemm_reduce_scatter,
+    gemv_all_reduce,
+)
+from kernels.operators.base import Extent, Flow, Key, Operator
+from kernels.problem import Problem
+from kernels.schedule import Refusal
+from kernels.units import DTYPE_BYTES
+
+__all__ = ["OPERATORS", "Extent", "Flow", "Key", "Operator", "operator", "problem"]
+
+OPERATORS: dict[str, Operator] = {
+    "embedding_all_to_all": embedding_all_to_all.OPERATOR,
+    "gemv_all_reduce": gemv_all_reduce.OPERATOR,
+    "gemm_all_to_all": gemm_all_to_all.OPERATOR,
+    "all_gather_gemm": all_gather_gemm.OPERATOR,
+    "all_to_all_gemm": all_to_all_gemm.OPERATOR,
+    "gemm_reduce_scatter": gemm_reduce_scatter.OPERATOR,
+    "gemm_all_reduce": gemm_all_reduce.OPERATOR,
+}
+
+
+def operator(name: str) -> Operator:
+    """The operator called *name*; Refusal lists the names."""
+    if name not in OPERATORS:
+        raise Refusal(f"operator {name!r} was asked for, which is unknown. Accepted: {', '.join(OPERATORS)}.")
+    return OPERATORS[name]
+
+
+def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", world: int = 2) -> Problem:
+    """A checked Problem; Refusal says which size breaks which rule."""
+    stated = operator(name)
+    if dtype not in DTYPE_BYTES:
+        raise Refusal(f"dtype {dtype!r} was asked for, which is unknown. Accepted: {', '.join(DTYPE_BYTES)}.")
+    if world < 1:
+        raise Refusal(f"world = {world} was asked for; a world has 1 rank or more.")
+    names = [key.name for key in stated.keys]
+    if unknown := [key for key in shape if key not in names]:
+        raise Refusal(f"shape key {unknown[0]!r} was asked for, which {name} does not have. Accepted: {', '.join(names)}.")
+    built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in stated.keys), dtype, world)
+    if (sentence := stated.rule(built)) is not None:
+        raise Refusal(sentence)
+    return built
+
+
+def _size(key: Key, shape: Mapping[str, object], name: str) -> int | str:
+    if key.words:
+        word = str(shape.get(key.name, key.words[0]))
+        if word not in key.words:
+            raise Refusal(f"{key.name} = {word!r} was asked for, {key.doc}. Accepted: {', '.join(key.words)}.")
+        return word
+    if key.name not in shape:
+        raise Refusal(f"{name} was asked for without {key.name}, {key.doc}. Give it as {key.name}=SIZE.")
+    try:
+        size = int(str(shape[key.name]))
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise Refusal(f"{key.name} = {shape[key.name]} was asked for, {key.doc}. Accepted: whole numbers from 1.")
+    return size

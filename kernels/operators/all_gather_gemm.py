@@ -1,0 +1,37 @@
+"""The all-gather of row-sharded activations, then a GEMM over all rows."""
+
+from __future__ import annotations
+
+from kernels.operators import gemm
+from kernels.operators.base import Flow, Operator, Sizes
+from kernels.problem import Problem
+
+def _local(problem: Problem) -> Sizes:
+    """Rank p holds row chunk p of A; n is this rank's share of the columns."""
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"shard": (m // w, k), "b": (k, n), "output": (m, n)}
+
+
+def _whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
+
+OPERATOR = Operator(
+    name="all_gather_gemm",
+    words="gather the sharded activations, then GEMM",
+    occurs="sequence and tensor parallel, FSDP",
+    source="arXiv:2512.10236",
+    flow=Flow.RECEIVE,
+    collective="all_gather",
+    work="gemm",
+    reduces=False,
+    keys=gemm.KEYS,
+    splits={"rows": "rows", "contraction": "contraction", "rows_and_contraction": "rows_and_contraction"},
+    tile_means=gemm.TILE_MEANS,
+    extent=gemm.extent,
+    rule=gemm.rule,
+    flops=gemm.flops,
+    memory_bytes=gemm.memory_bytes,
+    local=_local,
+    whole=_whole,
+)

@@ -1,0 +1,95 @@
+"""What every operator states, and nothing about how it is done: flow, extents, owners, work and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernels.problem import Problem
+
+
+class Flow(StrEnum):
+    """Which way data runs between the computation and its collective."""
+
+    SEND = "compute -> send"
+    RECEIVE = "receive -> compute"
+    BROADCAST = "reduce -> broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What one rank computes: rows x columns of output over a contraction. Rows are cut into `world` equal chunks."""
+
+    rows: int
+    columns: int
+    contraction: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One size of an operator's shape."""
+
+    name: str
+    doc: str
+    words: tuple[str, ...] = ()
+    """Accepted words when it is not a count; the first is the default."""
+
+
+Sizes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A computation and the collective that depends on it. Schemes are written over `flow` and `extent` alone."""
+
+    name: str
+    words: str
+    """For people: "expert GEMM, then tokens go home"."""
+    occurs: str
+    source: str
+    flow: Flow
+    collective: str
+    """Field name of the collective: all_to_all, all_gather, reduce_scatter, all_reduce."""
+    work: str
+    """`gemm`, `gemv` or `gather`: which speed curve of the machine it runs on."""
+    reduces: bool
+    keys: tuple[Key, ...]
+    splits: Mapping[str, str]
+    """Name of each legal split for people -> the direction it cuts: rows, columns, contraction, rows_and_contraction."""
+    tile_means: str
+    """What block_m x block_n x block_k are for this operator."""
+    extent: Callable[[Problem], Extent]
+    rule: Callable[[Problem], str | None]
+    """The sentence that says why the sizes cannot be, or None."""
+    flops: Callable[[Problem], int]
+    """FLOP of one rank."""
+    memory_bytes: Callable[[Problem], int]
+    """Bytes one rank must read and write in its own memory (HBM), each operand once."""
+    local: Callable[[Problem], Sizes]
+    """Shapes of one rank's operands and result."""
+    whole: Callable[[Problem], Sizes]
+    """Shapes of the same over all ranks."""
+
+    def chunk_rows(self, problem: Problem) -> int:
+        """Rows that one owner (destination, source) has."""
+        return self.extent(problem).rows // problem.world
+
+    def wire_bytes(self, problem: Problem) -> int:
+        """Minimal bytes that leave one rank, without reduction inside the network."""
+        extent, others = self.extent(problem), problem.world - 1
+        width = extent.contraction if self.flow is Flow.RECEIVE else extent.columns
+        once = others * self.chunk_rows(problem) * width * problem.itemsize
+        return 2 * once if self.flow is Flow.BROADCAST else once
+
+
+def divides(problem: Problem, key: str) -> str | None:
+    """The rule that the rows called *key* are cut evenly over the ranks."""
+    if problem[key] % problem.world == 0:
+        return None
+    low = problem[key] // problem.world * problem.world
+    near = " or ".join(str(v) for v in (low, low + problem.world) if v > 0)
+    return (
+        f"{key} is {problem[key]}, but world is {problem.world} and each rank owns {key}/world rows: "
+        f"{problem.world} does not divide {problem[key]}. Accepted: multiples of {problem.world}, such as {near}."
+    )

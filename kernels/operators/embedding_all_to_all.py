@@ -1,0 +1,78 @@
+"""Pooled lookup in this rank's tables for the global batch, then each rank gets its batch slice of all tables: DLRM."""
+
+from __future__ import annotations
+
+from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
+from kernels.problem import Problem
+
+INDEX_BYTES = 8
+"""Indices are int64, as torch's embedding_bag takes them."""
+
+
+def _extent(problem: Problem) -> Extent:
+    return Extent(problem["batch"], problem["tables_per_rank"] * problem["dim"], problem["pooling"])
+
+
+def _rule(problem: Problem) -> str | None:
+    return divides(problem, "batch")
+
+
+def _lookups(problem: Problem) -> int:
+    return problem["batch"] * problem["tables_per_rank"] * problem["pooling"]
+
+
+def _flops(problem: Problem) -> int:
+    return _lookups(problem) * problem["dim"]
+
+
+def _memory_bytes(problem: Problem) -> int:
+    """Each looked-up row read once (no reuse assumed), the indices read, the pooled vectors written."""
+    pooled = problem["batch"] * problem["tables_per_rank"] * problem["dim"] * problem.itemsize
+    return _lookups(problem) * (problem["dim"] * problem.itemsize + INDEX_BYTES) + pooled
+
+
+def _local(problem: Problem) -> Sizes:
+    """Rank p owns its tables and the batch slice p; its result has all ranks' tables for that slice."""
+    tables, batch, world = problem["tables_per_rank"], problem["batch"], problem.world
+    return {
+        "tables": (tables, problem["rows"], problem["dim"]),
+        "indices": (batch, tables, problem["pooling"]),
+        "output": (batch // world, world * tables * problem["dim"]),
+    }
+
+
+def _whole(problem: Problem) -> Sizes:
+    tables, batch = problem.world * problem["tables_per_rank"], problem["batch"]
+    return {
+        "tables": (tables, problem["rows"], problem["dim"]),
+        "indices": (batch, tables, problem["pooling"]),
+        "output": (batch, tables * problem["dim"]),
+    }
+
+
+OPERATOR = Operator(
+    name="embedding_all_to_all",
+    words="embedding lookup, then every rank gets its samples",
+    occurs="DLRM",
+    source="arXiv:2305.06942",
+    flow=Flow.SEND,
+    collective="all_to_all",
+    work="gather",
+    reduces=False,
+    keys=(
+        Key(name="tables_per_rank", doc="embedding tables on one rank"),
+        Key(name="rows", doc="rows of each table"),
+        Key(name="dim", doc="width of one embedding"),
+        Key(name="batch", doc="samples, global"),
+        Key(name="pooling", doc="lookups summed per sample and table"),
+        Key(name="indices", doc="how indices are drawn", words=("uniform", "power_law")),
+    ),
+    splits={"batch": "rows", "tables": "columns"},
+    tile_means="block_m samples x block_n columns, a column being one element of one table's vector; block_k lookups",
+    extent=_extent,
+    rule=_rule,
+    flops=_flops,
+    memory_bytes=_memory_bytes,
+    local=_local,
+    whole=_whole,
+)

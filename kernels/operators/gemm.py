@@ -1,0 +1,30 @@
+"""What the five GEMM operators share: C[m, n] = A[m, k] B[k, n] on one rank, rows cut into one chunk per rank."""
+
+from __future__ import annotations
+
+from kernels.operators.base import Extent, Key, divides
+from kernels.problem import Problem
+
+KEYS = (
+    Key(name="m", doc="rows of the GEMM one rank computes"),
+    Key(name="n", doc="columns of the GEMM one rank computes"),
+    Key(name="k", doc="contraction of the GEMM one rank computes"),
+)
+TILE_MEANS = "block_m rows x block_n columns of C; block_k of the contraction at once (GPU tiles; ATen blocks k itself)"
+
+
+def extent(problem: Problem) -> Extent:
+    return Extent(problem["m"], problem["n"], problem["k"])
+
+
+def rule(problem: Problem) -> str | None:
+    return divides(problem, "m")
+
+
+def flops(problem: Problem) -> int:
+    return 2 * problem["m"] * problem["n"] * problem["k"]
+
+
+def memory_bytes(problem: Problem) -> int:
+    m, n, k = problem["m"], problem["n"], problem["k"]
+    return (m * k + k * n + m * n) * problem.itemsize

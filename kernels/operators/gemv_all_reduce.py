@@ -1,0 +1,66 @@
+"""Row-parallel matrix-vector product of a few tokens, then the sum over ranks: one decode step of a linear layer."""
+
+from __future__ import annotations
+
+from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
+from kernels.problem import Problem
+
+MAX_TOKENS = 8
+
+
+def _extent(problem: Problem) -> Extent:
+    return Extent(problem["n"], problem["tokens"], problem["k"] // problem.world)
+
+
+def _rule(problem: Problem) -> str | None:
+    if problem["tokens"] > MAX_TOKENS:
+        return (
+            f"tokens is {problem['tokens']}, but gemv_all_reduce is for 1 to {MAX_TOKENS} tokens (decode): "
+            f"{problem['tokens']} > {MAX_TOKENS}. Accepted: tokens 1..{MAX_TOKENS}, or gemm_all_reduce for more."
+        )
+    return divides(problem, "n") or divides(problem, "k")
+
+
+def _flops(problem: Problem) -> int:
+    return 2 * problem["n"] * problem["k"] // problem.world * problem["tokens"]
+
+
+def _memory_bytes(problem: Problem) -> int:
+    n, k, tokens = problem["n"], problem["k"] // problem.world, problem["tokens"]
+    return (n * k + k * tokens + n * tokens) * problem.itemsize
+
+
+def _local(problem: Problem) -> Sizes:
+    """Rank p holds the weights' contraction share p; it sums output rows chunk p and gives them to all."""
+    n, k, tokens = problem["n"], problem["k"] // problem.world, problem["tokens"]
+    return {"weights": (n, k), "activations": (k, tokens), "output": (n, tokens)}
+
+
+def _whole(problem: Problem) -> Sizes:
+    n, k, tokens = problem["n"], problem["k"], problem["tokens"]
+    return {"weights": (n, k), "activations": (k, tokens), "output": (n, tokens)}
+
+
+OPERATOR = Operator(
+    name="gemv_all_reduce",
+    words="matrix times a few tokens, then everybody gets the sum",
+    occurs="transformer decode",
+    source="arXiv:2305.06942",
+    flow=Flow.BROADCAST,
+    collective="all_reduce",
+    work="gemv",
+    reduces=True,
+    keys=(
+        Key(name="n", doc="output rows, global"),
+        Key(name="k", doc="contraction, global; each rank has k/world of it"),
+        Key(name="tokens", doc=f"columns: tokens decoded together, 1 to {MAX_TOKENS}"),
+    ),
+    splits={"rows": "rows"},
+    tile_means="block_m output rows x block_n tokens; block_k of the contraction at once (GPU tiles only)",
+    extent=_extent,
+    rule=_rule,
+    flops=_flops,
+    memory_bytes=_memory_bytes,
+    local=_local,
+    whole=_whole,
+)

@@ -1,0 +1,190 @@
+"""A Plan is what a schedule expands to: the steps of every rank as columns, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+Ints = NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """What a step does."""
+
+    COMPUTE = 0
+    """A range of this rank's tile order, over a range of the contraction."""
+    PUT = 1
+    """Bytes leave for *peer*'s memory, followed by a signal there."""
+    PULL = 2
+    """Bytes are fetched from *peer*'s memory."""
+    REDUCE = 3
+    """The contributions of all ranks to a range of tiles are summed here."""
+    COPY = 4
+    """Bytes move inside this rank: out of a staging buffer."""
+    COLLECTIVE = 5
+    """An opaque call of the library (NCCL, gloo), made by all ranks together."""
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class Lane(IntEnum):
+    """What a step occupies on its rank."""
+
+    COMPUTE = 0
+    """The SM pool, or a CPU rank's one thread."""
+    COPY_ENGINE = 1
+    LINK = 2
+    """This rank's egress direction."""
+    LIBRARY = 3
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """One rank's tiles in the order they are computed; rows are counted inside the chunk."""
+
+    chunk: Ints
+    """Whose rows: destination, source or owner rank, by the operator's flow."""
+    row_start: Ints
+    row_stop: Ints
+    col_start: Ints
+    col_stop: Ints
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def elements(self, start: int = 0, stop: int | None = None) -> int:
+        """Output elements of tiles start..stop."""
+        rows = self.row_stop[start:stop] - self.row_start[start:stop]
+        return int((rows * (self.col_stop[start:stop] - self.col_start[start:stop])).sum())
+
+
+COLUMNS = ("rank", "kind", "peer", "index", "lane", "tile_start", "tile_stop", "k_start", "k_stop", "row_start",
+           "row_stop", "num_bytes", "in_place")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Plan:
+    """Steps as columns, ordered: on every rank and lane, of the steps that are ready the first goes first."""
+
+    problem: Problem
+    schedule: Schedule
+    rank: Ints
+    kind: Ints
+    peer: Ints
+    """The other rank of a put or pull; -1 where there is none."""
+    index: Ints
+    """Counts the steps of one (rank, kind, peer)."""
+    lane: Ints
+    tile_start: Ints
+    tile_stop: Ints
+    """Range of `tiles[rank]` that is computed, sent, reduced or copied; empty for operand moves."""
+    k_start: Ints
+    k_stop: Ints
+    """Range of the contraction that is computed, or whose operand columns move."""
+    row_start: Ints
+    row_stop: Ints
+    """Operand moves (receive -> compute): the range of the shard's rows."""
+    num_bytes: Ints
+    """Put, pull, collective: bytes that leave this rank. Reduce, copy: bytes read and written here."""
+    in_place: Ints
+    """1 for a put whose bytes the kernel already stored at the peer: only the signal is left to send."""
+    after_start: Ints
+    """`after[after_start[s]:after_start[s + 1]]` are the steps that step s waits for."""
+    after: Ints
+    tiles: tuple[Tiles, ...]
+    """By rank."""
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def waits_for(self, step: int) -> Ints:
+        """The steps that *step* waits for."""
+        return self.after[self.after_start[step] : self.after_start[step + 1]]
+
+    def steps_of(self, rank: int) -> Ints:
+        """Step numbers of *rank*, in order."""
+        return np.flatnonzero(self.rank == rank)
+
+    def address(self, step: int) -> str:
+        """The step's id: rank/kind/peer/index."""
+        kind = Kind(int(self.kind[step])).word
+        return f"{self.rank[step]}/{kind}/{self.peer[step]}/{self.index[step]}"
+
+    def arrivals(self, rank: int) -> Ints:
+        """The puts of other ranks into *rank*'s memory."""
+        return np.flatnonzero((self.peer == rank) & (self.kind == Kind.PUT))
+
+    def wire_bytes(self, rank: int) -> int:
+        """Bytes that leave *rank*."""
+        moved = np.isin(self.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
+        return int(self.num_bytes[(self.rank == rank) & moved].sum())
+
+    def part(self, part: str) -> Plan:
+        """The Plan of `whole`, `compute` alone (compute steps) or `communication` alone (all others)."""
+        if part == "whole":
+            return self
+        computes = self.kind == Kind.COMPUTE
+        return self._keep(computes if part == "compute" else ~computes)
+
+    def _keep(self, kept: NDArray[np.bool_]) -> Plan:
+        number = np.cumsum(kept) - 1
+        after = [[int(number[s]) for s in self.waits_for(step) if kept[s]] for step in np.flatnonzero(kept)]
+        starts, flat = _csr(after)
+        columns = {name: getattr(self, name)[kept] for name in COLUMNS}
+        return replace(self, **columns, after_start=starts, after=flat)
+
+
+def _csr(after: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    starts = np.zeros(len(after) + 1, dtype=np.int64)
+    starts[1:] = np.cumsum([len(entry) for entry in after])
+    flat = np.fromiter((s for entry in after for s in entry), dtype=np.int64, count=int(starts[-1]))
+    return starts, flat
+
+
+class Planner:
+    """Collects steps one by one; `plan()` turns them into columns."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, tiles: Sequence[Tiles]) -> None:
+        self.problem, self.schedule, self.tiles = problem, schedule, tuple(tiles)
+        self._rows: list[tuple[int, ...]] = []
+        self._after: list[list[int]] = []
+        self._counts: dict[tuple[int, Kind, int], int] = {}
+
+    def add(self, rank: int, kind: Kind, lane: Lane, *, peer: int = -1, tiles: tuple[int, int] = (0, 0),
+            k: tuple[int, int] = (0, 0), rows: tuple[int, int] = (0, 0), num_bytes: int = 0, in_place: bool = False,
+            after: Iterable[int] = ()) -> int:  # fmt: skip
+        """Appends a step and returns its number."""
+        index = self._counts.get((rank, kind, peer), 0)
+        self._counts[rank, kind, peer] = index + 1
+        self._rows.append((rank, kind, peer, index, lane, *tiles, *k, *rows, num_bytes, in_place))
+        self._after.append(list(after))
+        return len(self._rows) - 1
+
+    def wait(self, step: int, for_steps: Iterable[int]) -> None:
+        """*step* waits for *for_steps*, too: for those that are added after it."""
+        self._after[step].extend(for_steps)
+
+    def plan(self) -> Plan:
+        table = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+        starts, flat = _csr(self._after)
+        columns = dict(zip(COLUMNS, table.T.copy(), strict=True))
+        return Plan(problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat,
+                    tiles=self.tiles)  # fmt: skip
+
+
+def runs(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Consecutive pairs of *bounds*."""
+    return zip(bounds[:-1], bounds[1:], strict=True)

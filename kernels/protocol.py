@@ -1,0 +1,43 @@
+"""A Protocol is how often and in what state a trial is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernels.schedule import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """Warm-ups are thrown away and never stored; each repeat is a sample on every rank."""
+
+    name: str
+    warmups: int
+    repeats: int
+    cuda_graph: bool = True
+    """Replay a captured graph (GPUs only; CPU ranks always call)."""
+    cold_l2: bool = True
+    """Operands rotated so that the L2 is cold (GPUs only)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Protocol:
+        return cls(**data)
+
+
+PROTOCOLS = {
+    "quick": Protocol(name="quick", warmups=1, repeats=5),
+    "default": Protocol(name="default", warmups=3, repeats=15),
+    "thorough": Protocol(name="thorough", warmups=5, repeats=50),
+}
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol called *name*."""
+    if name not in PROTOCOLS:
+        raise Refusal(f"protocol = {name!r} was asked for, which is unknown. Accepted: {', '.join(PROTOCOLS)}.")
+    return PROTOCOLS[name]
