@@ -90,6 +90,10 @@ def _number(part: str, text: str) -> tuple[str, float]:
         number = float(value)
     except ValueError:
         number = -1.0
-    if name not in NUMBERS or not 0 <= number < float("inf") or (number == 0 and not name.endswith("latency_seconds") and name != "message_seconds"):
+    if (
+        name not in NUMBERS
+        or not 0 <= number < float("inf")
+        or (number == 0 and not name.endswith("latency_seconds") and name != "message_seconds")
+    ):
         raise Refusal(f"fabric = {text!r} was asked for; {part!r} is not a positive number of {', '.join(NUMBERS)}.")
     return name, number

@@ -154,7 +154,9 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
 def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(entry) - known):
-        raise ValueError(f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(sorted(known))}.")
+        raise ValueError(
+            f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(sorted(known))}."
+        )
     try:
         return kind(**entry)
     except TypeError as error:
@@ -166,7 +168,11 @@ def _check(machine: Machine, where: str) -> None:
         if dimension.topology not in TOPOLOGIES:
             raise ValueError(f"{where}: topology = {dimension.topology!r}; accepted: {', '.join(TOPOLOGIES)}.")
         if not dimension.bandwidth_bytes_per_second > 0:
-            raise ValueError(f"{where}: bandwidth_bytes_per_second = {dimension.bandwidth_bytes_per_second}; it is above 0.")
+            raise ValueError(
+                f"{where}: bandwidth_bytes_per_second = {dimension.bandwidth_bytes_per_second}; it is above 0."
+            )
     for key, source in machine.provenance.items():
         if source.split(":")[0] not in PROVENANCES:
-            raise ValueError(f"{where}: provenance of {key} is {source!r}; it begins with one of {', '.join(PROVENANCES)}.")
+            raise ValueError(
+                f"{where}: provenance of {key} is {source!r}; it begins with one of {', '.join(PROVENANCES)}."
+            )

@@ -77,7 +77,7 @@ COLUMNS = ("rank", "kind", "peer", "index", "lane", "tile_start", "tile_stop", "
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Plan:
-    """Steps as columns, ordered: on every rank and lane, of the steps that are ready the first goes first."""
+    """Steps as columns. On every rank and lane, of the steps that are ready the one with the lowest `turn` goes first."""
 
     problem: Problem
     schedule: Schedule
@@ -113,6 +113,11 @@ class Plan:
     def waits_for(self, step: int) -> Ints:
         """The steps that *step* waits for."""
         return self.after[self.after_start[step] : self.after_start[step + 1]]
+
+    @property
+    def turn(self) -> Ints:
+        """Who goes first: what feeds peers (put, reduce, copy, collective) before compute, then in order."""
+        return np.arange(len(self)) + len(self) * (self.kind == Kind.COMPUTE)
 
     def steps_of(self, rank: int) -> Ints:
         """Step numbers of *rank*, in order."""

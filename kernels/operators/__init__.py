@@ -47,7 +47,9 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
         raise Refusal(f"world = {world} was asked for; a world has 1 rank or more.")
     names = [key.name for key in stated.keys]
     if unknown := [key for key in shape if key not in names]:
-        raise Refusal(f"shape key {unknown[0]!r} was asked for, which {name} does not have. Accepted: {', '.join(names)}.")
+        raise Refusal(
+            f"shape key {unknown[0]!r} was asked for, which {name} does not have. Accepted: {', '.join(names)}."
+        )
     built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in stated.keys), dtype, world)
     if (sentence := stated.rule(built)) is not None:
         raise Refusal(sentence)

@@ -6,6 +6,7 @@ from kernels.operators import gemm
 from kernels.operators.base import Flow, Operator, Sizes
 from kernels.problem import Problem
 
+
 def _local(problem: Problem) -> Sizes:
     """Rank p holds row chunk p of A; n is this rank's share of the columns."""
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
@@ -15,6 +16,7 @@ def _local(problem: Problem) -> Sizes:
 def _whole(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
+
 
 OPERATOR = Operator(
     name="all_gather_gemm",

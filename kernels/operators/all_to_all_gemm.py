@@ -6,6 +6,7 @@ from kernels.operators import gemm
 from kernels.operators.base import Flow, Operator, Sizes
 from kernels.problem import Problem
 
+
 def _local(problem: Problem) -> Sizes:
     """Rows m are the tokens this rank's expert works on, m/world of them from each rank."""
     m, n, k = problem["m"], problem["n"], problem["k"]
@@ -15,6 +16,7 @@ def _local(problem: Problem) -> Sizes:
 def _whole(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
+
 
 OPERATOR = Operator(
     name="all_to_all_gemm",

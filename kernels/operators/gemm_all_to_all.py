@@ -6,6 +6,7 @@ from kernels.operators import gemm
 from kernels.operators.base import Flow, Operator, Sizes
 from kernels.problem import Problem
 
+
 def _local(problem: Problem) -> Sizes:
     """Rows m are the tokens routed to this rank's expert, m/world from each rank; they go back to those ranks."""
     m, n, k = problem["m"], problem["n"], problem["k"]
@@ -15,6 +16,7 @@ def _local(problem: Problem) -> Sizes:
 def _whole(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
+
 
 OPERATOR = Operator(
     name="gemm_all_to_all",

@@ -6,6 +6,7 @@ from kernels.operators import gemm
 from kernels.operators.base import Flow, Operator, Sizes
 from kernels.problem import Problem
 
+
 def _local(problem: Problem) -> Sizes:
     """k is this rank's share of the contraction; the sum's row chunk p goes to rank p."""
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
@@ -15,6 +16,7 @@ def _local(problem: Problem) -> Sizes:
 def _whole(problem: Problem) -> Sizes:
     m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
     return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
+
 
 OPERATOR = Operator(
     name="gemm_reduce_scatter",

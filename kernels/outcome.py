@@ -1,0 +1,179 @@
+"""What comes back of a trial: a Measurement, an Estimate or a Failure, and the samples on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from kernels.trial import Trial
+
+SOURCES = ("measured", "recorded", "estimated", "published")
+STAGES = ("refused", "compile", "launch", "hang", "wrong", "lost", "cancelled")
+
+ROW_KEYS = (
+    "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
+    "fabric", "protocol", "part", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s",
+    "sequential_s", "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "stage", "message",
+)  # fmt: skip
+"""Columns that all outcomes share, in the order of `run --json`; one that does not apply is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed iteration on one rank."""
+
+    key: str
+    """The trial's."""
+    rank: int
+    index: int
+    seconds: float
+    at: float
+    """Unix time at which it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When one step ran: seconds from the start of its iteration on its rank."""
+
+    step: str
+    """The step's address: rank/kind/peer/index."""
+    rank: int
+    kind: str
+    lane: str
+    start_s: float
+    stop_s: float
+    waited_for: str | None = None
+    """Address of the last step it waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """All samples of all ranks of one trial."""
+
+    trial: Trial
+    samples: tuple[tuple[float, ...], ...]
+    """Seconds, by rank."""
+    source: str = "measured"
+    correct: bool | None = None
+    """Verified against the reference before the clock started; None for a part, which computes no result."""
+    max_relative_error: float | None = None
+    spans: tuple[Span, ...] = ()
+    """One iteration, the one nearest the median."""
+
+    @property
+    def medians(self) -> tuple[float, ...]:
+        return tuple(median(mine) for mine in self.samples)
+
+    @property
+    def time_s(self) -> float:
+        """The headline: the slowest rank's median."""
+        return max(self.medians)
+
+    @property
+    def skew_s(self) -> float:
+        """Slowest minus fastest rank's median."""
+        return max(self.medians) - min(self.medians)
+
+    def quantile_s(self, share: float) -> float:
+        """The slowest rank's quantile."""
+        mine = sorted(self.samples[self.medians.index(self.time_s)])
+        return mine[min(len(mine) - 1, int(share * len(mine)))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The simulator's answer."""
+
+    trial: Trial
+    time_s: float
+    low_s: float
+    high_s: float
+    calibrated: bool
+    """Whether the machine file was fitted to a running machine."""
+    predictor: str
+    """Name and version of the predictor."""
+    digest: str
+    """Hash of the machine file."""
+    spans: tuple[Span, ...] = ()
+    source: str = "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a trial has no time."""
+
+    trial: Trial
+    stage: str
+    """One of STAGES."""
+    message: str
+    rank: int | None = None
+    source: str = "measured"
+
+
+Outcome = Measurement | Estimate | Failure
+
+
+def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
+    """*outcome* as a flat row of ROW_KEYS. Joined numbers (floor_s, compute_s, ...) are left None for metrics to fill."""
+    trial = outcome.trial
+    found: dict[str, Any] = dict.fromkeys(ROW_KEYS)
+    found |= {
+        "outcome": type(outcome).__name__.lower(), "source": outcome.source, "key": trial.key, "run": run,
+        "operator": trial.problem.operator, "shape": dict(trial.problem.shape), "dtype": trial.problem.dtype,
+        "world": trial.world, "scheme": trial.schedule.scheme, "axes": dict(trial.schedule.axes),
+        "backend": trial.backend, "machine": trial.machine, "fabric": str(trial.fabric),
+        "protocol": trial.protocol.name, "part": trial.part,
+    }  # fmt: skip
+    match outcome:
+        case Measurement():
+            found |= {"time_s": outcome.time_s, "low_s": outcome.quantile_s(0.1), "high_s": outcome.quantile_s(0.9),
+                      "correct": outcome.correct, "max_relative_error": outcome.max_relative_error,
+                      "samples": sum(len(mine) for mine in outcome.samples), "skew_s": outcome.skew_s}  # fmt: skip
+        case Estimate():
+            found |= {"time_s": outcome.time_s, "low_s": outcome.low_s, "high_s": outcome.high_s,
+                      "calibrated": outcome.calibrated}  # fmt: skip
+        case Failure():
+            found |= {"stage": outcome.stage, "message": outcome.message,
+                      "correct": False if outcome.stage == "wrong" else None}  # fmt: skip
+    return found
+
+
+@dataclass
+class Gather:
+    """Puts the events of all ranks of one trial together. Feed it every event; it answers with what is new."""
+
+    trial: Trial
+    _samples: dict[int, list[float]] = field(default_factory=dict)
+    _results: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def feed(self, event: Mapping[str, Any]) -> Sample | Outcome | None:
+        """A Sample for each sample event, the Outcome once every rank has its result or one has failed."""
+        match event["kind"]:
+            case "sample":
+                self._samples.setdefault(event["rank"], []).append(event["seconds"])
+                return Sample(event["trial"], event["rank"], event["index"], event["seconds"], event["at"])
+            case "failure":
+                return Failure(trial=self.trial, stage=event["stage"], message=event["message"], rank=event["rank"])
+            case "result":
+                self._results[event["rank"]] = event
+                return self._measurement() if len(self._results) == self.trial.world else None
+        return None
+
+    def _measurement(self) -> Measurement:
+        by_rank = [self._results[rank] for rank in range(self.trial.world)]
+        errors = [result["max_relative_error"] for result in by_rank if result["max_relative_error"] is not None]
+        verdicts = [result["correct"] for result in by_rank]
+        return Measurement(
+            trial=self.trial,
+            samples=tuple(tuple(self._samples[rank]) for rank in range(self.trial.world)),
+            correct=None if None in verdicts else all(verdicts),
+            max_relative_error=max(errors, default=None),
+            spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
+        )
+
+
+def span(data: Sequence[Any]) -> Span:
+    """The Span that was sent as a list of its fields."""
+    return Span(*data)

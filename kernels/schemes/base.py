@@ -1,0 +1,172 @@
+"""What a scheme is, and what all of them share: tile orders cut from blocks, the gather of sums, the broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.axes import Axis, Tile, tile
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, Operator
+from kernels.plan import Kind, Lane, Plan, Planner, Tiles, runs
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """One kind of overlap, written once over the three flows."""
+
+    name: str
+    idea: str
+    source: str
+    axes: Callable[[Problem, Machine, Fabric], tuple[Axis, ...]]
+    refusal: Callable[[Problem, Schedule, Machine, Fabric], str | None]
+    """Why a schedule whose every axis has a legal value is illegal all the same, or None."""
+    expand: Callable[[Problem, Schedule], Plan]
+    needs_peer_memory: Callable[[Schedule], bool]
+    """Whether ranks must address each other's memory; if not, the gang may cross hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A rectangle of one chunk, computed as a unit: rows are counted inside the chunk."""
+
+    chunk: int
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Tiles in order, and where in that order each block begins."""
+
+    tiles: Tiles
+    bounds: tuple[int, ...]
+    """Block b is tiles bounds[b]..bounds[b + 1]."""
+
+    def range_of(self, block: int) -> tuple[int, int]:
+        return self.bounds[block], self.bounds[block + 1]
+
+
+def stated(problem: Problem) -> Operator:
+    """The operator of *problem*."""
+    return OPERATORS[problem.operator]
+
+
+def tile_axis(problem: Problem, machine: Machine) -> Axis:
+    """The tile sizes offered: powers of two that are not larger than a chunk needs."""
+    extent, rows = stated(problem).extent(problem), stated(problem).chunk_rows(problem)
+    is_gpu = machine.device.kind == "gpu"
+    sizes_m = _powers(16 if is_gpu else 32, 256, rows)
+    sizes_n = _powers(16 if is_gpu else 64, 256 if is_gpu else 1024, extent.columns)
+    k = min(64, _above(extent.contraction)) if is_gpu else extent.contraction
+    values = tuple(str(Tile(m, n, k)) for m in sizes_m for n in sizes_n)
+    best = Tile(
+        sizes_m[max(0, len(sizes_m) - (1 if is_gpu else 2))], sizes_n[-1] if is_gpu else sizes_n[len(sizes_n) // 2], k
+    )
+    default = str(best) if str(best) in values else values[-1]
+    return Axis("tile", values, default, "Rows x columns x contraction computed at once.", open=True)
+
+
+def _powers(low: int, high: int, extent: int) -> list[int]:
+    top = min(high, _above(extent))
+    low = min(low, top)
+    return [2**e for e in range(low.bit_length() - 1, top.bit_length())]
+
+
+def _above(extent: int) -> int:
+    return 1 << (extent - 1).bit_length()
+
+
+def cut(blocks: Sequence[Block], size: Tile) -> Cut:
+    """The tiles of *blocks*, row-major inside each; the last row and column of tiles may be smaller."""
+    pieces = [_rectangles(block, size) for block in blocks]
+    columns = np.concatenate(pieces, axis=1) if pieces else np.zeros((5, 0), dtype=np.int64)
+    bounds = np.concatenate([[0], np.cumsum([piece.shape[1] for piece in pieces])])
+    return Cut(Tiles(*columns), tuple(int(b) for b in bounds))
+
+
+def _rectangles(block: Block, size: Tile) -> np.ndarray:
+    rows = np.arange(block.row_start, block.row_stop, size.m)
+    cols = np.arange(block.col_start, block.col_stop, size.n)
+    row, col = (grid.ravel() for grid in np.meshgrid(rows, cols, indexing="ij"))
+    row_stop, col_stop = np.minimum(row + size.m, block.row_stop), np.minimum(col + size.n, block.col_stop)
+    return np.stack([np.full_like(row, block.chunk), row, row_stop, col, col_stop]).astype(np.int64)
+
+
+def whole_chunk(problem: Problem, chunk: int) -> Block:
+    """Chunk *chunk* as one block."""
+    return Block(chunk, 0, stated(problem).chunk_rows(problem), 0, stated(problem).extent(problem).columns)
+
+
+def parts(length: int, count: int) -> list[tuple[int, int]]:
+    """*length* cut into *count* nearly equal ranges."""
+    return list(runs([length * i // count for i in range(count + 1)]))
+
+
+def size_of(schedule: Schedule) -> Tile:
+    return tile(schedule["tile"])
+
+
+def result_bytes(problem: Problem, tiles: Tiles, at: tuple[int, int]) -> int:
+    """Bytes of the results of a range of tiles."""
+    return tiles.elements(*at) * problem.itemsize
+
+
+def operand_bytes(problem: Problem, rows: tuple[int, int], k: tuple[int, int]) -> int:
+    """Bytes of a range of operand rows and contraction columns."""
+    return (rows[1] - rows[0]) * (k[1] - k[0]) * problem.itemsize
+
+
+def full_k(problem: Problem) -> tuple[int, int]:
+    return 0, stated(problem).extent(problem).contraction
+
+
+def compute(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (),
+            k: tuple[int, int] | None = None) -> int:  # fmt: skip
+    """A compute step of *rank* over tiles *at*."""
+    return planner.add(rank, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=k or full_k(planner.problem), after=after)
+
+
+def put_tiles(planner: Planner, rank: int, peer: int, at: tuple[int, int], *, after: Iterable[int],
+              in_place: bool = False) -> int:  # fmt: skip
+    """The results of tiles *at* leave *rank* for *peer*."""
+    num_bytes = result_bytes(planner.problem, planner.tiles[rank], at)
+    return planner.add(rank, Kind.PUT, put_lane(planner.schedule), peer=peer, tiles=at, num_bytes=num_bytes,
+                       in_place=in_place, after=after)  # fmt: skip
+
+
+def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *,
+             k: tuple[int, int] | None = None) -> int:  # fmt: skip
+    """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
+    span = k or full_k(planner.problem)
+    num_bytes = operand_bytes(planner.problem, rows, span)
+    return planner.add(rank, Kind.PUT, put_lane(planner.schedule), peer=peer, rows=rows, k=span, num_bytes=num_bytes)
+
+
+def put_lane(schedule: Schedule) -> Lane:
+    """Copy-engine puts occupy their engine, which drives the link; all others the link."""
+    return Lane.COPY_ENGINE if schedule.get("engine") == "copy_engine" else Lane.LINK
+
+
+def reduce(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int]) -> int:
+    """The sum over all ranks of tiles *at*, which *rank* owns: world reads and one write."""
+    num_bytes = (planner.problem.world + 1) * result_bytes(planner.problem, planner.tiles[rank], at)
+    return planner.add(rank, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=num_bytes, after=after)
+
+
+def unstage(planner: Planner, rank: int, num_bytes: int, *, after: Iterable[int], rows: tuple[int, int] = (0, 0),
+            k: tuple[int, int] = (0, 0), peer: int = -1) -> int:  # fmt: skip
+    """Bytes leave *rank*'s staging buffer for where they are read: one read and one write."""
+    return planner.add(rank, Kind.COPY, Lane.COMPUTE, peer=peer, rows=rows, k=k, num_bytes=2 * num_bytes, after=after)
+
+
+def peers_from(rank: int, world: int) -> list[int]:
+    """The other ranks, rotated: rank + 1 first, so that no two ranks begin at the same peer."""
+    return [(rank + step) % world for step in range(1, world)]

@@ -1,0 +1,145 @@
+"""Fused: one kernel, in which a workgroup sends its result as soon as it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.axes import Axis
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import Flow
+from kernels.plan import Plan, Planner
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import base
+from kernels.schemes.base import Block, Cut, Scheme
+from kernels.schemes.finish import Unit, deliver
+
+SLICES = 8
+"""The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
+
+
+def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
+    tile = base.tile_axis(problem, machine)
+    tiles = len(_order(problem, Schedule("fused", (("tile", tile.default), ("tile_order", "natural"))), 0).tiles)
+    sizes = tuple(2**e for e in range(tiles.bit_length()))
+    slots = machine.device.slots
+    grids = (0,) if machine.device.kind == "cpu" else (0, slots, 2 * slots)
+    blocks = (0,) if machine.device.kind == "cpu" else tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
+    return (
+        tile,
+        Axis("tile_order", ("remote_first", "rotated", "natural"), "rotated",
+             "Whose rows first: remote ones in rank order, remote ones from the next rank on, or as they lie. "
+             "When data come in, a rank's own rows stand first instead, since they need no wire."),
+        Axis("slice_tiles", sizes, max(s for s in sizes if s <= max(1, tiles // SLICES)),
+             "Tiles sent with one signal.", open=True),
+        Axis("write", ("zero_copy", "staged"), "zero_copy",
+             "Straight into the peer's buffer, or through a staging buffer."),
+        Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
+        Axis("comm_sms", blocks, 0, "SMs that only communicate; 0 = all compute and send."),
+    )  # fmt: skip
+
+
+def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
+    if fabric.kind == "network":
+        return ("scheme = fused was asked for on fabric = network, but its kernel stores into its peers' memory and "
+                "ranks on different hosts share none: 0 of world - 1 peers can be addressed. Accepted: sequential, or "
+                "decomposed with engine = library.")  # fmt: skip
+    return None
+
+
+def _order(problem: Problem, schedule: Schedule, rank: int) -> Cut:
+    """All tiles of *rank*, chunk after chunk."""
+    chunks = [base.whole_chunk(problem, chunk) for chunk in chunk_order(problem, schedule, rank)]
+    return base.cut(chunks, base.size_of(schedule))
+
+
+def chunk_order(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
+    """Chunks in the order in which *rank* computes them."""
+    others = base.peers_from(rank, problem.world)
+    receives = base.stated(problem).flow is Flow.RECEIVE
+    match schedule["tile_order"]:
+        case "natural":
+            return list(range(problem.world))
+        case "remote_first":
+            others = sorted(others)
+        case _:
+            others = others[::-1] if receives else others
+    return [rank, *others] if receives else [*others, rank]
+
+
+def _expand(problem: Problem, schedule: Schedule) -> Plan:
+    orders = [_order(problem, schedule, rank) for rank in range(problem.world)]
+    if base.stated(problem).flow is Flow.RECEIVE:
+        return _receive(problem, schedule)
+    planner = Planner(problem, schedule, [order.tiles for order in orders])
+    size = schedule.count("slice_tiles")
+    units = []
+    for rank, order in enumerate(orders):
+        slices = [(chunk, (start, min(start + size, stop)))
+                  for block, chunk in enumerate(chunk_order(problem, schedule, rank))
+                  for stop in [order.bounds[block + 1]] for start in range(order.bounds[block], stop, size)]  # fmt: skip
+        units.append([Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices])
+    deliver(planner, units, in_place=schedule["write"] == "zero_copy")
+    return planner.plan()
+
+
+def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
+    """Operand rows that travel with one signal: those of the rows of tiles that slice_tiles tiles lie in."""
+    size, extent = base.size_of(schedule), base.stated(problem).extent(problem)
+    across = -(-extent.columns // size.n)
+    rows = -(-schedule.count("slice_tiles") // across) * size.m
+    length = base.stated(problem).chunk_rows(problem)
+    return [(start, min(start + rows, length)) for start in range(0, length, rows)]
+
+
+def _receive(problem: Problem, schedule: Schedule) -> Plan:
+    world, slices = problem.world, slice_rows(problem, schedule)
+    columns = base.stated(problem).extent(problem).columns
+    blocks = [[Block(c, *rows, 0, columns) for c in chunk_order(problem, schedule, rank) for rows in slices]
+              for rank in range(world)]  # fmt: skip
+    cuts = [base.cut(mine, base.size_of(schedule)) for mine in blocks]
+    planner = Planner(problem, schedule, [each.tiles for each in cuts])
+    arrived = _put_slices(planner, slices)
+    for rank, (mine, order) in enumerate(zip(blocks, cuts, strict=True)):
+        for number, block in enumerate(mine):
+            after = [arrived[rank][block.chunk, block.row_start]] if block.chunk != rank else []
+            base.compute(planner, rank, order.range_of(number), after=after)
+    return planner.plan()
+
+
+def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dict[tuple[int, int], int]]:
+    """By rank: (source, first row) -> the step after which that slice can be read."""
+    world = planner.problem.world
+    arrived: list[dict[tuple[int, int], int]] = [{} for _ in range(world)]
+    for rank in range(world):
+        for rows in slices:
+            for peer in _send_order(planner, rank):
+                arrived[peer][rank, rows[0]] = base.put_rows(planner, rank, peer, rows)
+    if planner.schedule["write"] == "staged":
+        ends = dict(slices)
+        for rank in range(world):
+            arrived[rank] = {(source, row): _unstage(planner, rank, source, (row, ends[row]), step)
+                             for (source, row), step in arrived[rank].items()}  # fmt: skip
+    return arrived
+
+
+def _send_order(planner: Planner, rank: int) -> list[int]:
+    peers = base.peers_from(rank, planner.problem.world)
+    return peers if planner.schedule["tile_order"] == "rotated" else sorted(peers)
+
+
+def _unstage(planner: Planner, rank: int, source: int, rows: tuple[int, int], step: int) -> int:
+    num_bytes = base.operand_bytes(planner.problem, rows, base.full_k(planner.problem))
+    return base.unstage(planner, rank, num_bytes, after=[step], rows=rows, k=base.full_k(planner.problem), peer=source)
+
+
+SCHEME = Scheme(
+    name="fused",
+    idea="One kernel: a workgroup sends its result as soon as it is done.",
+    source="arXiv:2305.06942",
+    axes=_axes,
+    refusal=_refusal,
+    expand=_expand,
+    needs_peer_memory=lambda schedule: True,
+)

@@ -1,0 +1,43 @@
+"""Collectives of the library (NCCL, gloo) as steps: opaque, made by all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.operators import Flow
+from kernels.plan import Kind, Lane, Planner
+from kernels.schemes import base
+
+
+def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequence[int]) -> list[int]:
+    """One collective over every rank's tiles *at*, once all of *after* are done; then out of its buffer, by rank."""
+    problem, world = planner.problem, planner.problem.world
+    share = 2 if base.stated(problem).flow is Flow.BROADCAST else 1
+    ends = []
+    for rank in range(world):
+        whole = base.result_bytes(problem, planner.tiles[rank], at[rank])
+        step = planner.add(rank, Kind.COLLECTIVE, Lane.LIBRARY, tiles=at[rank],
+                           num_bytes=share * whole * (world - 1) // world, after=after)  # fmt: skip
+        ends.append(_unpack(planner, rank, at[rank], step))
+    return ends
+
+
+def _unpack(planner: Planner, rank: int, at: tuple[int, int], step: int) -> int:
+    """All-to-all results lie by source rank in the library's buffer; where the result does not, they are permuted."""
+    if base.stated(planner.problem).collective == "all_reduce":
+        return step
+    whole = base.result_bytes(planner.problem, planner.tiles[rank], at)
+    received = whole // planner.problem.world if base.stated(planner.problem).reduces else whole
+    return planner.add(rank, Kind.COPY, Lane.COMPUTE, tiles=at, num_bytes=2 * received, after=[step])
+
+
+def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None = None) -> list[int]:
+    """One collective that brings operand rows *rows* of every rank's shard to every rank (or its share), by rank."""
+    problem, world = planner.problem, planner.problem.world
+    span = k or base.full_k(problem)
+    one = base.operand_bytes(problem, rows, span)
+    ends = []
+    for rank in range(world):
+        step = planner.add(rank, Kind.COLLECTIVE, Lane.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one)
+        ends.append(base.unstage(planner, rank, world * one, after=[step], rows=rows, k=span))
+    return ends

@@ -1,0 +1,78 @@
+"""Sequential: the compute kernel, then the collective. The baseline of every comparison."""
+
+from __future__ import annotations
+
+from kernels.axes import Axis
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import Flow
+from kernels.plan import Plan, Planner
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import base, library
+from kernels.schemes.base import Scheme
+from kernels.schemes.finish import Unit, deliver
+
+
+def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
+    own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
+    values = {"emulated": own, "network": ("library",), "nvlink": ("library", *own)}.get(fabric.kind, (*own, "library"))
+    doc = "Who moves the bytes: the library (NCCL, gloo) or our puts (direct; all-reduce: one_shot, two_shot)."
+    return base.tile_axis(problem, machine), Axis("collective", values, values[0], doc)
+
+
+def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
+    return None
+
+
+def _expand(problem: Problem, schedule: Schedule) -> Plan:
+    world, size = problem.world, base.size_of(schedule)
+    order = base.cut([base.whole_chunk(problem, chunk) for chunk in range(world)], size)
+    planner = Planner(problem, schedule, [order.tiles] * world)
+    everything = (0, len(order.tiles))
+    if base.stated(problem).flow is Flow.RECEIVE:
+        _receive(planner, everything)
+        return planner.plan()
+    steps = [base.compute(planner, rank, everything) for rank in range(world)]
+    if schedule["collective"] == "library":
+        library.collective(planner, [everything] * world, after=steps)
+    elif schedule["collective"] == "one_shot":
+        _one_shot(planner, everything, steps)
+    else:
+        deliver(planner, [[Unit(c, order.range_of(c), steps[r]) for c in (*base.peers_from(r, world), r)]
+                          for r in range(world)])  # fmt: skip
+    return planner.plan()
+
+
+def _receive(planner: Planner, everything: tuple[int, int]) -> None:
+    world, rows = planner.problem.world, (0, base.stated(planner.problem).chunk_rows(planner.problem))
+    if planner.schedule["collective"] == "library":
+        arrived = library.gather(planner, rows=rows)
+        for rank in range(world):
+            base.compute(planner, rank, everything, after=[arrived[rank]])
+        return
+    puts = [{peer: base.put_rows(planner, rank, peer, rows) for peer in base.peers_from(rank, world)}
+            for rank in range(world)]  # fmt: skip
+    for rank in range(world):
+        base.compute(planner, rank, everything, after=[puts[peer][rank] for peer in base.peers_from(rank, world)])
+
+
+def _one_shot(planner: Planner, everything: tuple[int, int], steps: list[int]) -> None:
+    """Everybody sends everything to everybody and sums alone: (world - 1) x the bytes, one hop."""
+    world = planner.problem.world
+    puts = [{peer: base.put_tiles(planner, rank, peer, everything, after=[steps[rank]])
+             for peer in base.peers_from(rank, world)} for rank in range(world)]  # fmt: skip
+    for rank in range(world):
+        after = [steps[rank], *(puts[peer][rank] for peer in base.peers_from(rank, world))]
+        base.reduce(planner, rank, everything, after=after)
+
+
+SCHEME = Scheme(
+    name="sequential",
+    idea="Compute everything, then communicate everything: the baseline.",
+    source="arXiv:2305.06942",
+    axes=_axes,
+    refusal=_refusal,
+    expand=_expand,
+    needs_peer_memory=lambda schedule: schedule["collective"] != "library",
+)
