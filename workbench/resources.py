@@ -18,9 +18,10 @@ def data_directory() -> Path:
 
 
 def runs_directory() -> Path:
-    """Where this person's runs are kept; it may not exist yet. An installed wheel is replaced on upgrade, runs are not."""
-    packaged = _PACKAGE / "_data"
-    return platformdirs.user_data_path("overlap-workbench") / "runs" if packaged.is_dir() else data_directory() / "runs"
+    """The folder of this person's runs, which may not exist yet; outside of a wheel, which an upgrade replaces."""
+    if (_PACKAGE / "_data").is_dir():
+        return platformdirs.user_data_path("overlap-workbench") / "runs"
+    return data_directory() / "runs"
 
 
 def _shipped(name: str) -> Path:

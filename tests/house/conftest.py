@@ -31,10 +31,8 @@ def kept_files() -> list[Path]:
     """Every file git tracks, relative to the repository."""
     if not (ROOT / ".git").exists():
         pytest.skip("this tree is not a git checkout, so nothing is tracked")
-    listing = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
-    )
-    names = [Path(name) for name in listing.stdout.split("\0") if name]
+    listing = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True, timeout=30)
+    names = [Path(name) for name in listing.split("\0") if name]
     return [name for name in names if (ROOT / name).is_file()]
 
 
