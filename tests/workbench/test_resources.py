@@ -34,5 +34,5 @@ def test_the_runs_of_a_wheel_lie_outside_of_it(package: Path) -> None:
     assert resources.runs_directory().name == "runs"
 
 
-def test_this_tree_has_its_machines_where_resources_looks() -> None:
-    assert (resources.data_directory() / "machines").is_dir()
+def test_this_checkout_is_found_from_the_package() -> None:
+    assert (resources.data_directory().parent / "pyproject.toml").is_file()
