@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.schedule import Refusal
@@ -42,6 +42,16 @@ class Fabric:
     def resolved(self) -> bool:
         """Whether a trial can be run on it as it stands."""
         return not self.emulated or self.bandwidth_bytes_per_second is not None
+
+    def resolve(self, wire_bytes: int, compute_seconds: float) -> Fabric:
+        """The same fabric with the bandwidth at which *wire_bytes* take wire_to_compute x *compute_seconds*.
+
+        *wire_bytes* is the operator's minimum per rank, *compute_seconds* the sequential schedule's computation alone.
+        With nothing to send (world 1) the bandwidth is of no consequence; one byte stands in for it.
+        """
+        if self.resolved or self.wire_to_compute is None:
+            return self
+        return replace(self, bandwidth_bytes_per_second=max(1, wire_bytes) / (self.wire_to_compute * compute_seconds))
 
     def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
         """Time that one egress direction is busy with *num_bytes* in *num_messages*."""

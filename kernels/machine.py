@@ -42,9 +42,11 @@ class Rate:
     """`gemm`, `gemv`, `gather`, `reduce` or `copy`."""
     dtype: str
     size: float
-    """FLOP (gemm, gemv) or bytes (gather, reduce, copy) of one tile or block."""
+    """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block."""
     per_second: float
-    """FLOP/s or bytes/s of the whole device at that size."""
+    """FLOP/s or bytes/s of the whole device at that size, the fixed cost of a tile or step not counted."""
+    width: float = 0.0
+    """What else speed depends on: rows of a gemm tile, tokens of a gemv, row bytes of a gather; 0: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ class Machine:
     """Dotted key (or its prefix) -> "datasheet|calibrated|assumed: where from"."""
     calibrated: str | None = None
     """When and where this file was fitted to a running machine (ISO time, host); None: never."""
+    spread: tuple[float, float] | None = None
+    """Measured over estimated time of the schedules it was checked with: lowest and highest; None: never checked."""
     digest: str = ""
     """Hash of the file's content, kept beside every estimate."""
 
@@ -144,6 +148,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             rates=tuple(_fields(Rate, entry, f"{where} [[rate]]") for entry in data.get("rate", ())),
             provenance=data["provenance"],
             calibrated=data.get("calibrated"),
+            spread=tuple(data["spread"]) if "spread" in data else None,
         )
     except KeyError as error:
         raise ValueError(f"{where} has no {error.args[0]!r}; every machine states it.") from None
