@@ -1,0 +1,71 @@
+"""What every backend offers to the bench: prepare a trial, run it once, show its result and its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernels.outcome import Span
+from kernels.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A rank's place in a gang."""
+
+    rank: int
+    world: int
+    session: str
+    """Names the gang of rank processes; the same on all of them, never used twice."""
+    shares_heap: bool
+    """Whether all ranks can map each other's memory (one host)."""
+    rendezvous: tuple[str, int] | None = None
+    """Host and port of a TCPStore, where the library's process group is needed."""
+    addresses: tuple[str, ...] = ()
+    """Address of each rank's host, by rank."""
+    deadline_s: float = 30.0
+    """How long one wait inside a trial may take."""
+
+
+class Hang(RuntimeError):
+    """A wait that outlasted its deadline; the sentence names rank, signal and epochs."""
+
+
+class Prepared(Protocol):
+    """One trial, compiled and with its buffers in place. All ranks call the same methods in the same order."""
+
+    @property
+    def roundings(self) -> int:
+        """How often a value is rounded to the problem's dtype on its way to the output."""
+
+    def run(self) -> float:
+        """One iteration of all ranks together; seconds from the common start until all data are here."""
+
+    def poison(self) -> None:
+        """Overwrites every output with NaN, so that stale results cannot pass for right ones."""
+
+    def result(self) -> Any:
+        """This rank's output tensor, as the reference shapes it."""
+
+    def spans(self, iteration: int) -> Sequence[Span]:
+        """When the steps of one of the iterations since the last call of `forget` ran."""
+
+    def forget(self) -> None:
+        """Drops the spans so far: the next iteration is number 0."""
+
+
+class Backend(Protocol):
+    """One rank's end of a gang."""
+
+    def prepare(self, trials: Sequence[Trial]) -> Sequence[Prepared]:
+        """Compiles trials of one problem; their operands are the same tensors."""
+
+    def barrier(self) -> float:
+        """All ranks meet; returns the common moment of leaving."""
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values* by rank (equal lengths)."""
+
+    def close(self) -> None:
+        """Gives memory and connections back."""

@@ -1,0 +1,1 @@
+"""Ranks as processes on shared memory: real arithmetic, real copies, an emulated link."""

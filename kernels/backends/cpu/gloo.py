@@ -1,0 +1,118 @@
+"""The library's collectives between CPU ranks: gloo over TCP, on one host or across hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kernels.backends.base import Seat
+from kernels.backends.cpu.layout import Memory, Rectangle
+from kernels.plan import Plan
+
+Start = Callable[[], Any]
+"""Begins a collective and returns its work."""
+
+
+class Library:
+    """The process group of one gang. Made at the first trial that needs it; all ranks make it together."""
+
+    def __init__(self, seat: Seat) -> None:
+        if seat.rendezvous is None:
+            raise ValueError("collective = library needs a rendezvous, and this gang was seated without one.")
+        self.seat, self._rounds = seat, 0
+        host, port = seat.rendezvous
+        limit = timedelta(seconds=seat.deadline_s)
+        self._store = dist.TCPStore(host, port, is_master=False, timeout=limit)
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=_own_address(seat, host))]
+        options._timeout = limit
+        self.group = dist.ProcessGroupGloo(dist.PrefixStore(seat.session, self._store), seat.rank, seat.world, options)
+
+    def barrier(self) -> None:
+        self.group.barrier().wait()
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank."""
+        mine = torch.tensor(values, dtype=torch.float64)
+        everyone = [torch.empty_like(mine) for _ in range(self.seat.world)]
+        self.group.allgather([everyone], [mine]).wait()
+        return [[float(value) for value in one] for one in everyone]
+
+
+def _own_address(seat: Seat, fallback: str) -> str:
+    return seat.addresses[seat.rank] if seat.addresses else fallback
+
+
+class Call:
+    """One collective step of a plan with its buffers, and the copy that unpacks them."""
+
+    def __init__(self, memory: Memory, library: Library, plan: Plan, step: int) -> None:
+        self.memory, self.group, self.world = memory, library.group, memory.problem.world
+        self.k = (int(plan.k_start[step]), int(plan.k_stop[step]))
+        self.rows = (int(plan.row_start[step]), int(plan.row_stop[step]))
+        span = slice(int(plan.tile_start[step]), int(plan.tile_stop[step]))
+        tiles = plan.tiles[memory.rank]
+        self._whole = None if memory.receives else _extent(tiles.row_start[span], tiles.row_stop[span],
+                                                           tiles.col_start[span], tiles.col_stop[span])  # fmt: skip
+        self._sent, self._received = self._buffers()
+
+    def _buffers(self) -> tuple[Tensor, Tensor]:
+        dtype = self.memory.local_MN.dtype
+        if self._whole is None:
+            size = (self.rows[1] - self.rows[0], self.k[1] - self.k[0])
+            gathers = self.memory.operator.collective == "all_gather"
+            sent = torch.empty((1 if gathers else self.world, *size), dtype=dtype)
+        else:
+            _, r0, r1, c0, c1 = self._whole
+            sent = torch.empty((self.world, r1 - r0, c1 - c0), dtype=dtype)
+        shared = 1 if self.memory.operator.collective == "reduce_scatter" else self.world
+        return sent, torch.empty((shared, *sent.shape[1:]), dtype=dtype)
+
+    def start(self) -> Any:
+        """Packs what leaves and begins the collective."""
+        self._pack()
+        match self.memory.operator.collective:
+            case "all_to_all":
+                return self.group.alltoall_base(self._received, self._sent, [], [])
+            case "all_gather":
+                return self.group._allgather_base(self._received, self._sent)
+            case "reduce_scatter":
+                parts = list(self._sent.unbind(0))
+                return self.group.reduce_scatter([self._received[0]], [parts])
+        return self.group.allreduce([self._sent])
+
+    def _pack(self) -> None:
+        memory = self.memory
+        for peer in range(len(self._sent)):
+            if self._whole is None:
+                self._sent[peer] = memory.shard(peer)[slice(*self.rows), slice(*self.k)]
+            else:
+                start = peer * memory.chunk
+                self._sent[peer] = memory.cut(memory.local_MN[start : start + memory.chunk], self._whole)
+
+    def unpack(self) -> None:
+        """Moves what arrived to where the operator wants it."""
+        memory = self.memory
+        for source in range(self.world):
+            if self._whole is None:
+                memory.operand_rows(source, self.rows, self.k, memory.rank, "operand").copy_(self._received[source])
+            elif memory.operator.collective == "all_reduce":
+                start = source * memory.chunk
+                memory.cut(memory.of(memory.rank, "out")[start : start + memory.chunk], self._whole).copy_(
+                    self._sent[source]
+                )
+            elif memory.operator.collective == "reduce_scatter":
+                memory.cut(memory.of(memory.rank, "out"), self._whole).copy_(self._received[0])
+                return
+            else:
+                memory.cut(memory.slot(memory.rank, source), self._whole).copy_(self._received[source])
+
+
+def _extent(r0: Any, r1: Any, c0: Any, c1: Any) -> Rectangle:
+    """The rows and columns that a piece's tiles cover in each chunk: a library piece is alike in all of them."""
+    return (0, int(r0.min()), int(r1.max()), int(c0.min()), int(c1.max()))

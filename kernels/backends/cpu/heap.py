@@ -1,0 +1,182 @@
+"""The symmetric heap: every rank's segment of shared memory, mapped by all ranks at the same offsets.
+
+Memory ordering: data and stamp are written before the signal, and the signal is read before both. x86-64 keeps the
+order of stores and of loads by itself; `fence` (taking and releasing a lock) keeps compiler and other processors to it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.backends.base import Seat
+from kernels.backends.cpu.wait import clock, sleep_until, until
+from kernels.units import bytes_text
+
+BOARD = 512
+"""Numbers each rank can show its peers at once."""
+START_DELAY_SECONDS = 150e-6
+"""From the last rank's arrival to the common start: longer than a nap, so that nobody comes late."""
+_NAME = "overlap-{session}-{generation}-{rank}-{pid}"
+_PATTERN = re.compile(r"overlap-\w+-\d+-\d+-(\d+)")
+_LOCK = threading.Lock()
+
+
+def fence() -> None:
+    """Orders the stores before it against those after it."""
+    with _LOCK:
+        pass
+
+
+def directory() -> Path:
+    """Where segments live: memory, not disk, wherever there is /dev/shm."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else Path(tempfile.gettempdir())
+
+
+def sweep() -> int:
+    """Unlinks segments whose owner is dead; returns how many. A killed rank may leave one behind."""
+    leaked = 0
+    for path in directory().glob("overlap-*"):
+        found = _PATTERN.fullmatch(path.name)
+        if found and not Path(f"/proc/{found[1]}").exists() and Path("/proc/self").exists():
+            path.unlink(missing_ok=True)
+            leaked += 1
+    return leaked
+
+
+class Segment:
+    """One rank's memory as seen by one process: a board, a barrier counter, signals with stamps, and data."""
+
+    def __init__(self, memory: mmap.mmap, signals: int) -> None:
+        self._memory = memory
+        view = memoryview(memory)
+        bounds = np.cumsum([0, 64, 8 * BOARD, 8 * signals, 8 * signals])
+        self.counter = np.frombuffer(view[bounds[0] : bounds[1]], dtype=np.int64)
+        """[0] barriers reached, [1] barrier of the start stamp."""
+        self.start = self.counter.view(np.float64)[2:3]
+        self.board = np.frombuffer(view[bounds[1] : bounds[2]], dtype=np.float64)
+        self.signal = np.frombuffer(view[bounds[2] : bounds[3]], dtype=np.int64)
+        """Epoch in which each step's bytes last arrived here."""
+        self.stamp = np.frombuffer(view[bounds[3] : bounds[4]], dtype=np.float64)
+        """Moment from which those bytes may be seen: the emulated link's arrival."""
+        self.data = torch.frombuffer(memory, dtype=torch.uint8, offset=header_bytes(signals))
+
+
+def header_bytes(signals: int) -> int:
+    """Bytes before the data, a multiple of a page."""
+    return -(-(64 + 8 * BOARD + 16 * signals) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+class Heap:
+    """All ranks' segments, mapped here. `segments[rank]` is that rank's memory."""
+
+    def __init__(self, seat: Seat, generation: int, num_bytes: int, signals: int) -> None:
+        self.seat, self.capacity, self.signals = seat, num_bytes, signals
+        self.generation = generation
+        self._barriers = 0
+        total = header_bytes(signals) + max(num_bytes, mmap.PAGESIZE)
+        own = self._create(total)
+        paths = [own if rank == seat.rank else self._find(rank, total) for rank in range(seat.world)]
+        self.segments = [Segment(_map(path, total), signals) for path in paths]
+        self.barrier()
+        own.unlink()
+
+    def _create(self, total: int) -> Path:
+        sweep()
+        room = os.statvfs(directory())
+        free = room.f_bavail * room.f_frsize
+        if total * self.seat.world > free:
+            raise ValueError(
+                f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but {directory()} has "
+                f"{bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
+            )
+        name = _NAME.format(session=self.seat.session, generation=self.generation, rank=self.seat.rank, pid=os.getpid())
+        hidden, path = directory() / f".{name}", directory() / name
+        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, total)
+        except OSError as error:
+            hidden.unlink()
+            raise ValueError(
+                f"{bytes_text(total)} of shared memory could not be had in {directory()}: {error}."
+            ) from None
+        finally:
+            os.close(descriptor)
+        hidden.rename(path)
+        return path
+
+    def _find(self, rank: int, total: int) -> Path:
+        pattern = _NAME.format(session=self.seat.session, generation=self.generation, rank=rank, pid="*")
+        until(
+            lambda: any(directory().glob(pattern)),
+            self.seat.deadline_s,
+            lambda: (
+                f"Rank {self.seat.rank} waited for rank {rank}'s segment of the symmetric heap ({bytes_text(total)})."
+            ),
+        )
+        return next(directory().glob(pattern))
+
+    @property
+    def own(self) -> Segment:
+        return self.segments[self.seat.rank]
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset*, the same offset on every rank."""
+        count = int(np.prod(shape)) * dtype.itemsize
+        return self.segments[rank].data[offset : offset + count].view(dtype).view(*shape)
+
+    def barrier(self) -> float:
+        """All ranks meet and leave together; returns the common moment of leaving."""
+        self._barriers += 1
+        number, seat = self._barriers, self.seat
+        fence()
+        self.own.counter[0] = number
+        if seat.rank == 0:
+            for rank, segment in enumerate(self.segments):
+                until(
+                    lambda mine=segment: mine.counter[0] >= number,  # type: ignore[misc]
+                    seat.deadline_s,
+                    lambda rank=rank: f"Rank 0 waited for rank {rank} at barrier {number}.",  # type: ignore[misc]
+                )
+            self.own.start[0] = clock() + START_DELAY_SECONDS
+            fence()
+            self.own.counter[1] = number
+        else:
+            until(
+                lambda: self.segments[0].counter[1] >= number,
+                seat.deadline_s,
+                lambda: f"Rank {seat.rank} waited for rank 0 at barrier {number}.",
+            )
+        start = float(self.segments[0].start[0])
+        sleep_until(start)
+        return start
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank."""
+        gathered: list[list[float]] = [[] for _ in self.segments]
+        for first in range(0, len(values), BOARD):
+            part = values[first : first + BOARD]
+            self.own.board[: len(part)] = part
+            self.barrier()
+            for mine, segment in zip(gathered, self.segments, strict=True):
+                mine.extend(float(value) for value in segment.board[: len(part)])
+            self.barrier()
+        return gathered
+
+
+def _map(path: Path, total: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, total)
+    finally:
+        os.close(descriptor)

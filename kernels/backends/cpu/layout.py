@@ -1,0 +1,176 @@
+"""Where everything lies on a CPU rank: which tensors are private, which in the heap, and at which offsets.
+
+Legend of shape suffixes: W world, C rows of a chunk, M all rows (W x C), N columns, K contraction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.backends.cpu.heap import Heap
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import Operands, torch_dtype
+from kernels.schedule import Schedule
+
+Rectangle = tuple[int, int, int, int, int]
+"""chunk, first and last row inside the chunk, first and last column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One tensor of the heap: the same offset on every rank."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
+    """Offsets and shapes of the heap's tensors for *schedule*, by name."""
+    operator, extent, world = OPERATORS[problem.operator], OPERATORS[problem.operator].extent(problem), problem.world
+    rows, chunk = extent.rows, operator.chunk_rows(problem)
+    if operator.flow is Flow.RECEIVE:
+        shapes: dict[str, tuple[int, ...]] = {
+            "operand": (rows, extent.contraction),
+            "staging": (rows, extent.contraction),
+        }
+    elif operator.flow is Flow.BROADCAST:
+        staged = rows if schedule.get("collective") == "one_shot" else chunk
+        shapes = {"stage": (world, staged, extent.columns), "out": (rows, extent.columns)}
+    elif operator.reduces:
+        shapes = {"stage": (world, chunk, extent.columns), "out": (chunk, extent.columns)}
+    elif operator.name == "embedding_all_to_all":
+        shapes = {"out": (chunk, world * extent.columns)}
+    else:
+        shapes = {"out": (world * chunk, extent.columns)}
+    return _place(shapes, problem.itemsize)
+
+
+def _place(shapes: dict[str, tuple[int, ...]], itemsize: int) -> dict[str, Region]:
+    placed, offset = {}, 0
+    for name, shape in shapes.items():
+        placed[name] = Region(offset, shape)
+        size = itemsize
+        for extent in shape:
+            size *= extent
+        offset += -(-size // 64) * 64
+    return placed
+
+
+def heap_bytes(problem: Problem, schedule: Schedule) -> int:
+    """Bytes of heap that *schedule* needs on every rank."""
+    total = 0
+    for region in regions(problem, schedule).values():
+        size = problem.itemsize
+        for extent in region.shape:
+            size *= extent
+        total = max(total, region.offset + size)
+    return total
+
+
+class Memory:
+    """One rank's tensors for one plan: its operands, its local buffer and views of everybody's heap."""
+
+    def __init__(self, plan: Plan, heap: Heap, operands: Operands) -> None:
+        self.problem, self.plan, self.rank = plan.problem, plan, heap.seat.rank
+        self.operator = OPERATORS[plan.problem.operator]
+        self.chunk = self.operator.chunk_rows(plan.problem)
+        self.columns = self.operator.extent(plan.problem).columns
+        self.operands = operands
+        self.one_shot = plan.schedule.get("collective") == "one_shot"
+        self.library = "library" in (plan.schedule.get("collective"), plan.schedule.get("engine"))
+        self._dtype = torch_dtype(plan.problem)
+        self._regions = regions(plan.problem, plan.schedule)
+        self._heap = heap
+        self.receives = self.operator.flow is Flow.RECEIVE
+        self.local_MN = torch.empty(self.operator.extent(plan.problem).rows, self.columns, dtype=self._dtype)
+        """Results not yet sent; the result itself when data come in."""
+        if self.receives:
+            self._place_own_shard()
+
+    def of(self, rank: int, name: str) -> Tensor:
+        """The heap's tensor *name* on *rank*."""
+        region = self._regions[name]
+        return self._heap.tensor(rank, region.offset, region.shape, self._dtype)
+
+    def shard(self, peer: int) -> Tensor:
+        """[C, K] operand rows that this rank holds for *peer*."""
+        if "shard" in self.operands:
+            return self.operands["shard"]
+        return self.operands["tokens"][peer * self.chunk : (peer + 1) * self.chunk]
+
+    def _place_own_shard(self) -> None:
+        self.of(self.rank, "operand")[self._rows(self.rank)] = self.shard(self.rank)
+
+    def _rows(self, chunk: int) -> slice:
+        return slice(chunk * self.chunk, (chunk + 1) * self.chunk)
+
+    def slot(self, owner: int, source: int) -> Tensor:
+        """[C, N] where *owner* takes what *source* computed for it ([M, N] for one_shot)."""
+        if self.operator.reduces:
+            return self.of(owner, "stage")[source]
+        out = self.of(owner, "out")
+        if self.operator.name == "embedding_all_to_all":
+            return out[:, source * self.columns : (source + 1) * self.columns]
+        return out[self._rows(source)]
+
+    def target(self, at: Rectangle, in_place: bool) -> Tensor:
+        """Where a tile's result is stored by this rank."""
+        chunk, *_ = at
+        if self.one_shot:
+            return self.cut(self.slot(self.rank, self.rank)[self._rows(chunk)], at)
+        if self.receives or self.library or (chunk != self.rank and not in_place):
+            return self.cut(self.local_MN[self._rows(chunk)], at)
+        return self.cut(self.slot(chunk, self.rank), at)
+
+    def leaving(self, at: Rectangle) -> Tensor:
+        """The bytes that a put of tile *at* reads."""
+        chunk, *_ = at
+        if self.one_shot:
+            return self.cut(self.slot(self.rank, self.rank)[self._rows(chunk)], at)
+        source = self.of(self.rank, "out") if chunk == self.rank else self.local_MN
+        return self.cut(source[self._rows(chunk)], at)
+
+    def landing(self, peer: int, at: Rectangle) -> Tensor:
+        """Where a put of tile *at* writes on *peer*."""
+        chunk, *_ = at
+        if self.one_shot:
+            return self.cut(self.slot(peer, self.rank)[self._rows(chunk)], at)
+        if chunk == self.rank:
+            return self.cut(self.of(peer, "out")[self._rows(chunk)], at)
+        return self.cut(self.slot(peer, self.rank), at)
+
+    def summands(self, at: Rectangle) -> tuple[Tensor, Tensor]:
+        """[W, rows, columns] contributions to tile *at*, and where their sum goes."""
+        chunk, r0, r1, c0, c1 = at
+        stage, out = self.of(self.rank, "stage"), self.of(self.rank, "out")
+        if self.one_shot:
+            stage = stage[:, self._rows(chunk)]
+        whole = self.operator.flow is Flow.BROADCAST
+        return stage[:, r0:r1, c0:c1], self.cut(out[self._rows(chunk)] if whole else out, at)
+
+    @staticmethod
+    def cut(tensor: Tensor, at: Rectangle) -> Tensor:
+        _, r0, r1, c0, c1 = at
+        return tensor[r0:r1, c0:c1]
+
+    def operand_rows(self, chunk: int, rows: tuple[int, int], k: tuple[int, int], owner: int, name: str) -> Tensor:
+        """Rows of source *chunk* in *owner*'s operand (or its staging buffer)."""
+        start = chunk * self.chunk
+        return self.of(owner, name)[start + rows[0] : start + rows[1], k[0] : k[1]]
+
+    def result(self) -> Tensor:
+        """This rank's output, shaped as the operator's `local` says."""
+        return self.local_MN if self.receives else self.of(self.rank, "out")
+
+    def poison(self) -> None:
+        """NaN in everything that a run has to write."""
+        self.local_MN.fill_(float("nan"))
+        for name in self._regions:
+            self.of(self.rank, name).fill_(float("nan"))
+        if self.receives:
+            self._place_own_shard()

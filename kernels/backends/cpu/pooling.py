@@ -1,0 +1,63 @@
+"""Pooled embedding lookup straight into the caller's buffer: numba, since ATen's embedding_bag has no `out=`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float32]
+Bits = NDArray[np.uint16]
+Indices = NDArray[np.int64]
+
+
+@njit(cache=True, fastmath=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _pool_float32(table: Floats, indices: Indices, out: Floats) -> None:
+    """out[b, :] = sum over q of table[indices[b, q], :]."""
+    for b in range(indices.shape[0]):
+        for j in range(out.shape[1]):
+            out[b, j] = 0.0
+        for q in range(indices.shape[1]):
+            row = indices[b, q]
+            for j in range(out.shape[1]):
+                out[b, j] += table[row, j]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _pool_bfloat16(table: Bits, indices: Indices, out: Bits, total: Floats) -> None:
+    """The same on the bits of bfloat16, summed in float32 and rounded to nearest even."""
+    bits = total.view(np.uint32)
+    for b in range(indices.shape[0]):
+        for j in range(out.shape[1]):
+            total[j] = 0.0
+        for q in range(indices.shape[1]):
+            row = indices[b, q]
+            for j in range(out.shape[1]):
+                total[j] += np.uint32(np.uint32(table[row, j]) << np.uint32(16)).view(np.float32)
+        for j in range(out.shape[1]):
+            even = (bits[j] >> np.uint32(16)) & np.uint32(1)
+            out[b, j] = np.uint16((bits[j] + np.uint32(0x7FFF) + even) >> np.uint32(16))
+
+
+def pool(table_RD: Tensor, indices_BQ: Tensor, out_BD: Tensor) -> None:
+    """Sums the rows of *table_RD* that *indices_BQ* names into *out_BD*; all on the CPU, one dtype."""
+    if table_RD.dtype is torch.float32:
+        _pool_float32(table_RD.numpy(), indices_BQ.numpy(), out_BD.numpy())
+        return
+    bits = torch.uint16
+    _pool_bfloat16(
+        table_RD.view(bits).numpy(),
+        indices_BQ.numpy(),
+        out_BD.view(bits).numpy(),
+        np.zeros(out_BD.shape[1], np.float32),
+    )
+
+
+def warm() -> None:
+    """Compiles (or loads from numba's cache) both kernels."""
+    for dtype in (torch.float32, torch.bfloat16):
+        pool(
+            torch.zeros(1, 1, dtype=dtype), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 2, dtype=dtype)[:, :1]
+        )

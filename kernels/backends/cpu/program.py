@@ -1,0 +1,247 @@
+"""A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.backends.base import Hang
+from kernels.backends.cpu import compute, gloo
+from kernels.backends.cpu.heap import Heap, fence
+from kernels.backends.cpu.layout import Memory, Rectangle
+from kernels.backends.cpu.link import Egress
+from kernels.backends.cpu.wait import clock, pause
+from kernels.outcome import Span
+from kernels.plan import Kind, Plan, Tiles
+
+Action = Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of this rank."""
+
+    number: int
+    """In the plan; also its signal in the receiver's memory."""
+    kind: Kind
+    actions: Sequence[Action]
+    local: Sequence[int]
+    """Own steps it waits for."""
+    remote: Sequence[int]
+    """Puts of peers into this rank's memory that it waits for."""
+    peer: int = -1
+    num_bytes: int = 0
+    blocker: int = -1
+    """The last step that was waited for in this iteration."""
+
+
+@dataclass(slots=True)
+class Program:
+    """One plan on one rank. `run` is called by all ranks together."""
+
+    plan: Plan
+    memory: Memory
+    heap: Heap
+    egress: Egress
+    library: gloo.Library | None
+    steps: list[Step] = field(default_factory=list)
+    arrivals: list[int] = field(default_factory=list)
+    records: list[list[tuple[int, str, float, float, int]]] = field(default_factory=list)
+    """By iteration: (step, lane, start, stop, blocker)."""
+
+    def __post_init__(self) -> None:
+        rank, turn = self.memory.rank, self.plan.turn
+        numbers = sorted((int(s) for s in self.plan.steps_of(rank)), key=lambda s: int(turn[s]))
+        calls: dict[int, gloo.Call] = {}
+        self.steps = [self._compile(number, calls) for number in numbers]
+        self.arrivals = [int(step) for step in self.plan.arrivals(rank)]
+
+    def _compile(self, number: int, calls: dict[int, gloo.Call]) -> Step:
+        plan, rank = self.plan, self.memory.rank
+        waits = [int(step) for step in plan.waits_for(number)]
+        kind = Kind(int(plan.kind[number]))
+        return Step(
+            number=number,
+            kind=kind,
+            actions=self._actions(kind, number, calls),
+            local=[step for step in waits if plan.rank[step] == rank],
+            remote=[step for step in waits if plan.rank[step] != rank and kind is not Kind.COLLECTIVE],
+            peer=int(plan.peer[number]),
+            num_bytes=int(plan.num_bytes[number]),
+        )
+
+    def _actions(self, kind: Kind, number: int, calls: dict[int, gloo.Call]) -> list[Action]:
+        plan, memory, tiles = self.plan, self.memory, self.plan.tiles[self.memory.rank]
+        at = (int(plan.tile_start[number]), int(plan.tile_stop[number]))
+        if kind is Kind.COMPUTE:
+            k, in_place = (int(plan.k_start[number]), int(plan.k_stop[number])), _stores_at_peer(plan)
+            return [compute.tile_action(memory, one, k, in_place) for one in tile_list(tiles, at)]
+        if kind is Kind.REDUCE:
+            return [compute.reduce_action(memory, one) for one in rectangles(tiles, at)]
+        if kind is Kind.COLLECTIVE:
+            assert self.library is not None
+            calls[number] = gloo.Call(memory, self.library, plan, number)
+            last = [calls[number].unpack] if memory.operator.collective == "all_reduce" else []
+            return [calls[number].start, *last]
+        if kind is Kind.COPY:
+            return [self._copy(number, calls)]
+        return self._put(number, tiles, at)
+
+    def _put(self, number: int, tiles: Tiles, at: tuple[int, int]) -> list[Action]:
+        plan, memory, peer = self.plan, self.memory, int(self.plan.peer[number])
+        if plan.in_place[number]:
+            return []
+        if not memory.receives:
+            return [
+                compute.copy_action(memory.leaving(one), memory.landing(peer, one)) for one in rectangles(tiles, at)
+            ]
+        rows, k = self._operand_range(number)
+        name = "staging" if plan.schedule.get("write") == "staged" else "operand"
+        source = memory.shard(peer)[slice(*rows), slice(*k)]
+        return [compute.copy_action(source, memory.operand_rows(memory.rank, rows, k, peer, name))]
+
+    def _copy(self, number: int, calls: dict[int, gloo.Call]) -> Action:
+        """Out of a staging buffer: that of a peer's put, or that of the collective it waits for."""
+        for step in self.plan.waits_for(number):
+            if int(step) in calls:
+                return calls[int(step)].unpack
+        rows, k = self._operand_range(number)
+        memory, source = self.memory, int(self.plan.peer[number])
+        views = [memory.operand_rows(source, rows, k, memory.rank, name) for name in ("staging", "operand")]
+        return compute.copy_action(*views)
+
+    def _operand_range(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        plan = self.plan
+        return ((int(plan.row_start[number]), int(plan.row_stop[number])),
+                (int(plan.k_start[number]), int(plan.k_stop[number])))  # fmt: skip
+
+    def run(self, start: float, epoch: int) -> float:
+        """One iteration from the common moment *start*; seconds until everything meant for this rank is here."""
+        self.egress.begin(start)
+        record: list[tuple[int, str, float, float, int]] = []
+        done, working = set[int](), dict[int, tuple[Step, Any, float]]()
+        pending, since = list(self.steps), start
+        while pending or working:
+            self._finish(working, done, record)
+            ready = next((i for i, step in enumerate(pending) if not self._blocked(step, done, epoch)), None)
+            if ready is None:
+                now = clock()
+                if now - since > self.heap.seat.deadline_s:
+                    raise Hang(self._stuck(pending, epoch))
+                pause(since, now)
+                continue
+            self._do(pending.pop(ready), done, working, record, epoch)
+            since = clock()
+        self._await_arrivals(epoch)
+        self.records.append(record)
+        return clock() - start
+
+    def _blocked(self, step: Step, done: set[int], epoch: int) -> bool:
+        for needed in step.local:
+            if needed not in done:
+                step.blocker = needed
+                return True
+        signal, stamp = self.heap.own.signal, self.heap.own.stamp
+        for needed in step.remote:
+            if signal[needed] < epoch or stamp[needed] > clock():
+                step.blocker = needed
+                return True
+        return False
+
+    def _do(self, step: Step, done: set[int], working: dict[int, tuple[Step, Any, float]],
+            record: list[tuple[int, str, float, float, int]], epoch: int) -> None:  # fmt: skip
+        begin = clock()
+        if step.kind is Kind.COLLECTIVE:
+            working[step.number] = (step, step.actions[0](), begin)
+            return
+        for action in step.actions:
+            action()
+        if step.actions:
+            record.append((step.number, "compute", begin, clock(), step.blocker))
+        if step.kind is Kind.PUT:
+            leaves, left, there = self.egress.send(step.num_bytes)
+            self._signal(step, there, epoch)
+            if left > leaves:
+                record.append((step.number, "link", leaves, left, step.blocker))
+        done.add(step.number)
+
+    def _signal(self, step: Step, there: float, epoch: int) -> None:
+        segment = self.heap.segments[step.peer]
+        segment.stamp[step.number] = there
+        fence()
+        segment.signal[step.number] = epoch
+
+    def _finish(self, working: dict[int, tuple[Step, Any, float]], done: set[int],
+                record: list[tuple[int, str, float, float, int]]) -> None:  # fmt: skip
+        for number, (step, work, begin) in list(working.items()):
+            if not work.get_future().done():
+                continue
+            work.wait()
+            record.append((number, "library", begin, clock(), step.blocker))
+            for action in step.actions[1:]:
+                action()
+            del working[number]
+            done.add(number)
+
+    def _await_arrivals(self, epoch: int) -> None:
+        """The call ends when all data meant for this rank can be seen."""
+        signal, stamp, since = self.heap.own.signal, self.heap.own.stamp, clock()
+        for step in self.arrivals:
+            while signal[step] < epoch or stamp[step] > clock():
+                now = clock()
+                if now - since > self.heap.seat.deadline_s:
+                    raise Hang(self._sentence(step, epoch))
+                pause(since, now)
+
+    def _stuck(self, pending: Sequence[Step], epoch: int) -> str:
+        return self._sentence(next((step.blocker for step in pending if step.blocker >= 0), -1), epoch)
+
+    def _sentence(self, step: int, epoch: int) -> str:
+        seat = self.heap.seat
+        seen = int(self.heap.own.signal[step]) if step >= 0 else 0
+        what = self.plan.address(step) if step >= 0 else "a collective of the library"
+        return (f"Rank {seat.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
+                f"and epoch {epoch} was expected.")  # fmt: skip
+
+    def spans(self, iteration: int, start: float) -> list[Span]:
+        """What this rank did in *iteration*, from the common moment *start*."""
+        plan, rank = self.plan, self.memory.rank
+        return [
+            Span(plan.address(step), rank, Kind(int(plan.kind[step])).word, lane, begin - start, end - start,
+                 plan.address(blocker) if blocker >= 0 else None)
+            for step, lane, begin, end, blocker in self.records[iteration]
+        ]  # fmt: skip
+
+
+def _stores_at_peer(plan: Plan) -> bool:
+    """Whether the kernel writes results straight into their owner's memory."""
+    return plan.schedule.get("write") == "zero_copy"
+
+
+def tile_list(tiles: Tiles, at: tuple[int, int]) -> list[Rectangle]:
+    """Tiles at[0]..at[1] as plain numbers."""
+    span = slice(*at)
+    columns = (tiles.chunk, tiles.row_start, tiles.row_stop, tiles.col_start, tiles.col_stop)
+    return list(zip(*(column[span].tolist() for column in columns), strict=True))
+
+
+def rectangles(tiles: Tiles, at: tuple[int, int]) -> list[Rectangle]:
+    """The same area in as few rectangles as a copy needs: one per chunk where its tiles fill their bounding box."""
+    merged: list[Rectangle] = []
+    listed = tile_list(tiles, at)
+    for chunk in dict.fromkeys(one[0] for one in listed):
+        mine = [one for one in listed if one[0] == chunk]
+        box = (
+            chunk,
+            min(o[1] for o in mine),
+            max(o[2] for o in mine),
+            min(o[3] for o in mine),
+            max(o[4] for o in mine),
+        )
+        merged += [box] if _area([box]) == _area(mine) else mine
+    return merged
+
+
+def _area(boxes: Sequence[Rectangle]) -> int:
+    return sum((r1 - r0) * (c1 - c0) for _, r0, r1, c0, c1 in boxes)

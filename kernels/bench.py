@@ -1,0 +1,114 @@
+"""One sitting on one rank: compile, verify against the reference, and only then start the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from itertools import groupby
+from statistics import median
+from typing import Any
+
+from kernels.backends import open_backend
+from kernels.backends.base import Backend, Prepared, Seat
+from kernels.reference import expected
+from kernels.schedule import Refusal
+from kernels.timing import interleaved
+from kernels.trial import Trial
+from kernels.verify import Verdict, verdict
+
+__all__ = ["Bench", "Seat"]
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Bench:
+    """A rank's bench: all ranks of a gang call `run` with the same list of trials."""
+
+    def __init__(self, seat: Seat, emit: Emit) -> None:
+        self.seat, self._emit = seat, emit
+        self._backends: dict[str, Backend] = {}
+
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Measures *trials*; those that follow each other with one problem and protocol are interleaved.
+
+        Raises Hang, MemoryError and the like, after which this rank is to be replaced.
+        """
+        for sitting in _sittings(trials):
+            self._sit(list(sitting))
+
+    def close(self) -> None:
+        for backend in self._backends.values():
+            backend.close()
+        self._backends.clear()
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = open_backend(name, self.seat)
+        return self._backends[name]
+
+    def _sit(self, trials: list[Trial]) -> None:
+        backend = self._backend(trials[0].backend)
+        for trial in trials:
+            self._tell(trial, "stage", stage="compile")
+        try:
+            prepared = backend.prepare(trials)
+        except Refusal as refused:
+            for trial in trials:
+                self._tell(trial, "failure", stage="refused", message=str(refused))
+            return
+        verdicts = [self._verify(backend, trial, one) for trial, one in zip(trials, prepared, strict=True)]
+        kept = [
+            entry for entry in zip(trials, prepared, verdicts, strict=True) if self._passed(backend, entry[0], entry[2])
+        ]
+        if kept:
+            self._time(backend, kept)
+
+    def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
+        """Runs once on poisoned outputs and compares; a part computes no result to compare."""
+        if trial.part != "whole":
+            return None
+        self._tell(trial, "stage", stage="verify")
+        truth = expected(trial.problem, self.seat.rank, 0)
+        one.poison()
+        one.run()
+        return verdict(trial.problem, one.result(), truth, one.roundings)
+
+    def _passed(self, backend: Backend, trial: Trial, found: Verdict | None) -> bool:
+        """Whether all ranks found *trial* right: they go on together or not at all."""
+        everyone = backend.exchange([1.0 if found is None or found.correct else 0.0])
+        if found is not None and not found.correct:
+            self._tell(trial, "failure", stage="wrong", message=found.sentence(self.seat.rank))
+        return all(passed for (passed,) in everyone)
+
+    def _time(self, backend: Backend, kept: list[tuple[Trial, Prepared, Verdict | None]]) -> None:
+        samples: list[list[float]] = [[] for _ in kept]
+        for trial, *_ in kept:
+            self._tell(trial, "stage", stage="time")
+
+        def each(number: int, index: int, seconds: float) -> None:
+            samples[number].append(seconds)
+            self._tell(kept[number][0], "sample", index=index, seconds=seconds, at=time.time())
+
+        protocol = kept[0][0].protocol
+        interleaved([one for _, one, _ in kept], protocol.warmups, protocol.repeats, each)
+        for (trial, one, found), mine in zip(kept, samples, strict=True):
+            typical = _typical(backend.exchange(mine))
+            spans = [list(astuple(span)) for span in one.spans(typical)]
+            self._tell(trial, "result", correct=None if found is None else found.correct, spans=spans,
+                       max_relative_error=None if found is None else found.error, facts={"iteration": typical})  # fmt: skip
+            one.forget()
+
+    def _tell(self, trial: Trial, kind: str, **facts: Any) -> None:
+        self._emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})
+
+
+def _sittings(trials: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
+    return (sitting for _, sitting in groupby(trials, key=lambda trial: (trial.problem, trial.backend, trial.protocol)))
+
+
+def _typical(samples: list[list[float]]) -> int:
+    """The iteration whose slowest rank is nearest the median: the one worth drawing."""
+    slowest = [max(of_all) for of_all in zip(*samples, strict=True)]
+    middle = median(slowest)
+    return min(range(len(slowest)), key=lambda index: abs(slowest[index] - middle))

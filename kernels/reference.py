@@ -1,0 +1,80 @@
+"""The slow truth: every operator on all ranks' operands in float64, without tiles, peers or overlap."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kernels.operators import OPERATORS, Flow
+from kernels.problem import Problem
+
+POWER_LAW_EXPONENT = 1.05
+"""Zipf exponent of `indices = power_law`; click logs are reported near 1."""
+
+Operands = dict[str, Tensor]
+
+
+def torch_dtype(problem: Problem) -> torch.dtype:
+    found = getattr(torch, problem.dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def operands(problem: Problem, rank: int, seed: int) -> Operands:
+    """Random operands of *rank*, standard normal; the same in every process that asks with the same *seed*.
+
+    Names and shapes are the operator's `local`, without the output.
+    """
+    text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
+    generator = torch.Generator().manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
+    shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
+    return {name: _indices(problem, rank, seed, shape) if name == "indices" else
+            torch.randn(shape, generator=generator).to(torch_dtype(problem)) for name, shape in shapes.items()}  # fmt: skip
+
+
+def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...]) -> Tensor:
+    """int64 [batch, tables, pooling]: rows of each table, uniform or by a power law over shuffled rows."""
+    generator = torch.Generator().manual_seed(seed * 1009 + rank)
+    rows = problem["rows"]
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    if problem.word("indices") == "uniform":
+        return (uniform * rows).long()
+    share = 1.0 - POWER_LAW_EXPONENT
+    popular = ((uniform * ((rows + 1.0) ** share - 1.0) + 1.0) ** (1.0 / share)).long().clamp_(1, rows) - 1
+    return torch.randperm(rows, generator=generator)[popular]
+
+
+def partial(problem: Problem, own: Operands, rows: slice) -> Tensor:
+    """float64 result of one rank's computation for output rows *rows*, before any collective."""
+    if "tables" in own:
+        return torch.cat([own["tables"][t].double()[own["indices"][rows, t]].sum(1)
+                          for t in range(problem["tables_per_rank"])], dim=1)  # fmt: skip
+    left, right = (value.double() for value in own.values())
+    return left[rows] @ right
+
+
+@lru_cache(maxsize=2)
+def expected(problem: Problem, rank: int, seed: int) -> Tensor:
+    """float64 output of *rank*, shaped as the operator's `local` says."""
+    operator, world = OPERATORS[problem.operator], problem.world
+    size = operator.chunk_rows(problem)
+    mine = slice(rank * size, (rank + 1) * size)
+    everyone = [operands(problem, peer, seed) for peer in range(world)]
+    if operator.flow is Flow.RECEIVE:
+        return _received(problem, everyone, rank, mine)
+    if operator.flow is Flow.BROADCAST:
+        return torch.stack([partial(problem, own, slice(None)) for own in everyone]).sum(0)
+    parts = [partial(problem, own, mine) for own in everyone]
+    if operator.reduces:
+        return torch.stack(parts).sum(0)
+    return torch.cat(parts, dim=1 if operator.name == "embedding_all_to_all" else 0)
+
+
+def _received(problem: Problem, everyone: list[Operands], rank: int, mine: slice) -> Tensor:
+    whole = [own["shard"] if "shard" in own else own["tokens"][mine] for own in everyone]
+    weights = next(value for name, value in everyone[rank].items() if name in ("b", "expert"))
+    return torch.cat(whole).double() @ weights.double()

@@ -1,0 +1,55 @@
+"""Whether a result is right: its error against float64 within a bound that follows from dtype and sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from kernels.operators import OPERATORS
+from kernels.problem import Problem
+
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Unit roundoff of each dtype; bfloat16's is 2^-9 for round to nearest, doubled for kernels that truncate."""
+SIGMAS = 8.0
+"""Operands are standard normal, so an output beyond this many standard deviations is not to be expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far a result is from the truth, in standard deviations of the truth."""
+
+    error: float
+    bound: float
+
+    @property
+    def correct(self) -> bool:
+        """Not `error > bound`: an error that is NaN is wrong."""
+        return self.error <= self.bound
+
+    def sentence(self, rank: int) -> str:
+        return (
+            f"The result on rank {rank} is wrong: its largest error is {self.error:.3g} of the output's standard "
+            f"deviation, and {self.bound:.3g} is accepted. It was not timed."
+        )
+
+
+def bound(problem: Problem, roundings: int) -> float:
+    """Accepted error in standard deviations of the output.
+
+    Sums of K random terms err by about sqrt(K) float32 roundings of the running sum; each time a value is stored
+    in the problem's dtype (*roundings* times: partial sums that travel, pieces of the contraction) it adds one
+    rounding of a value that may be SIGMAS deviations large.
+    """
+    k = OPERATORS[problem.operator].extent(problem).contraction * problem.world
+    return SIGMAS * (ROUNDING[problem.dtype] * (1 + roundings) + 4 * ROUNDING["float32"] * sqrt(k))
+
+
+def verdict(problem: Problem, got: Tensor, expected: Tensor, roundings: int) -> Verdict:
+    """*got* [any dtype] against *expected* [float64], equal shapes. NaN anywhere in *got* is wrong."""
+    assert got.shape == expected.shape, f"{tuple(got.shape)} is not {tuple(expected.shape)}"
+    scale = expected.square().mean().sqrt().item() or 1.0
+    error = (got.double() - expected).abs().max().item() / scale
+    return Verdict(error if not torch.isnan(got).any() else float("nan"), bound(problem, roundings))
