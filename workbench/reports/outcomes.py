@@ -1,0 +1,167 @@
+"""Rows of a run as tables that say only what differs: one line a schedule, each source in its own column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.reports.sources import SOURCES, heading
+from workbench.reports.tables import Cell, Column, Table
+from workbench.reports.values import label, value_text
+
+Row = Mapping[str, Any]
+
+_PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol")
+_SAME_TRIAL = ("operator", "shape", "dtype", "world", "machine", "fabric", "scheme", "axes")
+"""Two rows that agree in these are the same thing, measured and estimated. An estimate has no protocol."""
+_FIGURES = ("floor_s", "compute_s", "comm_s", "sequential_s", "skew_s", "samples", "max_relative_error")
+
+
+@dataclass(slots=True)
+class Line:
+    """One schedule of one problem, with at most one row of each source."""
+
+    by_source: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def leading(self) -> Row:
+        """The row whose source is trusted most."""
+        return self.by_source[min(self.by_source, key=_trust)]
+
+    def value(self, key: str) -> Any:
+        """*key* from the most trusted row that has it."""
+        values = (self.by_source[source].get(key) for source in sorted(self.by_source, key=_trust))
+        return next((value for value in values if value is not None), None)
+
+
+def is_failure(row: Row) -> bool:
+    """Whether *row* has a sentence instead of a time."""
+    return row.get("outcome") == "failure" or row.get("time_s") is None
+
+
+def lines(rows: Sequence[Row]) -> list[Line]:
+    """The rows that have a time, joined by schedule, fastest first."""
+    found: dict[str, list[Line]] = {}
+    for row in rows:
+        if is_failure(row):
+            continue
+        same = found.setdefault(_text([row.get(key) for key in _SAME_TRIAL]), [])
+        source = str(row.get("source"))
+        line = next((line for line in same if source not in line.by_source), None)
+        if line is None:
+            same.append(line := Line())
+        line.by_source[source] = row
+    return sorted((line for same in found.values() for line in same), key=lambda line: line.leading["time_s"])
+
+
+def fastest(rows: Sequence[Row], source: str, scheme: str | None = None) -> Row | None:
+    """The row of *source* (and of *scheme*) with the least time."""
+    timed = [row for row in rows if not is_failure(row) and row.get("source") == source]
+    timed = [row for row in timed if scheme is None or row.get("scheme") == scheme]
+    return min(timed, key=lambda row: row["time_s"], default=None)
+
+
+def outcome_table(rows: Sequence[Row]) -> Table:
+    """Every schedule that has a time, fastest first, beside what is known of it."""
+    shown = lines(rows)
+    axes, keys = _varying_axes(rows), differing(rows)
+    sources = sorted({source for line in shown for source in line.by_source}, key=_trust)
+    figures = [key for key in _FIGURES if len({_text(line.value(key)) for line in shown}) > 1]
+    slowest = max((row["time_s"] for line in shown for row in line.by_source.values()), default=0.0)
+    ran = [index for index, line in enumerate(shown) if {"measured", "recorded"} & set(line.by_source)]
+    columns = [Column(heading="Schedule"), *(Column(heading=label(key)) for key in keys)]
+    columns += [Column(heading=heading(source), figure=True) for source in sources]
+    columns += [Column(heading=label(key), figure=True) for key in figures]
+    body = [
+        (
+            Cell(*_schedule(line.leading, axes), badge="fastest" if len(ran) > 1 and index == ran[0] else ""),
+            *(Cell(value_text(key, line.value(key))) for key in keys),
+            *(_time(line, source, slowest if source == sources[0] else None) for source in sources),
+            *(Cell(value_text(key, line.value(key))) for key in figures),
+        )
+        for index, line in enumerate(shown)
+    ]
+    return Table(columns=tuple(columns), rows=tuple(body), best=ran[0] if len(ran) > 1 else None)
+
+
+def failure_table(rows: Sequence[Row]) -> Table:
+    """Every schedule that has no time, with the stage that it reached and the sentence that says why."""
+    failed = [row for row in rows if is_failure(row)]
+    axes, keys = _varying_axes(rows), differing(rows)
+    headings = ("Schedule", *map(label, keys), "Stage", "Why")
+    body = [
+        (
+            Cell(*_schedule(row, axes)),
+            *(Cell(value_text(key, row.get(key))) for key in keys),
+            Cell(str(row.get("stage") or "unknown")),
+            Cell(str(row.get("message") or "no sentence was kept")),
+        )
+        for row in failed
+    ]
+    return Table(columns=tuple(Column(heading=heading) for heading in headings), rows=tuple(body))
+
+
+def differing(rows: Sequence[Row]) -> list[str]:
+    """What of the problem is not the same in all *rows*; an estimate's missing protocol is no difference."""
+    return [key for key in _PROBLEM if len({_text(row.get(key)) for row in rows if row.get(key) is not None}) > 1]
+
+
+def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """What is the same in every line of the outcome table, as name and value, so that no column repeats it."""
+    shown = lines(rows)
+    alike = [
+        (label(key), value_text(key, shown[0].value(key)))
+        for key in _FIGURES
+        if shown and shown[0].value(key) is not None and len({_text(line.value(key)) for line in shown}) == 1
+    ]
+    varying = _varying_axes(rows)
+    first_of: dict[str, Row] = {}
+    for row in rows:
+        first_of.setdefault(str(row.get("scheme")), row)
+    for scheme, first in first_of.items():
+        fixed = {name: value for name, value in (first.get("axes") or {}).items() if name not in varying[scheme]}
+        if fixed:
+            alike.append((scheme, value_text("axes", fixed)))
+    return alike
+
+
+def _varying_axes(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """By scheme, the axes that have more than one value among *rows*."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for row in rows:
+        of_scheme = values.setdefault(str(row.get("scheme")), {})
+        for name, value in (row.get("axes") or {}).items():
+            of_scheme.setdefault(name, set()).add(_text(value))
+    return {scheme: [name for name, seen in axes.items() if len(seen) > 1] for scheme, axes in values.items()}
+
+
+def schedule_text(row: Row, rows: Sequence[Row]) -> str:
+    """A schedule in the words that tell it from the others of *rows*: `fused, slice_tiles 4`."""
+    return ", ".join(filter(None, _schedule(row, _varying_axes(rows))))
+
+
+def _schedule(row: Row, varying: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """A schedule's scheme, and its axes that are not the same in all rows of that scheme."""
+    scheme, axes = str(row.get("scheme")), row.get("axes") or {}
+    return scheme, ", ".join(f"{name} {value_text(name, axes[name])}" for name in varying[scheme] if name in axes)
+
+
+def _time(line: Line, source: str, slowest: float | None) -> Cell:
+    row = line.by_source.get(source)
+    if row is None:
+        return Cell(value_text("time_s", None))
+    low, high = row.get("low_s"), row.get("high_s")
+    interval = f"{value_text('low_s', low)} to {value_text('high_s', high)}" if low != high else ""
+    unfitted = "uncalibrated" if row.get("calibrated") is False else ""
+    share = row["time_s"] / slowest if slowest else None
+    return Cell(value_text("time_s", row["time_s"]), ", ".join(filter(None, (interval, unfitted))), share)
+
+
+def _trust(source: str) -> int:
+    return list(SOURCES).index(source) if source in SOURCES else len(SOURCES)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
