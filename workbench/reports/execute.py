@@ -8,41 +8,43 @@ from pathlib import Path
 
 from jupyter_client.kernelspec import NoSuchKernel
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
+
+_ACCEPTED = "Accepted: a notebook that runs here, or its stored outputs, without executing it."
 
 
 def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> NotebookNode:
     """A copy of *notebook* with fresh outputs. A cell that fails, or the deadline, is a ValueError with its number."""
-    copy = deepcopy(notebook)
+    copy, begun = deepcopy(notebook), [0]
     ends = time.monotonic() + deadline_s
+
+    def begins(cell: NotebookNode, cell_index: int) -> None:
+        begun.append(cell_index + 1)
+        if time.monotonic() > ends:
+            raise TimeoutError
+
     client = NotebookClient(
         copy,
         resources={"metadata": {"path": str(directory)}},
         kernel_name=copy.metadata.get("kernelspec", {}).get("name", "python3"),
-        timeout_func=lambda cell: max(1, ends - time.monotonic()),
-        startup_timeout=min(60, max(1, int(deadline_s))),
+        timeout_func=lambda cell: max(1, round(ends - time.monotonic())),
+        startup_timeout=max(1, round(deadline_s)),
         shutdown_kernel="immediate",
+        on_cell_start=begins,
     )
     try:
         client.execute()
-    except CellTimeoutError as error:
-        raise ValueError(_sentence(copy, f"was still running at the deadline of {deadline_s:g} s")) from error
+    except TimeoutError as error:  # a cell's own is a kind of it
+        raise ValueError(_sentence(begun, copy, f"had not finished after {deadline_s:g} s")) from error
     except CellExecutionError as error:
-        raise ValueError(_sentence(copy, f"raised {error.ename}: {error.evalue}")) from error
+        raise ValueError(_sentence(begun, copy, f"raised {error.ename}: {error.evalue}")) from error
     except (DeadKernelError, NoSuchKernel, RuntimeError) as error:
-        raise ValueError(
-            f"The notebook could not be executed: {error}. Accepted: a kernel that starts here."
-        ) from error
+        raise ValueError(_sentence(begun, copy, f"has no living kernel: {error}")) from error
     return copy
 
 
-def _sentence(notebook: NotebookNode, what: str) -> str:
-    """Which cell it was: the last code cell that had begun."""
-    begun = [
-        index
-        for index, cell in enumerate(notebook.cells, 1)
-        if cell.cell_type == "code" and cell.get("metadata", {}).get("execution", {}).get("iopub.status.busy")
-    ]
-    place = f"Cell {begun[-1]} of {len(notebook.cells)}" if begun else "A cell"
-    return f"{place} {what}, so there is no report. Accepted: a notebook that runs, or its stored outputs (no execute)."
+def _sentence(begun: list[int], notebook: NotebookNode, what: str) -> str:
+    """Names the cell that had begun last; before the first one it is the notebook itself."""
+    place = f"Cell {begun[-1]} of the notebook's {len(notebook.cells)}" if begun[-1] else "The notebook"
+    return f"{place} {what}. There is no report. {_ACCEPTED}"

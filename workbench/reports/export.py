@@ -26,8 +26,8 @@ class Kind(StrEnum):
 
 
 def export(
-    source: NotebookNode | Path,
-    target: Path,
+    source: NotebookNode | Path | str,
+    target: Path | str,
     *,
     kind: Kind | str,
     execute: bool = False,
@@ -42,8 +42,8 @@ def export(
     _refuse_target(target)
     if wanted is Kind.PDF:
         browser()  # before minutes are spent on running the notebook
-    directory = source.parent if isinstance(source, Path) else Path.cwd()
-    notebook = _read(source) if isinstance(source, Path) else source
+    directory = Path.cwd() if isinstance(source, NotebookNode) else Path(source).parent
+    notebook = source if isinstance(source, NotebookNode) else _read(Path(source))
     if execute:
         notebook = executed(notebook, directory, deadline_s=deadline_s)
     if wanted is Kind.MD:
@@ -70,13 +70,19 @@ def _kind(kind: Kind | str) -> Kind:
 def _read(path: Path) -> NotebookNode:
     """The notebook at *path*, in today's format."""
     try:
-        return nbformat.read(path, as_version=4)
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        return notebook
     except FileNotFoundError:
         raise ValueError(
             f"A report of {path} was asked for, and there is no such file. Accepted: a notebook."
         ) from None
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, AttributeError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(
+            f"{path} cannot be read as a notebook: it has another form. Accepted: an .ipynb file."
+        ) from None
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
         raise ValueError(f"{path} cannot be read as a notebook: {reason}. Accepted: an .ipynb file.") from error
 
 

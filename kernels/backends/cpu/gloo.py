@@ -70,20 +70,20 @@ class Call:
         else:
             _, r0, r1, c0, c1 = self._whole
             sent = torch.empty((self.world, r1 - r0, c1 - c0), dtype=dtype)
-        shared = 1 if self.memory.operator.collective == "reduce_scatter" else self.world
-        return sent, torch.empty((shared, *sent.shape[1:]), dtype=dtype)
+        return sent, torch.empty((self.world, *sent.shape[1:]), dtype=dtype)
 
     def start(self) -> Any:
-        """Packs what leaves and begins the collective."""
+        """Packs what leaves and begins the collective.
+
+        gloo's own reduce-scatter cannot be polled while computation goes on (its work has neither a future nor a
+        state), so the partial sums travel by its all-to-all, the same bytes, and are added on arrival.
+        """
         self._pack()
         match self.memory.operator.collective:
-            case "all_to_all":
+            case "all_to_all" | "reduce_scatter":
                 return self.group.alltoall_base(self._received, self._sent, [], [])
             case "all_gather":
                 return self.group._allgather_base(self._received, self._sent)
-            case "reduce_scatter":
-                parts = list(self._sent.unbind(0))
-                return self.group.reduce_scatter([self._received[0]], [parts])
         return self.group.allreduce([self._sent])
 
     def _pack(self) -> None:
@@ -107,7 +107,7 @@ class Call:
                     self._sent[source]
                 )
             elif memory.operator.collective == "reduce_scatter":
-                memory.cut(memory.of(memory.rank, "out"), self._whole).copy_(self._received[0])
+                torch.sum(self._received, dim=0, out=memory.cut(memory.of(memory.rank, "out"), self._whole))
                 return
             else:
                 memory.cut(memory.slot(memory.rank, source), self._whole).copy_(self._received[source])
