@@ -1,0 +1,130 @@
+"""Derived numbers follow their definitions, and are absent where a part is missing."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, problem
+from kernels.outcome import Estimate, Failure, Measurement, Span
+from kernels.trial import Trial
+from workbench import metrics
+
+MakeTrial = Callable[..., Trial]
+Measure = Callable[..., Measurement]
+
+
+def span(rank: int, lane: str, start: float, stop: float) -> Span:
+    kind = "compute" if lane == "compute" else "put"
+    return Span(f"{rank}/{kind}/-1/0", rank, kind, lane, start, stop)
+
+
+def test_the_floor_is_the_larger_of_compute_and_wire() -> None:
+    assert metrics.floor(3.0, 8.0, 4.0) == 3.0
+    assert metrics.floor(1.0, 8.0, 4.0) == 2.0
+
+
+def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
+    assert metrics.overlap_efficiency(3.0, sequential_s=5.0, compute_s=3.0, comm_s=2.0) == 1.0
+    assert metrics.overlap_efficiency(5.0, sequential_s=5.0, compute_s=3.0, comm_s=2.0) == 0.0
+
+
+def test_without_communication_there_is_nothing_to_hide() -> None:
+    assert metrics.overlap_efficiency(3.0, sequential_s=3.0, compute_s=3.0, comm_s=0.0) is None
+    assert metrics.share_of_ideal(3.0, sequential_s=3.0, floor_s=3.0) is None
+    assert metrics.overlap_ratio([span(0, "compute", 0, 1)]) is None
+
+
+def test_share_of_ideal_compares_gained_with_possible_speed_up() -> None:
+    assert metrics.share_of_ideal(1.0, sequential_s=2.0, floor_s=1.0) == 1.0
+    assert metrics.share_of_ideal(4 / 3, sequential_s=2.0, floor_s=1.0) == pytest.approx(0.5)
+
+
+def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
+    spans = [span(0, "compute", 0, 2), span(0, "compute", 1, 3), span(0, "link", 2, 6),
+             span(1, "compute", 0, 1), span(1, "link", 4, 6)]  # fmt: skip
+    assert metrics.overlap_ratio(spans) == pytest.approx(1 / 6)
+
+
+def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
+    gemm = {"m": 1024, "n": 512, "k": 256}
+    sizes = {
+        "gemv_all_reduce": {"n": 1024, "k": 512, "tokens": 4},
+        "embedding_all_to_all": {"tables_per_rank": 2, "rows": 100, "dim": 16, "batch": 64, "pooling": 4},
+    }
+    for name, operator in OPERATORS.items():
+        asked = problem(name, sizes.get(name, gemm), world=4)
+        assert metrics.busbw(asked, 2.0) == pytest.approx(operator.wire_bytes(asked) / 2.0), name
+
+
+def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
+    spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9), span(1, "compute", 0, 1)]
+    row = {"floor_s": 1.0, "compute_s": 1.0, "time_s": 2.0}
+    losses = metrics.waterfall(row, spans, pieces_alone_s=1.2)
+    assert losses is not None
+    assert dict(losses) == pytest.approx(
+        {"floor": 1.0, "fill and drain": 0.5, "decomposition": 0.2, "contention": 0.1, "unexplained": 0.2}
+    )
+    assert metrics.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2) is None
+    assert metrics.waterfall(row, [], pieces_alone_s=1.2) is None
+
+
+def test_rows_are_completed_from_the_parts_of_the_same_problem(make_trial: MakeTrial, measure: Measure) -> None:
+    baseline = make_trial("sequential")
+    outcomes = [
+        measure(make_trial("sequential", "compute", fabric="shared_memory"), 3e-3),
+        measure(make_trial("decomposed", "compute"), 4e-3),
+        measure(baseline.of_part("communication"), 2e-3),
+        measure(baseline, 5e-3),
+        measure(make_trial("fused"), 3.5e-3),
+    ]
+    filled = metrics.fill([metrics.row_of(outcome) for outcome in outcomes])[-1]
+    minimal = 128 * 128 * 4
+    assert filled["compute_s"] == pytest.approx(3e-3)
+    assert filled["comm_s"] == pytest.approx(2e-3)
+    assert filled["sequential_s"] == pytest.approx(5e-3)
+    assert filled["wire_bytes_per_rank"] == filled["minimal_wire_bytes"] == minimal
+    assert filled["floor_s"] == pytest.approx(max(3e-3, minimal / 1e9))
+
+
+def test_what_was_not_measured_stays_empty(make_trial: MakeTrial, measure: Measure) -> None:
+    alone = metrics.fill([metrics.row_of(measure(make_trial("fused")))])[0]
+    assert [alone[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s")] == [None] * 4
+
+
+def test_measured_rows_are_not_joined_with_estimates(make_trial: MakeTrial, measure: Measure) -> None:
+    part = make_trial("sequential", "compute")
+    guess = Estimate(trial=part, time_s=1e-9, low_s=1e-9, high_s=1e-9, calibrated=False, predictor="p", digest="d")
+    rows = [metrics.row_of(guess), metrics.row_of(measure(make_trial("fused")))]
+    assert metrics.fill(rows)[1]["compute_s"] is None
+
+
+def test_other_links_have_other_baselines_but_the_same_compute(make_trial: MakeTrial, measure: Measure) -> None:
+    slow = "emulated:bandwidth_bytes_per_second=1e6"
+    outcomes = [measure(make_trial("sequential", "compute")), measure(make_trial("sequential"))]
+    filled = metrics.fill(
+        [metrics.row_of(outcome) for outcome in [*outcomes, measure(make_trial("fused", fabric=slow))]]
+    )
+    assert filled[-1]["sequential_s"] is None
+    assert filled[-1]["floor_s"] == pytest.approx(128 * 128 * 4 / 1e6)
+
+
+def test_one_rank_has_its_computation_for_a_floor(make_trial: MakeTrial, measure: Measure) -> None:
+    alone = make_trial("sequential", world=1)
+    rows = metrics.fill([metrics.row_of(measure(alone.of_part("compute"), 2e-3)), metrics.row_of(measure(alone))])
+    assert rows[1]["wire_bytes_per_rank"] == 0
+    assert rows[1]["floor_s"] == pytest.approx(2e-3)
+
+
+def test_a_real_link_takes_its_bandwidth_from_the_machine(make_trial: MakeTrial, machine: Machine) -> None:
+    shared = make_trial("sequential", fabric="shared_memory")
+    assert metrics.link_bytes_per_second(shared, machine) == 1e9
+    assert metrics.link_bytes_per_second(shared, None) is None
+    unresolved = replace(shared, fabric=make_trial(fabric="emulated:wire_to_compute=1").fabric)
+    assert metrics.link_bytes_per_second(unresolved, machine) is None
+
+
+def test_a_refused_trial_has_no_plan_to_count_bytes_of(make_trial: MakeTrial) -> None:
+    refused = Failure(trial=make_trial(), stage="refused", message="no")
+    assert metrics.row_of(refused)["wire_bytes_per_rank"] is None

@@ -1,0 +1,362 @@
+"""What goes in comes out; several writers and a killed one lose nothing; whatever is wrong is one sentence."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from kernels.outcome import Failure, Measurement, Sample
+from kernels.trial import Trial
+from workbench import metrics
+from workbench.store import SampleBuffer, Store, frames
+from workbench.store import database as database_module
+
+MakeTrial = Callable[..., Trial]
+Measure = Callable[..., Measurement]
+FINGERPRINT = "f" * 12
+
+
+def samples_of(measured: Measurement) -> list[Sample]:
+    return [Sample(measured.trial.key, rank, index, seconds, 1e9 + index)
+            for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
+
+
+def keep(store: Store, run: str, measured: Measurement, fingerprint: str = FINGERPRINT) -> int:
+    row = metrics.row_of(measured, run)
+    return store.add_outcome(run, measured, row, fingerprint=fingerprint, samples=samples_of(measured))
+
+
+def test_a_measurement_comes_out_as_it_went_in_and_is_recorded(
+    store: Store, make_trial: MakeTrial, measure: Measure
+) -> None:
+    measured, run = measure(make_trial()), store.begin_run({}, {})
+    keep(store, run, measured)
+    known = store.known(measured.trial.key, FINGERPRINT)
+    assert known is not None
+    again, origin = known
+    assert (again.trial, again.samples, again.spans, again.correct) == (
+        measured.trial, measured.samples, measured.spans, True)  # fmt: skip
+    assert (again.source, origin) == ("recorded", run)
+
+
+def test_other_kernels_know_nothing_of_it(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
+    measured = measure(make_trial())
+    keep(store, store.begin_run({}, {}), measured)
+    assert store.known(measured.trial.key, "other kernels") is None
+    assert store.known(make_trial("fused").key, FINGERPRINT) is None
+
+
+def test_a_failure_is_a_row_but_not_known(store: Store, make_trial: MakeTrial) -> None:
+    failed, run = Failure(trial=make_trial(), stage="hang", message="rank 1 waited for ever"), store.begin_run({}, {})
+    store.add_outcome(run, failed, metrics.row_of(failed, run), fingerprint=FINGERPRINT)
+    assert store.rows(run)[0]["message"] == "rank 1 waited for ever"
+    assert store.known(failed.trial.key, FINGERPRINT) is None
+
+
+def test_a_recorded_outcome_keeps_its_samples_where_they_are(
+    store: Store, make_trial: MakeTrial, measure: Measure
+) -> None:
+    measured, first, second = measure(make_trial()), store.begin_run({}, {}), store.begin_run({}, {})
+    keep(store, first, measured)
+    known = store.known(measured.trial.key, FINGERPRINT)
+    assert known is not None
+    again, origin = known
+    store.add_outcome(second, again, metrics.row_of(again, second), fingerprint=FINGERPRINT, origin=origin)
+    assert store.samples_since(0, second)[0] == []
+    assert [(row["source"], row["origin"], row["run"]) for row in store.rows(second)] == [("recorded", first, second)]
+    replayed, raw = store.recorded(second)[0]
+    assert replayed == again
+    assert len(raw) == 10
+
+
+def test_a_cursor_brings_only_what_is_new(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
+    run, other = store.begin_run({}, {}), store.begin_run({}, {})
+    keep(store, run, measure(make_trial()))
+    rows, cursor = store.rows_since(0, run)
+    assert [row["scheme"] for row in rows] == ["sequential"]
+    keep(store, other, measure(make_trial("decomposed")))
+    keep(store, run, measure(make_trial("fused")))
+    assert [row["scheme"] for row in store.rows_since(cursor, run)[0]] == ["fused"]
+    assert [row["scheme"] for row in store.rows_since(cursor)[0]] == ["decomposed", "fused"]
+    samples, after = store.samples_since(0, run)
+    assert len(samples) == 20
+    assert store.samples_since(after, run) == ([], after)
+
+
+def test_rows_of_a_run_are_joined_with_its_parts(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
+    run, baseline = store.begin_run({}, {}), make_trial()
+    for part, seconds in (("whole", 5e-3), ("compute", 2e-3), ("communication", 3e-3)):
+        keep(store, run, measure(baseline.of_part(part), seconds))
+    assert store.rows(run)[0]["comm_s"] == pytest.approx(3e-3)
+    table = store.frame(run)
+    assert list(table["part"]) == ["whole", "compute", "communication"]
+    assert set(table["tile"]) == {baseline.schedule["tile"]}
+    assert set(table["m"]) == {256}
+    assert store.spans(run, baseline.key)[0].kind == "compute"
+    assert store.trials(run)[baseline.key] == baseline
+
+
+def test_runs_are_found_by_id_by_its_beginning_and_as_the_last(store: Store) -> None:
+    first = store.begin_run({"asked": 1}, {"host": "here"}, "A title")
+    time.sleep(0.001)
+    second = store.begin_run({}, {})
+    store.end_run(first, "cancelled")
+    assert store.run("last")["id"] == second
+    assert store.run(first)["experiment"] == {"asked": 1}
+    assert store.run(first)["status"] == "cancelled"
+    with pytest.raises(ValueError, match=r"'nope' was asked for.*Accepted: last, or one of 2"):
+        store.run("nope")
+    with pytest.raises(ValueError, match="begins the name of several"):
+        store.run("2")
+
+
+def test_an_empty_store_says_how_to_fill_it(store: Store) -> None:
+    with pytest.raises(ValueError, match="none yet: workbench run"):
+        store.run("last")
+
+
+def test_compute_time_behind_a_fabric_is_decided_once(store: Store, make_trial: MakeTrial) -> None:
+    asked = make_trial().problem
+    assert store.compute_seconds("test", asked) is None
+    assert store.keep_compute_seconds("test", asked, 0.25, "a run") == 0.25
+    assert store.keep_compute_seconds("test", asked, 0.5, "a later run") == 0.25
+    assert store.compute_seconds("other machine", asked) is None
+
+
+def test_buffered_samples_are_in_the_file_although_none_follows(store: Store, make_trial: MakeTrial) -> None:
+    run, key = store.begin_run({}, {}), make_trial().key
+    buffer = SampleBuffer(store, run)
+    try:
+        buffer.add(Sample(key, 0, 0, 1e-3, 0.0))
+        deadline = time.monotonic() + 10
+        while not store.samples_since(0, run)[0]:
+            assert time.monotonic() < deadline, "the sample was not written within 10 s"
+            time.sleep(0.01)
+    finally:
+        buffer.close()
+
+
+def test_a_closed_buffer_has_written_everything(store: Store, make_trial: MakeTrial) -> None:
+    run, key = store.begin_run({}, {}), make_trial().key
+    buffer = SampleBuffer(store, run)
+    for index in range(100):
+        buffer.add(Sample(key, 0, index, 1e-3, float(index)))
+    buffer.close()
+    assert [sample["number"] for sample in store.samples_since(0, run)[0]] == list(range(100))
+
+
+def test_threads_share_one_store(store: Store, make_trial: MakeTrial) -> None:
+    run, key = store.begin_run({}, {}), make_trial().key
+
+    def write(rank: int) -> None:
+        for index in range(50):
+            store.add_samples(run, [Sample(key, rank, index, 1e-3, 0.0)])
+
+    threads = [threading.Thread(target=write, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(store.samples_since(0, run)[0]) == 200
+
+
+WRITER = """
+import json, sys
+from kernels.outcome import Measurement, Sample
+from kernels.trial import Trial
+from pathlib import Path
+from workbench import metrics
+from workbench.store import Store
+path, text, count = sys.argv[1:]
+trial = Trial.from_json(json.loads(text))
+store = Store(Path(path))
+run = store.begin_run({}, {})
+for number in range(int(count)):
+    measured = Measurement(trial=trial, samples=((1e-3,) * 5,) * 2, correct=True)
+    raw = [Sample(trial.key, rank, number, 1e-3, 0.0) for rank in range(2)]
+    cursor = store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f", samples=raw)
+    print(run, cursor, flush=True)
+"""
+
+
+def writer(path: Path, trial: Trial, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(path), json.dumps(trial.to_json()), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_several_processes_write_one_file(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """They also race to begin it."""
+    path = tmp_path / "new" / "store.sqlite"
+    processes = [writer(path, make_trial(), 50) for _ in range(3)]
+    printed = [line.split() for process in processes for line in process.communicate(timeout=60)[0].splitlines()]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    with Store(path) as store:
+        assert len(store.rows_since(0)[0]) == 150
+        assert {row["run"] for row in store.rows_since(0)[0]} == {run for run, _ in printed}
+
+
+def test_a_killed_writer_loses_at_most_the_trial_in_flight(tmp_path: Path, make_trial: MakeTrial) -> None:
+    path = tmp_path / "store.sqlite"
+    with writer(path, make_trial(), 1_000_000) as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline().split() for _ in range(30)]
+        os.kill(process.pid, signal.SIGKILL)
+        seen += [line.split() for line in process.stdout.read().splitlines() if line.count(" ") == 1]
+    with Store(path) as store:
+        stored = store.rows_since(0)[0]
+        assert {int(cursor) for _, cursor in seen if cursor} <= {row["id"] for row in stored}
+        assert len(store.samples_since(0)[0]) == 2 * len(stored)
+        assert store.run("last")["status"] == "running"
+        store.begin_run({}, {})
+
+
+# What can be wrong with the file
+
+
+def test_a_damaged_store_is_named_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"this is no database, whatever its name says" * 100)
+    with pytest.raises(ValueError, match=r"store\.sqlite is damaged.*Nothing was changed.*Move it away"):
+        Store(path)
+    assert path.read_bytes().startswith(b"this is no database")
+
+
+def test_a_store_damaged_in_the_middle_is_named(tmp_path: Path, make_trial: MakeTrial, measure: Measure) -> None:
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        run = store.begin_run({}, {})
+        for _ in range(50):
+            keep(store, run, measure(make_trial()))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    with Store(path) as store, pytest.raises(ValueError, match="is damaged"):
+        store.rows(run)
+
+
+def test_a_store_of_a_newer_workbench_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(ValueError, match="is of version 99, but this workbench reads versions up to"):
+        Store(path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(ValueError, match=r"cannot be opened or written.*Accepted: a file in a folder that you may"):
+        Store(in_the_way / "store.sqlite")
+
+
+def test_a_read_only_store_can_be_read_but_refuses_a_run(
+    tmp_path: Path, make_trial: MakeTrial, measure: Measure
+) -> None:
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        run = store.begin_run({}, {})
+        keep(store, run, measure(make_trial()))
+    with Store(path) as store:
+        store._database._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(ValueError, match=r"is read-only, and a run must be written down\. Accepted"):
+            store.begin_run({}, {})
+        assert len(store.rows(run)) == 1
+
+
+def test_a_full_disk_loses_nothing_that_was_stored(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
+    run, measured = store.begin_run({}, {}), measure(make_trial())
+    connection = store._database._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    stored: list[int] = []
+
+    def fill_up() -> None:
+        while len(stored) < 1000:
+            stored.append(keep(store, run, measured))
+
+    with pytest.raises(ValueError, match=r"cannot grow: its disk or quota is full.*What was stored is safe"):
+        fill_up()
+    assert [row["id"] for row in store.rows(run)] == stored
+    connection.execute("PRAGMA max_page_count = 100000")
+    keep(store, run, measured)
+    assert len(store.rows(run)) == len(stored) + 1
+
+
+def test_a_buffer_passes_on_what_the_disk_says(store: Store, make_trial: MakeTrial) -> None:
+    run, key = store.begin_run({}, {}), make_trial().key
+    store._database._connection.execute("PRAGMA query_only = ON")
+    buffer = SampleBuffer(store, run)
+
+    def add() -> None:
+        for _ in range(1000):
+            buffer.add(Sample(key, 0, 0, 1e-3, 0.0))
+            time.sleep(0.01)
+
+    try:
+        with pytest.raises(ValueError, match="read-only"):
+            add()
+    finally:
+        buffer.close()
+
+
+def test_network_file_systems_get_a_rollback_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mode(store: Store) -> str:
+        return str(store._database._connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+    with Store(tmp_path / "local.sqlite") as store:
+        assert mode(store) == "wal"
+    monkeypatch.setattr(database_module, "on_network", lambda path: True)
+    with Store(tmp_path / "shared.sqlite") as store:
+        assert mode(store) == "delete"
+    with Store(tmp_path / "local.sqlite") as store:
+        assert mode(store) == "delete"
+
+
+# Export
+
+
+def test_a_frame_comes_back_from_parquet_and_csv(
+    store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path
+) -> None:
+    run = store.begin_run({}, {})
+    keep(store, run, measure(make_trial()))
+    keep(store, run, measure(make_trial("decomposed", pieces=4)))
+    table = store.frame(run)
+    parquet = pd.read_parquet(frames.export(table, "parquet", tmp_path / "run.parquet"))
+    csv = pd.read_csv(frames.export(table, "csv", tmp_path / "run.csv"))
+    assert list(parquet["time_s"]) == list(csv["time_s"]) == list(table["time_s"])
+    assert json.loads(parquet["axes"][1])["pieces"] == 4
+    assert len(store.sample_frame(run)) == 20
+
+
+def test_an_axis_of_words_and_numbers_fits_into_parquet(tmp_path: Path) -> None:
+    table = frames.frame([{"shape": {"k": 1}, "axes": {"grid": 4}}, {"shape": {"k": 2}, "axes": {"grid": "all"}}, {}])
+    stored = pd.read_parquet(frames.export(table, "parquet", tmp_path / "mixed.parquet"))
+    assert list(stored["grid"][:2]) == ["4", "all"]
+
+
+def test_an_export_says_what_is_in_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = frames.frame([{"shape": {}, "axes": {}}])
+    with pytest.raises(ValueError, match=r"'xlsx' was asked for.*Accepted: parquet, csv"):
+        frames.export(table, "xlsx", tmp_path / "run.xlsx")
+    with pytest.raises(ValueError, match=r"cannot be written to .*missing"):
+        frames.export(table, "csv", tmp_path / "missing" / "run.csv")
+
+    def absent(*_: object, **__: object) -> None:
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", absent)
+    with pytest.raises(ValueError, match=r"pyarrow.* is not installed.*pip install pyarrow"):
+        frames.export(table, "parquet", tmp_path / "run.parquet")

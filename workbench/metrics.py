@@ -1,0 +1,210 @@
+"""Derived numbers, one function each, and the join that completes a row from the trials of the same problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kernels.machine import Machine
+from kernels.operators import OPERATORS
+from kernels.outcome import Outcome, Span, row
+from kernels.problem import Problem
+from kernels.schemes import expand
+from kernels.trial import Trial
+
+Row = Mapping[str, Any]
+
+EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second")
+"""Columns beside kernels.outcome.ROW_KEYS that the floor is computed from."""
+
+
+def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
+    """No schedule is faster: the best compute alone, or the minimal bytes over one link direction."""
+    return max(compute_s, minimal_wire_bytes / link_bytes_per_second)
+
+
+def exposed_communication(time_s: float, compute_s: float) -> float:
+    """Seconds that communication adds to the computation."""
+    return time_s - compute_s
+
+
+def overlap_efficiency(time_s: float, sequential_s: float, compute_s: float, comm_s: float) -> float | None:
+    """Saved time over the most that could be saved; None where there is nothing to hide."""
+    hideable = min(compute_s, comm_s)
+    return (sequential_s - time_s) / hideable if hideable > 0 else None
+
+
+def overlap_ratio(spans: Iterable[Span]) -> float | None:
+    """Time in which compute and communication both run, over the time in which communication runs; over all ranks."""
+    mine = tuple(spans)
+    both = communicating = 0.0
+    for rank in {span.rank for span in mine}:
+        computes = _merged(s for s in mine if s.rank == rank and s.lane == "compute")
+        sends = _merged(s for s in mine if s.rank == rank and s.lane != "compute")
+        communicating += sum(stop - start for start, stop in sends)
+        both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
+    return both / communicating if communicating > 0 else None
+
+
+def decomposition_loss(pieces_alone_s: float, whole_alone_s: float) -> float:
+    """How much slower the pieces compute than the whole, nothing else running."""
+    return pieces_alone_s / whole_alone_s
+
+
+def contention_loss(together_s: float, alone_s: float) -> float:
+    """How much slower something is beside the other part than alone."""
+    return together_s / alone_s
+
+
+def share_of_ideal(time_s: float, sequential_s: float, floor_s: float) -> float | None:
+    """(S - 1)/(S_ideal - 1), S being the speed-up over sequential; None where no speed-up is possible."""
+    ideal = sequential_s / floor_s - 1
+    return (sequential_s / time_s - 1) / ideal if ideal > 0 else None
+
+
+def time_ratio(time_s: float, sequential_s: float) -> float:
+    """Below 1 is faster than sequential."""
+    return time_s / sequential_s
+
+
+def algbw(problem: Problem, comm_s: float) -> float:
+    """Bytes of the collective's buffer per second, as nccl-tests counts them."""
+    return _buffer_bytes(problem) / comm_s
+
+
+def busbw(problem: Problem, comm_s: float) -> float:
+    """algbw times nccl-tests' factor: what one link direction carries, whatever the world."""
+    world = problem.world
+    share = 2 if OPERATORS[problem.operator].collective == "all_reduce" else 1
+    return algbw(problem, comm_s) * share * (world - 1) / world
+
+
+def _buffer_bytes(problem: Problem) -> int:
+    """nccl-tests' size: the larger of what a rank puts in and gets out."""
+    stated = OPERATORS[problem.operator]
+    extent = stated.extent(problem)
+    width = extent.contraction if stated.flow == "receive -> compute" else extent.columns
+    return extent.rows * width * problem.itemsize
+
+
+def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[tuple[str, float]] | None:
+    """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
+
+    *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
+    before the busier lane of the slowest rank begins and after it ends.
+    """
+    floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
+    if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
+        return None
+    slowest = max(spans, key=lambda span: span.stop_s).rank
+    mine = [span for span in spans if span.rank == slowest]
+    computes, sends = (_merged(s for s in mine if (s.lane == "compute") is is_compute) for is_compute in (True, False))
+    busier = max(computes, sends, key=_busy)
+    end = max(span.stop_s for span in mine)
+    losses: dict[str, float] = {
+        "floor": floor_s,
+        "fill and drain": busier[0][0] + end - busier[-1][1],
+        "decomposition": pieces_alone_s - compute_s,
+        "contention": _busy(_merged(s for s in mine if s.kind == "compute")) - pieces_alone_s,
+    }
+    return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
+
+
+def _busy(intervals: Sequence[tuple[float, float]]) -> float:
+    return sum(stop - start for start, stop in intervals)
+
+
+def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
+    """The spans as intervals that do not touch."""
+    merged: list[tuple[float, float]] = []
+    for start, stop in sorted((span.start_s, span.stop_s) for span in spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def wire_bytes(trial: Trial) -> int:
+    """Bytes that leave the rank that sends most, by the trial's plan."""
+    plan = expand(trial.problem, trial.schedule).part(trial.part)
+    return max(plan.wire_bytes(rank) for rank in range(trial.world))
+
+
+def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None:
+    """Achievable bandwidth of one link direction: the emulated link's own, else the machine's fastest dimension."""
+    if trial.fabric.bandwidth_bytes_per_second is not None:
+        return trial.fabric.bandwidth_bytes_per_second
+    if trial.fabric.emulated or machine is None or not machine.dimensions:
+        return None
+    return max(dimension.bandwidth_bytes_per_second for dimension in machine.dimensions)
+
+
+def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
+    """*outcome* as a row, with the bytes and the bandwidth that its plan and fabric state."""
+    trial = outcome.trial
+    refused = getattr(outcome, "stage", None) == "refused"
+    return row(outcome, run) | {
+        "wire_bytes_per_rank": None if refused else wire_bytes(trial),
+        "minimal_wire_bytes": OPERATORS[trial.problem.operator].wire_bytes(trial.problem),
+        "link_bytes_per_second": link_bytes_per_second(trial, machine),
+    }
+
+
+class Joins:
+    """The best times of the parts seen so far, by problem; estimates are joined with estimates alone."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._best: dict[tuple[Any, ...], float] = {}
+        for each in rows:
+            self.add(each)
+
+    def add(self, row: Row) -> None:
+        """Remember what *row* says about its problem."""
+        if row.get("time_s") is None:
+            return
+        part = row.get("part")
+        if part == "compute":
+            self._lower((part, *_same_compute(row)), row["time_s"])
+        if row.get("scheme") == "sequential" and part in ("communication", "whole"):
+            self._lower((part, *_same_problem(row)), row["time_s"])
+
+    def _lower(self, key: tuple[Any, ...], seconds: float) -> None:
+        self._best[key] = min(seconds, self._best.get(key, seconds))
+
+    def fill(self, row: Row) -> dict[str, Any]:
+        """*row* with floor_s, compute_s, comm_s and sequential_s; None where their trials are missing."""
+        compute_s = self._best.get(("compute", *_same_compute(row)))
+        found = {
+            "compute_s": compute_s,
+            "comm_s": self._best.get(("communication", *_same_problem(row))),
+            "sequential_s": self._best.get(("whole", *_same_problem(row))),
+            "floor_s": _floor_of(row, compute_s),
+        }
+        return {**row, **found}
+
+
+def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """All *rows* with floor_s, compute_s, comm_s and sequential_s, each from the trials among *rows*."""
+    joins = Joins(rows)
+    return [joins.fill(each) for each in rows]
+
+
+def _floor_of(row: Row, compute_s: float | None) -> float | None:
+    needed, link = row.get("minimal_wire_bytes"), row.get("link_bytes_per_second")
+    if compute_s is None or needed is None:
+        return None
+    if needed == 0:
+        return compute_s
+    return None if link is None else floor(compute_s, needed, link)
+
+
+def _same_compute(row: Row) -> tuple[Any, ...]:
+    """Compute alone crosses no link, so any fabric's will do."""
+    shape = tuple((row.get("shape") or {}).items())
+    return (row.get("source") == "estimated", row["operator"], shape,
+            *(row.get(key) for key in ("dtype", "world", "backend", "machine", "protocol")))  # fmt: skip
+
+
+def _same_problem(row: Row) -> tuple[Any, ...]:
+    return *_same_compute(row), row.get("fabric")

@@ -1,0 +1,152 @@
+"""One SQLite file, opened so that several processes may write it, and whose every error is one sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from workbench.store.schema import MIGRATIONS, VERSION
+
+BUSY_SECONDS = 30.0
+"""How long a writer waits for another process's transaction."""
+
+NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "cifs", "smb", "gpfs", "beegfs", "ceph", "afs", "9p", "panfs", "pvfs",
+                        "orangefs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3", "wekafs")  # fmt: skip
+"""Beginnings of their names. A WAL needs memory that all writers share, which these do not give between hosts."""
+
+
+class Database:
+    """One connection that the threads of a process share; other processes have their own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        with self._sentences():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with self._sentences():
+                self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self) -> None:
+        self._connection.row_factory = sqlite3.Row
+        version = self._version()
+        if version > VERSION:
+            raise ValueError(
+                f"The store {self.path} is of version {version}, but this workbench reads versions up to {VERSION}. "
+                "Use a newer workbench, or move the file away: a new store is then begun."
+            )
+        self._set_journal("DELETE" if on_network(self.path) else "WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        if version < VERSION:
+            self._migrate()
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def _set_journal(self, mode: str) -> None:
+        """Changing the mode needs the file alone, and SQLite does not wait for that by itself."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while self._connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
+            try:
+                self._connection.execute(f"PRAGMA journal_mode = {mode}")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _migrate(self) -> None:
+        with self.write() as connection:
+            for version in range(self._version() + 1, VERSION + 1):
+                for statement in MIGRATIONS[version]:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is stored, or nothing."""
+        with self._lock, self._sentences():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # a full disk has rolled back by itself
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def read(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """All rows of one query."""
+        with self._lock, self._sentences():
+            return self._connection.execute(statement, values).fetchall()
+
+    def stream(self, statement: str, values: Sequence[Any] = ()) -> Iterable[sqlite3.Row]:
+        """The rows of one query in portions, for what is too much at once."""
+        with self._sentences():
+            cursor = self._connection.execute(statement, values)
+            while rows := cursor.fetchmany(10_000):
+                yield from rows
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ValueError(sentence(error, self.path)) from error
+
+
+def sentence(error: sqlite3.Error | OSError, path: Path) -> str:
+    """What is wrong with the store at *path*, and what would be accepted."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    match code:
+        case sqlite3.SQLITE_FULL:
+            return (f"The store {path} cannot grow: its disk or quota is full, {_free(path)} free. "
+                    "What was stored is safe; make room and run again.")  # fmt: skip
+        case sqlite3.SQLITE_READONLY:
+            return (f"The store {path} is read-only, and a run must be written down. "
+                    "Accepted: a file in a folder that you may write, such as --store PATH.")  # fmt: skip
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return (f"The store {path} is damaged: {error}. Nothing was changed in it. "
+                    "Move it away, and a new store is begun; sqlite3's .recover may save its rows.")  # fmt: skip
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return (f"The store {path} was locked by another process for more than {BUSY_SECONDS:.0f} s. "
+                    "Nothing was changed in it; end that process, or use another file with --store PATH.")  # fmt: skip
+    reason = getattr(error, "strerror", None) or str(error)
+    return (f"The store {path} cannot be opened or written: {reason}. "
+            "Accepted: a file in a folder that you may write, such as --store PATH.")  # fmt: skip
+
+
+def _free(path: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB"
+    except OSError:
+        return "an unknown number of bytes"
+
+
+def on_network(path: Path) -> bool:
+    """Whether *path* lies on a file system that several hosts share."""
+    import psutil
+
+    folder = Path(os.path.realpath(path.parent))
+    mounts = [disk for disk in psutil.disk_partitions(all=True) if folder.is_relative_to(disk.mountpoint)]
+    nearest = max(mounts, key=lambda disk: len(disk.mountpoint), default=None)
+    return nearest is not None and nearest.fstype.startswith(NETWORK_FILE_SYSTEMS)

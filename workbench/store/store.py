@@ -1,0 +1,247 @@
+"""The store as everybody meets it: write a run down as it happens, ask what is known, read rows since a cursor."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.outcome import Measurement, Outcome, Sample, Span
+from kernels.problem import Problem
+from kernels.trial import Trial
+from workbench import metrics, resources
+from workbench.store.database import Database
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    import pandas as pd
+
+STORE_FILE = "store.sqlite"
+
+RUNNING, FINISHED, CANCELLED = "running", "finished", "cancelled"
+
+
+class Store:
+    """Opens the store at *path* (default: the one of this person's runs), and begins it where there is none.
+
+    A Store may be used by several threads, and a file by several processes at once.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or resources.runs_directory() / STORE_FILE
+        self._database = Database(self.path)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Runs
+
+    def begin_run(self, experiment: Mapping[str, Any], provenance: Mapping[str, Any], title: str = "") -> str:
+        """A new run's id, which sorts by time."""
+        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO runs (id, started_at, status, title, experiment, provenance) VALUES (?, ?, ?, ?, ?, ?)",
+                (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(provenance)),
+            )
+        return run
+
+    def end_run(self, run: str, status: str = FINISHED) -> None:
+        with self._database.write() as connection:
+            connection.execute("UPDATE runs SET ended_at = ?, status = ? WHERE id = ?", (time.time(), status, run))
+
+    def runs(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The newest runs first."""
+        found = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
+        return [_run(entry) for entry in found]
+
+    def run(self, name: str = "last") -> dict[str, Any]:
+        """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is."""
+        pattern = "%" if name == "last" else f"{name}%"
+        found = self._database.read(
+            "SELECT * FROM runs WHERE id LIKE ? ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
+        )
+        if not found or not name or (len(found) > 1 and name not in ("last", found[0]["id"])):
+            known = ", ".join(run["id"] for run in self.runs(5)) or "none yet: workbench run makes the first"
+            said = "begins the name of several" if found and name else "is in the store 0 times"
+            raise ValueError(f"Run {name!r} was asked for, which {said}. Accepted: last, or one of {known}.")
+        return _run(found[0])
+
+    # Writing
+
+    def add_samples(self, run: str, samples: Sequence[Sample]) -> None:
+        """All *samples* in one transaction."""
+        with self._database.write() as connection:
+            _insert_samples(connection, run, samples)
+
+    def add_outcome(
+        self,
+        run: str,
+        outcome: Outcome,
+        row: Mapping[str, Any],
+        *,
+        fingerprint: str,
+        origin: str | None = None,
+        samples: Sequence[Sample] = (),
+    ) -> int:
+        """An outcome with the samples not yet written, in one transaction; the answer is its cursor."""
+        trial, spans = outcome.trial, getattr(outcome, "spans", ())
+        with self._database.write() as connection:
+            _insert_samples(connection, run, samples)
+            connection.execute(
+                "INSERT INTO trials (key, trial) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (trial.key, json.dumps(trial.to_json())),
+            )
+            entry = (run, trial.key, fingerprint, time.time(), row["outcome"], row["source"], origin)
+            cursor = connection.execute(
+                "INSERT INTO outcomes (run, key, fingerprint, at, outcome, source, origin, row, spans) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*entry, json.dumps(row), json.dumps([astuple(span) for span in spans])),
+            )
+            return int(cursor.lastrowid or 0)
+
+    # What is known
+
+    def known(self, key: str, fingerprint: str) -> tuple[Measurement, str] | None:
+        """The newest measurement of this trial by these kernels, as recorded, and the run it is from.
+
+        Failures are not known: what was lost or hung may work now.
+        """
+        found = self._database.read(
+            "SELECT run, id FROM outcomes WHERE key = ? AND fingerprint = ? AND outcome = 'measurement' "
+            "AND source = 'measured' ORDER BY id DESC LIMIT 1",
+            (key, fingerprint),
+        )
+        return (self.measurement(found[0]["id"]), found[0]["run"]) if found else None
+
+    def measurement(self, outcome: int) -> Measurement:
+        """Outcome number *outcome* with its samples; its source is `recorded` from now on."""
+        entry = self._database.read(
+            "SELECT o.run, o.key, o.origin, o.row, o.spans, t.trial FROM outcomes o JOIN trials t ON t.key = o.key "
+            "WHERE o.id = ?",
+            (outcome,),
+        )[0]
+        row, trial = json.loads(entry["row"]), Trial.from_json(json.loads(entry["trial"]))
+        by_rank: dict[int, list[float]] = {rank: [] for rank in range(trial.world)}
+        for sample in self._samples(entry["origin"] or entry["run"], entry["key"]):
+            by_rank[sample.rank].append(sample.seconds)
+        return Measurement(
+            trial=trial,
+            samples=tuple(tuple(mine) for mine in by_rank.values()),
+            source="recorded",
+            correct=row["correct"],
+            max_relative_error=row["max_relative_error"],
+            spans=_spans(entry["spans"]),
+        )
+
+    def _samples(self, run: str, key: str) -> list[Sample]:
+        found = self._database.read(
+            "SELECT key, rank, number, seconds, at FROM samples WHERE run = ? AND key = ? ORDER BY at, id", (run, key)
+        )
+        return [Sample(*entry) for entry in found]
+
+    def compute_seconds(self, machine: str, problem: Problem) -> float | None:
+        """The time of the computation alone that the emulated fabrics of *problem* on *machine* are resolved with."""
+        found = self._database.read(
+            "SELECT compute_s FROM fabrics WHERE machine = ? AND problem = ?", (machine, _text(problem))
+        )
+        return float(found[0][0]) if found else None
+
+    def keep_compute_seconds(self, machine: str, problem: Problem, seconds: float, run: str) -> float:
+        """Remember it once; the answer is what holds, should another process have been first."""
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO fabrics VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (machine, _text(problem), seconds, run, time.time()),
+            )
+        return self.compute_seconds(machine, problem) or seconds
+
+    # Reading
+
+    def rows_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
+        """The rows after *cursor* (of one run) and the next cursor; metrics.Joins fills their joined numbers."""
+        return self._since("SELECT id, at, run, origin, row FROM outcomes", _row, cursor, run)
+
+    def samples_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
+        """The samples after *cursor* (of one run) and the next cursor."""
+        return self._since("SELECT id, run, key, rank, number, seconds, at FROM samples", dict, cursor, run)
+
+    def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
+        of_run, values = ("", (cursor,)) if run is None else (" AND run = ?", (cursor, run))
+        found = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
+        return [shape(entry) for entry in found], found[-1]["id"] if found else cursor
+
+    def rows(self, run: str) -> list[dict[str, Any]]:
+        """All rows of *run* with floor_s, compute_s, comm_s and sequential_s."""
+        return metrics.fill(self.rows_since(0, run)[0])
+
+    def spans(self, run: str, key: str, source: str | None = None) -> tuple[Span, ...]:
+        """The newest spans of one trial of *run*, of any source or of one."""
+        found = self._database.read(
+            "SELECT spans FROM outcomes WHERE run = ? AND key = ? AND source = coalesce(?, source) "
+            "AND spans != '[]' ORDER BY id DESC LIMIT 1",
+            (run, key, source),
+        )
+        return _spans(found[0]["spans"]) if found else ()
+
+    def trials(self, run: str) -> dict[str, Trial]:
+        """The trials of *run* by key."""
+        found = self._database.read(
+            "SELECT key, trial FROM trials WHERE key IN (SELECT key FROM outcomes WHERE run = ?)", (run,)
+        )
+        return {entry["key"]: Trial.from_json(json.loads(entry["trial"])) for entry in found}
+
+    def recorded(self, run: str) -> list[tuple[Outcome, list[Sample]]]:
+        """The measurements of *run*, each with its samples in the order in which they came: what a replay plays."""
+        found = self._database.read(
+            "SELECT id, run, key, origin FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)
+        )
+        return [(self.measurement(e["id"]), self._samples(e["origin"] or e["run"], e["key"])) for e in found]
+
+    def frame(self, run: str) -> pd.DataFrame:
+        """The rows of *run*, shape keys and axes as columns of their own beside `shape` and `axes`."""
+        from workbench.store.frames import frame
+
+        return frame(self.rows(run))
+
+    def sample_frame(self, run: str) -> pd.DataFrame:
+        """Every raw sample of *run*."""
+        import pandas as pd
+
+        columns = ["id", "run", "key", "rank", "number", "seconds", "at"]
+        return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
+
+
+def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:
+    connection.executemany(
+        "INSERT INTO samples (run, key, rank, number, seconds, at) VALUES (?, ?, ?, ?, ?, ?)",
+        [(run, s.key, s.rank, s.index, s.seconds, s.at) for s in samples],
+    )
+
+
+def _text(problem: Problem) -> str:
+    return json.dumps(problem.to_json(), sort_keys=True)
+
+
+def _run(entry: sqlite3.Row) -> dict[str, Any]:
+    return {**dict(entry), "experiment": json.loads(entry["experiment"]), "provenance": json.loads(entry["provenance"])}
+
+
+def _row(entry: sqlite3.Row) -> dict[str, Any]:
+    """A row as it was given, under the run that it is of now."""
+    return {**json.loads(entry["row"]), **{key: entry[key] for key in ("run", "origin", "id", "at")}}
+
+
+def _spans(text: str) -> tuple[Span, ...]:
+    return tuple(Span(*entry) for entry in json.loads(text))
