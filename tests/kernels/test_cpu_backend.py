@@ -1,0 +1,123 @@
+"""The cpu backend equals the reference for every operator and scheme, refuses with a sentence, and leaks nothing."""
+
+from typing import Any
+
+import pytest
+
+from kernels.backends.cpu import heap
+from kernels.operators import OPERATORS
+from kernels.outcome import Failure, Measurement
+from tests.kernels.conftest import small
+
+SCHEDULES: dict[str, list[dict[str, Any]]] = {
+    "sequential": [{}, {"collective": "one_shot"}],
+    "decomposed": [
+        {"pieces": 3},
+        {"pieces": 2, "steps": "local_first"},
+        {"pieces": 2, "grouping": "unfused", "steps": "local_first"},
+        {"pieces": 2, "pattern": "ring"},
+        {"pieces": 4, "split": "columns"},
+        {"pieces": 4, "split": "tables"},
+        {"pieces": 3, "split": "contraction"},
+        {"pieces": 6, "split": "rows_and_contraction"},
+    ],
+    "fused": [
+        {"slice_tiles": 1},
+        {"slice_tiles": 3, "write": "staged"},
+        {"slice_tiles": 2, "tile_order": "natural"},
+        {"slice_tiles": 2, "tile_order": "remote_first"},
+    ],
+}
+
+
+def _applies(operator: str, axes: dict[str, Any]) -> bool:
+    stated, split = OPERATORS[operator], axes.get("split")
+    one_shot = axes.get("collective") == "one_shot"
+    return (split is None or split in stated.splits) and (not one_shot or stated.collective == "all_reduce")
+
+
+def _trials(make_trial: Any, operator: str, world: int, dtype: str = "float32", **more: Any) -> list[Any]:
+    asked = small(operator, world, dtype)
+    return [
+        make_trial(asked, scheme, **{"tile": _tile(operator), **axes, **more})
+        for scheme, listed in SCHEDULES.items()
+        for axes in listed
+        if _applies(operator, axes)
+    ]
+
+
+def _tile(operator: str) -> str:
+    return "16x32x96" if operator != "gemv_all_reduce" else "16x2x96"
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_schedule_equals_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
+    trials = _trials(make_trial, operator, world)
+    for trial, outcome in zip(trials, gangs(world).outcomes(trials), strict=True):
+        assert isinstance(outcome, Measurement), f"{trial.schedule}: {outcome}"
+        assert outcome.correct is True, f"{trial.schedule}"
+        assert [len(mine) for mine in outcome.samples] == [2] * world
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str) -> None:
+    trials = _trials(make_trial, operator, 2, "bfloat16")
+    assert all(isinstance(one, Measurement) and one.correct for one in gangs(2).outcomes(trials))
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_librarys_collectives_equal_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
+    asked = small(operator, world)
+    trials = [
+        make_trial(asked, "sequential", fabric="shared_memory", collective="library", tile=_tile(operator)),
+        make_trial(asked, "decomposed", fabric="shared_memory", engine="library", pieces=3, tile=_tile(operator)),
+    ]
+    assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
+
+
+def test_the_library_is_refused_on_an_emulated_fabric(make_trial: Any) -> None:
+    with pytest.raises(ValueError, match=r"collective = library .* Accepted: direct"):
+        make_trial(small("gemm_all_to_all", 2), "sequential", collective="library")
+
+
+def test_float16_is_refused_with_a_sentence(gangs: Any, make_trial: Any) -> None:
+    (outcome,) = gangs(2).outcomes([make_trial(small("gemm_all_to_all", 2, "float16"), "fused")])
+    assert isinstance(outcome, Failure)
+    assert outcome.stage == "refused"
+    assert "Accepted: float32, bfloat16" in outcome.message
+
+
+def test_parts_are_timed_without_a_verdict_and_take_less_than_the_whole(gangs: Any, make_trial: Any) -> None:
+    whole = make_trial(small("gemm_all_to_all", 2), "sequential", fabric="emulated:bandwidth_bytes_per_second=1e5")
+    outcomes = gangs(2).outcomes([whole, whole.of_part("compute"), whole.of_part("communication")])
+    assert [one.correct for one in outcomes] == [True, None, None]
+    total, compute, communication = (one.time_s for one in outcomes)
+    wire = OPERATORS["gemm_all_to_all"].wire_bytes(whole.problem) / 1e5
+    assert compute < wire <= communication <= total
+
+
+def test_spans_carry_the_plans_addresses_and_what_was_waited_for(gangs: Any, make_trial: Any) -> None:
+    trial = make_trial(small("gemm_reduce_scatter", 2), "fused", tile="16x32x96", slice_tiles=2)
+    (outcome,) = gangs(2).outcomes([trial])
+    kinds = {(span.kind, span.lane) for span in outcome.spans}
+    assert {("compute", "compute"), ("put", "link"), ("reduce", "compute")} <= kinds
+    assert {span.rank for span in outcome.spans} == {0, 1}
+    assert all(0 <= span.start_s <= span.stop_s for span in outcome.spans)
+    assert any("/put/" in (span.waited_for or "") for span in outcome.spans if span.kind == "reduce")
+
+
+def test_no_segment_is_left_behind(gangs: Any, make_trial: Any) -> None:
+    gangs(2).outcomes([make_trial(small("gemm_all_to_all", 2), "fused")])
+    assert not [path for path in heap.directory().glob("*overlap-*") if f"-{gangs(2).ranks[0].pid}" in path.name]
+
+
+def test_a_dead_owners_segment_is_swept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "directory", lambda: tmp_path)
+    dead, alive = tmp_path / "overlap-s-1-0-999999999", tmp_path / "overlap-s-1-0-1"
+    dead.touch()
+    alive.touch()
+    assert heap.sweep() == 1
+    assert alive.exists()
+    assert not dead.exists()

@@ -1,0 +1,322 @@
+"""Every operator x scheme: computed once, never before its data, no cycle, the right bytes, and nothing sent alone."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from kernels import schemes
+from kernels.fabric import Fabric, parse
+from kernels.machine import Costs, Device, Dimension, Machine
+from kernels.operators import OPERATORS, Flow, problem
+from kernels.plan import Kind, Plan
+from kernels.problem import Problem
+from kernels.schedule import Refusal, Schedule
+
+WORLDS = (1, 2, 4)
+FABRICS = (parse("emulated"), Fabric(kind="nvlink"))
+
+MACHINE = Machine(
+    name="eight", title="Eight devices with copy engines", backend="triton",
+    device=Device(kind="gpu", name="one", slots=4, matrix_flops_per_second={"float32": 1e12},
+                  memory_bytes_per_second=1e11, memory_bytes=1e9, l2_bytes=1e6, copy_engines=1,
+                  shared_memory_per_slot_bytes=1e5),
+    costs=Costs(launch_seconds=0, step_seconds=0, tile_seconds=0, signal_seconds=0, barrier_seconds=0,
+                copy_engine_seconds=0, library_seconds=0, library_share=1, send_blocks=0),
+    dimensions=(Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0),),
+    provenance={},
+)  # fmt: skip
+
+TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
+AXES: dict[str, list[Mapping[str, int | str]]] = {
+    "sequential": [{"collective": name} for name in ("direct", "library", "one_shot", "two_shot")],
+    "decomposed": [
+        {"pieces": pieces, "split": split, "steps": steps, "grouping": grouping, "pattern": pattern, "engine": engine}
+        for pieces in (1, 4) for split in ("rows", "columns", "contraction", "rows_and_contraction", "batch", "tables")
+        for steps in ("uniform", "local_first") for grouping in ("fused", "unfused")
+        for pattern in ("all_to_all", "ring") for engine in ("sm", "copy_engine", "library")
+    ],
+    "fused": [
+        {"slice_tiles": size, "tile_order": order, "write": write}
+        for size in (1, 3, 1000) for order in ("natural", "remote_first", "rotated")
+        for write in ("zero_copy", "staged")
+    ],
+}  # fmt: skip
+
+
+def ask(operator: str, world: int, height: int = 20, width: int = 10, depth: int = 6) -> Problem:
+    """A problem with height x world rows in all; sizes that no tile divides."""
+    if operator == "gemv_all_reduce":
+        return problem(operator, {"n": height * world, "k": depth * world, "tokens": 1 + width % 8}, world=world)
+    if operator == "embedding_all_to_all":
+        tables = {"tables_per_rank": width, "rows": 50, "dim": 4, "batch": height * world, "pooling": depth}
+        return problem(operator, tables, world=world)
+    return problem(operator, {"m": height * world, "n": width, "k": depth}, world=world)
+
+
+def legal(asked: Problem, scheme: str) -> Iterator[Schedule]:
+    """The schedules of AXES that are legal on one of FABRICS."""
+    tile, splits = TILES[OPERATORS[asked.operator].work], OPERATORS[asked.operator].splits
+    for fabric in FABRICS:
+        for values in AXES[scheme]:
+            if values.get("split", next(iter(splits))) not in splits:
+                continue
+            try:
+                yield schemes.schedule(asked, scheme, {"tile": tile, **values}, MACHINE, fabric)
+            except Refusal:
+                continue
+
+
+@cache
+def plans(operator: str, scheme: str, world: int) -> tuple[Plan, ...]:
+    asked = ask(operator, world)
+    return tuple(schemes.expand(asked, schedule) for schedule in dict.fromkeys(legal(asked, scheme)))
+
+
+pairs = pytest.mark.parametrize(
+    ("operator", "scheme", "world"), [(o, s, w) for o in OPERATORS for s in AXES for w in WORLDS]
+)
+
+
+@pairs
+def test_every_pair_has_legal_schedules(operator: str, scheme: str, world: int) -> None:
+    assert len(plans(operator, scheme, world)) >= 1 + (scheme != "sequential")
+
+
+@pairs
+def test_every_element_of_the_computation_is_computed_once_per_rank(operator: str, scheme: str, world: int) -> None:
+    for plan in plans(operator, scheme, world):
+        for rank in range(world):
+            assert (computed(plan, rank) == 1).all(), plan.schedule
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    operator=st.sampled_from(list(OPERATORS)), scheme=st.sampled_from(list(AXES)), world=st.sampled_from(WORLDS),
+    height=st.integers(1, 33), width=st.integers(1, 21), depth=st.integers(1, 17), data=st.data(),
+)  # fmt: skip
+def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
+    operator: str, scheme: str, world: int, height: int, width: int, depth: int, data: st.DataObject
+) -> None:
+    asked = ask(operator, world, height, width, depth)
+    splits = {"split": data.draw(st.sampled_from(list(OPERATORS[operator].splits)))} if scheme == "decomposed" else {}
+    values = {**data.draw(st.sampled_from(AXES[scheme])), **splits, "tile": TILES[OPERATORS[operator].work]}
+    try:
+        schedule = schemes.schedule(asked, scheme, values, MACHINE, data.draw(st.sampled_from(FABRICS)))
+    except Refusal:
+        reject()
+    plan = schemes.expand(asked, schedule)
+    for rank in range(world):
+        assert (computed(plan, rank) == 1).all()
+    assert Walk(plan).complaints() == []
+    least = OPERATORS[operator].wire_bytes(asked)
+    assert all(plan.wire_bytes(rank) >= least for rank in range(world))
+
+
+@pairs
+def test_nothing_is_read_before_it_is_there(operator: str, scheme: str, world: int) -> None:
+    for plan in plans(operator, scheme, world):
+        assert Walk(plan).complaints() == [], plan.schedule
+
+
+@pairs
+def test_a_rank_waits_only_for_its_own_steps_and_for_puts_into_its_memory(
+    operator: str, scheme: str, world: int
+) -> None:
+    """A signal lies in the receiver's memory; only a collective is begun by all ranks together."""
+    for plan in plans(operator, scheme, world):
+        for step in np.flatnonzero(plan.kind != Kind.COLLECTIVE):
+            for needed in plan.waits_for(step):
+                near = plan.rank[needed] == plan.rank[step]
+                assert near or (plan.kind[needed] == Kind.PUT and plan.peer[needed] == plan.rank[step])
+
+
+@pairs
+def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, world: int) -> None:
+    """Everything but one_shot moves the operator's minimum; one_shot sends every result to every rank."""
+    for plan in plans(operator, scheme, world):
+        extent, least = OPERATORS[operator].extent(plan.problem), OPERATORS[operator].wire_bytes(plan.problem)
+        once = (world - 1) * extent.rows * extent.columns * plan.problem.itemsize
+        expected = once if plan.schedule.get("collective") == "one_shot" else least
+        assert [plan.wire_bytes(rank) for rank in range(world)] == [expected] * world, plan.schedule
+        assert expected >= least
+
+
+@pytest.mark.parametrize("scheme", AXES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_one_rank_alone_communicates_with_nobody(operator: str, scheme: str) -> None:
+    for plan in plans(operator, scheme, 1):
+        assert not np.isin(plan.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE)).any(), plan.schedule
+        assert plan.wire_bytes(0) == 0
+
+
+@pairs
+def test_the_parts_of_a_plan_are_its_steps_with_the_waits_among_them(operator: str, scheme: str, world: int) -> None:
+    for plan in plans(operator, scheme, world)[:6]:
+        compute, rest = plan.part("compute"), plan.part("communication")
+        assert len(compute) + len(rest) == len(plan)
+        assert (compute.kind == Kind.COMPUTE).all()
+        assert (rest.kind != Kind.COMPUTE).all()
+        assert [rest.wire_bytes(r) for r in range(world)] == [plan.wire_bytes(r) for r in range(world)]
+        for part in (compute, rest):
+            assert ancestors(part) is not None
+
+
+@pairs
+def test_a_step_has_one_address(operator: str, scheme: str, world: int) -> None:
+    for plan in plans(operator, scheme, world)[:6]:
+        assert len({plan.address(step) for step in range(len(plan))}) == len(plan)
+
+
+def test_the_tile_order_is_the_one_the_plan_has() -> None:
+    plan = plans("gemm_all_to_all", "fused", 2)[0]
+    order = schemes.tile_order(plan.problem, plan.schedule, 1)
+    assert order.chunk.tolist() == plan.tiles[1].chunk.tolist()
+    assert order.row_start.tolist() == plan.tiles[1].row_start.tolist()
+
+
+def computed(plan: Plan, rank: int) -> np.ndarray:
+    """[rows, columns, contraction] how often *rank* computes each element."""
+    extent = OPERATORS[plan.problem.operator].extent(plan.problem)
+    counts = np.zeros((extent.rows, extent.columns, extent.contraction), dtype=np.int64)
+    for step in np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.COMPUTE)):
+        for rows, columns in areas(plan, step):
+            counts[rows, columns, plan.k_start[step] : plan.k_stop[step]] += 1
+    return counts
+
+
+def areas(plan: Plan, step: int) -> list[tuple[slice, slice]]:
+    """Rows (over all chunks) and columns of each tile of *step*."""
+    tiles, chunk = plan.tiles[plan.rank[step]], OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
+    return [
+        (slice(tiles.chunk[t] * chunk + tiles.row_start[t], tiles.chunk[t] * chunk + tiles.row_stop[t]),
+         slice(tiles.col_start[t], tiles.col_stop[t]))
+        for t in range(plan.tile_start[step], plan.tile_stop[step])
+    ]  # fmt: skip
+
+
+def ancestors(plan: Plan) -> list[int]:
+    """By step, the set of steps before it as bits; fails where steps wait for each other."""
+    found: dict[int, int] = {}
+    left = set(range(len(plan)))
+    while left:
+        ready = [step for step in left if all(int(n) in found for n in plan.waits_for(step))]
+        assert ready, f"{len(left)} steps of {plan.schedule} wait for each other"
+        for step in ready:
+            found[step] = 0
+            for needed in plan.waits_for(step):
+                found[step] |= found[int(needed)] | 1 << int(needed)
+        left -= set(ready)
+    return [found[step] for step in range(len(plan))]
+
+
+class Walk:
+    """What each step may rely on: the areas that the steps before it have computed, sent, gathered and summed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.operator = plan, OPERATORS[plan.problem.operator]
+        self.extent, self.chunk = self.operator.extent(plan.problem), self.operator.chunk_rows(plan.problem)
+        self.before = ancestors(plan)
+        self.of_kind = {kind: [int(s) for s in np.flatnonzero(plan.kind == kind)] for kind in Kind}
+        self.calls = bool(self.of_kind[Kind.COLLECTIVE])
+
+    def complaints(self) -> list[str]:
+        receives = self.operator.flow is Flow.RECEIVE
+        per_step = self._unread_operands if receives else self._unfinished_results
+        found = [f"{self.plan.address(s)} {c}" for s in range(len(self.plan)) for c in per_step(s)]
+        return found + [c for rank in range(self.plan.problem.world) for c in self._missing_at_the_end(rank)]
+
+    def _earlier(self, step: int, kind: Kind) -> list[int]:
+        return [other for other in self.of_kind[kind] if self.before[step] >> other & 1]
+
+    def _map(self, steps: list[int], rank: int) -> np.ndarray:
+        """[rows, columns] that *rank*'s *steps* cover."""
+        covered = np.zeros((self.extent.rows, self.extent.columns), dtype=bool)
+        for step in steps:
+            if self.plan.rank[step] == rank:
+                for area in areas(self.plan, step):
+                    covered[area] = True
+        return covered
+
+    def _operand(self, steps: list[int], rank: int) -> np.ndarray:
+        """[rows, contraction] of *rank*'s operand that is there after *steps*: its own shard, puts, collectives."""
+        plan, there = self.plan, np.zeros((self.extent.rows, self.extent.contraction), dtype=bool)
+        there[rank * self.chunk : (rank + 1) * self.chunk] = True
+        for step in steps:
+            sources = [plan.rank[step]] if plan.kind[step] == Kind.PUT else range(plan.problem.world)
+            if plan.kind[step] == Kind.COPY and plan.peer[step] >= 0:
+                sources = [plan.peer[step]]
+            for source in sources:
+                rows = slice(source * self.chunk + plan.row_start[step], source * self.chunk + plan.row_stop[step])
+                there[rows, plan.k_start[step] : plan.k_stop[step]] = True
+        return there
+
+    def _landings(self, rank: int) -> list[int]:
+        """The steps after which operand rows may be read on *rank*."""
+        staged = self.calls or self.plan.schedule.get("write") == "staged"
+        if staged:
+            return [step for step in self.of_kind[Kind.COPY] if self.plan.rank[step] == rank]
+        return [int(step) for step in self.plan.arrivals(rank)]
+
+    def _unread_operands(self, step: int) -> Iterator[str]:
+        plan, rank = self.plan, int(self.plan.rank[step])
+        if plan.kind[step] == Kind.COPY:
+            kind = Kind.COLLECTIVE if self.calls else Kind.PUT
+            there = self._operand([s for s in self._earlier(step, kind) if self.calls or plan.peer[s] == rank], rank)
+            if not (self._operand([step], rank) <= there).all():
+                yield "empties a buffer before it is full"
+        if plan.kind[step] != Kind.COMPUTE:
+            return
+        there = self._operand([s for s in self._landings(rank) if self.before[step] >> s & 1], rank)
+        for rows, _ in areas(plan, step):
+            if not there[rows, plan.k_start[step] : plan.k_stop[step]].all():
+                yield "reads operand rows that are not there"
+        yield from self._disordered_sums(step)
+
+    def _disordered_sums(self, step: int) -> Iterator[str]:
+        """The first range of the contraction overwrites, the others add: each must follow the one before it."""
+        plan, rank = self.plan, int(self.plan.rank[step])
+        if plan.k_start[step]:
+            last = [s for s in self._earlier(step, Kind.COMPUTE) if plan.k_stop[s] == plan.k_start[step]]
+            if not (self._map([step], rank) <= self._map(last, rank)).all():
+                yield "adds to a sum that is not begun"
+
+    def _unfinished_results(self, step: int) -> Iterator[str]:
+        plan, rank, kind = self.plan, int(self.plan.rank[step]), self.plan.kind[step]
+        if kind not in (Kind.PUT, Kind.REDUCE, Kind.COLLECTIVE):
+            return
+        mine = self._map([step], rank)
+        own, sums = (self._map(self._earlier(step, k), rank) for k in (Kind.COMPUTE, Kind.REDUCE))
+        broadcasts = kind == Kind.PUT and self.operator.flow is Flow.BROADCAST and sums.any()
+        if not (mine <= (sums if broadcasts else own)).all():
+            yield "sends or sums what is not computed"
+        if kind == Kind.REDUCE:
+            arrived = [s for s in self._earlier(step, Kind.PUT) if plan.peer[s] == rank]
+            for peer in set(range(plan.problem.world)) - {rank}:
+                if not (mine <= self._map(arrived, peer)).all():
+                    yield f"sums before rank {peer}'s share is there"
+
+    def _missing_at_the_end(self, rank: int) -> Iterator[str]:
+        """Whether *rank* has its whole result; what a library call gives it is taken on trust, if it covers all."""
+        world, own = self.plan.problem.world, slice(rank * self.chunk, (rank + 1) * self.chunk)
+        if self.operator.flow is Flow.RECEIVE:
+            return
+        arrivals = [int(s) for s in self.plan.arrivals(rank)]
+        if self.calls:
+            if not self._map(self.of_kind[Kind.COLLECTIVE], rank).all():
+                yield f"rank {rank} has results in no collective"
+        elif not self.operator.reduces:
+            for peer in set(range(world)) - {rank}:
+                if not self._map(arrivals, peer)[own].all():
+                    yield f"rank {rank} lacks results of rank {peer}"
+        else:
+            there = self._map(self.of_kind[Kind.REDUCE], rank)
+            for peer in range(world) if self.operator.flow is Flow.BROADCAST else ():
+                sent = [s for s in arrivals if self._earlier(s, Kind.REDUCE)]
+                there |= self._map(sent, peer)
+            wanted = there if self.operator.flow is Flow.BROADCAST else there[own]
+            if not wanted.all():
+                yield f"rank {rank} lacks sums"
