@@ -1,0 +1,177 @@
+"""The gang's shell in the Dask scheduler: what happens there becomes its events, and its commands are carried out."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+from distributed.protocol.pickle import dumps
+from tornado.ioloop import PeriodicCallback
+
+from cluster import keeper
+from cluster.feed import topic_of
+from cluster.gang import Gang
+from cluster.keeper import Keeper
+from cluster.rank import Entry
+from cluster.stimulus import (
+    ClientGone,
+    Command,
+    Ended,
+    Event,
+    Granted,
+    Heartbeat,
+    Kill,
+    RankFailed,
+    RankGone,
+    RankReady,
+    Refused,
+    Released,
+    Requested,
+    Tick,
+    WorkerJoined,
+    WorkerLeft,
+)
+
+NAME = "workbench-broker"
+TICK_S = 1.0
+
+
+def dask_settings() -> dict[str, Any]:
+    """What Dask must be told before a cluster of ours is started; workers also need one thread and no memory limit."""
+    return {
+        # a rank's task that loses its worker must fail, not wait for an address that never comes back
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.no-workers-timeout": "20s",
+        "distributed.scheduler.work-stealing": False,
+        # sampling stacks a hundred times a second would be timed along with the kernels
+        "distributed.worker.profile.enabled": False,
+        # topics are never freed, and a batch may hold the spans of a whole trial
+        "distributed.admin.low-level-log-length": 100,
+    }
+
+
+class Broker(SchedulerPlugin):
+    """One per scheduler. It brings the keepers of the rank processes along, so that it hears of every one of them."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Learn who is there, listen, and put a keeper on every worker."""
+        if NAME in scheduler.plugins:  # another client was quicker
+            return
+        scheduler.add_plugin(self, name=NAME, idempotent=True)
+        self.scheduler = scheduler
+        self.gang = Gang(uuid.uuid4().hex[:8])
+        scheduler.stream_handlers[keeper.NAME] = self.rank_changed
+        scheduler.handlers |= {
+            "workbench_request": self.request,
+            "workbench_release": self.release,
+            "workbench_heartbeat": self.heartbeat,
+            "workbench_describe": self.describe,
+        }
+        for worker in scheduler.workers:
+            self.add_worker(scheduler, worker)
+        self.clock = PeriodicCallback(lambda: self._tell(Tick(time.monotonic())), TICK_S * 1000)
+        self.clock.start()
+        plugin = dumps(Keeper(self.entry))
+        await scheduler.register_worker_plugin(comm=None, plugin=plugin, name=keeper.NAME, idempotent=True)
+
+    async def close(self) -> None:
+        """Stop the clock with the scheduler."""
+        self.clock.stop()
+
+    # hooks of the scheduler
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker joined."""
+        state = scheduler.workers[worker]
+        self._tell(WorkerJoined(time.monotonic(), worker, str(state.name), state.host))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """A worker left or died."""
+        self._tell(WorkerLeft(time.monotonic(), worker))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """A client disconnected or died."""
+        self._tell(ClientGone(time.monotonic(), client))
+
+    # what keepers say
+
+    def rank_changed(self, worker: str, change: str, incarnation: str, text: str) -> None:
+        """A rank process is ready, gone, or could not start."""
+        now = time.monotonic()
+        match change:
+            case "ready":
+                self._tell(RankReady(now, worker, incarnation, fingerprint=text))
+            case "gone":
+                self._tell(RankGone(now, worker, incarnation))
+            case "failed":
+                self._tell(RankFailed(now, worker, sentence=text))
+
+    # what clients ask; the answers to a request come on the client's topic
+
+    def request(self, client: str, stream: str, world: int, shares_heap: bool) -> None:
+        """Queue a request; only for clients that are connected, whose end we hear of."""
+        if client in self.scheduler.clients:
+            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap))
+
+    def release(self, client: str, stream: str, spoiled: bool) -> None:
+        """Take a grant or a request back."""
+        self._tell(Released(time.monotonic(), client, stream, spoiled))
+
+    def heartbeat(self, client: str) -> list[str]:
+        """The client is alive; the streams that it holds or waits for."""
+        self._tell(Heartbeat(time.monotonic(), client))
+        return [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
+
+    def describe(self) -> dict[str, Any]:
+        """Workers, grants, requests and granted seconds now, for people and tests."""
+        now = time.monotonic()
+        gang = self.gang
+        return {
+            "workers": [
+                {
+                    "address": worker.address,
+                    "name": worker.name,
+                    "host": worker.host,
+                    "ready": worker.incarnation is not None,
+                    "busy": worker.busy,
+                    "trouble": worker.trouble,
+                    "fingerprint": worker.fingerprint,
+                }
+                for worker in gang.workers.values()
+            ],
+            "grants": [[*key, [place.worker for place in grant.places]] for key, grant in gang.grants.items()],
+            "requests": [list(key) for key in gang.requests],
+            "granted_seconds": {client: gang.granted_seconds(client, now) for client in gang.clients},
+        }
+
+    # the gang
+
+    def _tell(self, event: Event) -> None:
+        for command in self.gang.handle(event):
+            self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Kill():
+                message = {"op": keeper.KILL, "incarnation": command.incarnation}
+                if command.worker in self.scheduler.stream_comms:
+                    self.scheduler.worker_send(command.worker, message)
+            case Granted():
+                places = [asdict(place) for place in command.places]
+                self._answer(command, {"kind": "granted", "session": command.session, "places": places})
+            case Refused():
+                self._answer(command, {"kind": "refused", "message": command.sentence})
+            case Ended():
+                self._answer(command, {"kind": "ended", "worker": command.worker, "message": command.sentence})
+
+    def _answer(self, to: Granted | Refused | Ended, event: dict[str, Any]) -> None:
+        self.scheduler.log_event(topic_of(to.client), {"stream": to.stream, "events": [event]})

@@ -1,0 +1,232 @@
+"""What went wrong in a gang, decided from what its ranks reported and when: pure, without a clock or a socket.
+
+`Watch` hears every event of an attempt and gives a verdict: which rank is guilty, of which trial, and what to do with
+the others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a
+witness; then guilty is who was silent. When nobody speaks for `deadline_s`, guilty is the stopped process, or who got
+least far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+
+OPENING_S = 30.0
+"""What a cold gang may take beside the deadline: starting the tasks, building the heap and the process group."""
+GRACE_S = 0.25
+"""So long after a witness the cause may still be reported."""
+PATIENCE = 0.8
+"""Ranks wait for each other for this share of the deadline, so that their more exact sentence comes first."""
+
+_POISON = frozenset({"launch", "hang", "lost"})
+"""Stages after which a rank process cannot be trusted; the others only concern their trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who broke the gang. `trial` is None when it was no trial's fault: then all of them end, or all try again."""
+
+    rank: int | None
+    """None when it was no rank's fault."""
+    stage: str
+    trial: str | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    at: float
+    stage: str
+    witness: bool
+    sentence: str
+
+
+@dataclass(slots=True)
+class _Rank:
+    label: str
+    heard_at: float
+    num_heard: int = 0
+    trial: str | None = None
+    words: str = "nothing"
+    opened: bool = False
+    done: bool = False
+    stopped: bool = False
+    settled: set[str] = field(default_factory=set)
+    """Trials with a result or a failure of this rank."""
+    trouble: _Trouble | None = None
+
+
+class Watch:
+    """Watches one attempt: the ranks of one grant at one list of trials."""
+
+    def __init__(self, trials: Sequence[str], world: int, deadline_s: float, *, forgiving: bool = False) -> None:
+        self.trials = list(trials)
+        self.ranks = [_Rank(f"rank {rank}", 0.0) for rank in range(world)]
+        self.deadline_s = deadline_s
+        """The longest silence; also what one trial may take on average over the list."""
+        self.forgiving = forgiving
+        """Whether a gang that was lost before it began may try everything again."""
+        self.started_at: float | None = None
+        self.opened_at: float | None = None
+        """When the last rank opened its bench; until then nobody is expected to get on."""
+        self.failed: set[str] = set()
+        """Trials whose failure the caller has seen."""
+        self.sampled: set[str] = set()
+
+    def begin(self, labels: Sequence[str], now: float) -> None:
+        """The gang is granted: from now on time counts. `labels` are what people call the ranks."""
+        self.started_at = now
+        for rank, label in zip(self.ranks, labels, strict=True):
+            rank.label, rank.heard_at = label, now
+
+    @property
+    def done(self) -> bool:
+        """Whether all ranks have come to the end of the list."""
+        return all(rank.done for rank in self.ranks)
+
+    def heard(self, event: Event, now: float) -> bool:
+        """Take an event of a rank; True when the caller should see it."""
+        rank = self.ranks[event["rank"]]
+        if event["kind"] == "state":
+            rank.stopped = event["stopped"]
+            return False
+        rank.heard_at = now
+        rank.num_heard += 1
+        match event["kind"]:
+            case "opened":
+                rank.opened = True
+                rank.words = "that its bench is open"
+                self.opened_at = now if all(rank.opened for rank in self.ranks) else None
+            case "done":
+                rank.done = True
+                self._check_complete(now)
+            case "gone":
+                rank.trouble = rank.trouble or _Trouble(now, "lost", False, event["message"])
+            case "broken":
+                rank.trouble = rank.trouble or _Trouble(now, event["stage"], event["witness"], event["message"])
+            case "stage" | "sample" | "result" | "failure":
+                return self._heard_of_trial(rank, event, now)
+        return False
+
+    def _heard_of_trial(self, rank: _Rank, event: Event, now: float) -> bool:
+        trial, kind = event["trial"], event["kind"]
+        rank.trial = trial
+        if kind == "stage":
+            rank.words = f"the beginning of stage {event['stage']}"
+        elif kind == "sample":
+            rank.words = f"sample {event['index']}"
+            self.sampled.add(trial)
+        elif kind == "result":
+            rank.words = "a result"
+            rank.settled.add(trial)
+        elif event["stage"] in _POISON:
+            rank.trouble = rank.trouble or _Trouble(now, event["stage"], event["stage"] == "hang", event["message"])
+            return False
+        else:
+            rank.words = f"a failure of stage {event['stage']}"
+            rank.settled.add(trial)
+            self.failed.add(trial)
+        return True
+
+    def _check_complete(self, now: float) -> None:
+        """At the end every trial has a result of every rank or a failure of one."""
+        for rank in self.ranks if self.done else []:
+            missing = [trial for trial in self.trials if trial not in rank.settled and trial not in self.failed]
+            if missing:
+                sentence = f"it ended its list without a result for {len(missing)} of {len(self.trials)} trials"
+                rank.trouble = rank.trouble or _Trouble(now, "launch", False, sentence)
+
+    # verdicts
+
+    def verdict(self, now: float) -> Verdict | None:
+        """Who broke the gang, or None while there is hope."""
+        troubled = [rank for rank in self.ranks if rank.trouble]
+        roots = [rank for rank in troubled if rank.trouble and not rank.trouble.witness]
+        if roots:
+            return self._guilty(min(roots, key=_when))
+        if troubled:  # witnesses only
+            first = min(troubled, key=_when)
+            if now - _when(first) < GRACE_S:
+                return None
+            quiet = [rank for rank in self.ranks if not rank.trouble and not rank.done]
+            return self._silent(quiet, now, first) if quiet else self._guilty(first)
+        return self._overdue(now)
+
+    def _overdue(self, now: float) -> Verdict | None:
+        if self.started_at is None:
+            return None
+        waited = [rank for rank in self.ranks if not rank.done]
+        allowed = self.deadline_s if self.opened_at is not None else self.deadline_s + OPENING_S
+        silent = any(now - max(rank.heard_at, self.opened_at or 0.0) > allowed for rank in waited)
+        late = now - self.started_at > OPENING_S + self.deadline_s * len(self.trials)
+        return self._silent(waited, now) if waited and (silent or late) else None
+
+    def _silent(self, ranks: list[_Rank], now: float, witness: _Rank | None = None) -> Verdict:
+        rank = min(ranks, key=lambda rank: (not rank.stopped, rank.num_heard, rank.heard_at))
+        what = "its process is stopped" if rank.stopped else "it does not answer"
+        sentence = (
+            f"{rank.label} hung: {what}; the last thing it reported was {rank.words}, "
+            f"{now - rank.heard_at:.1f} s ago; the deadline is {self.deadline_s:.1f} s."
+        )
+        if witness is not None and witness.trouble is not None:
+            sentence += f" {witness.label} saw: {witness.trouble.sentence}"
+        return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
+
+    def _guilty(self, rank: _Rank) -> Verdict:
+        assert rank.trouble is not None
+        sentence = f"{rank.label}: {rank.trouble.sentence}; the last thing it reported was {rank.words}."
+        return Verdict(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
+
+    def lost(self, number: int, sentence: str) -> Verdict:
+        """The verdict when the broker says that a rank's worker is gone."""
+        rank = self.ranks[number]
+        return Verdict(
+            number, "lost", self._trial_of(rank), f"{sentence} The last thing that it reported was {rank.words}."
+        )
+
+    def _trial_of(self, rank: _Rank) -> str | None:
+        """The trial that the rank was at: the one it spoke of last, or the first that is not settled."""
+        if self.opened_at is None:
+            return None
+        pending = [trial for trial in self.trials if trial not in rank.settled and trial not in self.failed]
+        return rank.trial if rank.trial in pending else next(iter(pending), None)
+
+    # consequences
+
+    def _pending(self) -> list[str]:
+        settled = [set(rank.settled) for rank in self.ranks]
+        everywhere = set.intersection(*settled) if settled else set()
+        return [trial for trial in self.trials if trial not in everywhere and trial not in self.failed]
+
+    def again(self, verdict: Verdict) -> list[str]:
+        """Trials that may be tried again: not the guilty one, and none that the caller has seen samples of."""
+        if verdict.stage in ("refused", "cancelled"):
+            return []
+        if verdict.trial is None:
+            return self._pending() if self.forgiving and verdict.stage == "lost" and self._unbegun() else []
+        return [trial for trial in self._pending() if trial != verdict.trial and trial not in self.sampled]
+
+    def _unbegun(self) -> bool:
+        return self.started_at is not None and self.opened_at is None
+
+    def failures(self, verdict: Verdict) -> list[Event]:
+        """One failure event for each trial that ends here without a result of every rank."""
+        again = set(self.again(verdict))
+        events = []
+        for trial in self._pending():
+            if trial in again:
+                continue
+            stage, message = verdict.stage, verdict.sentence
+            if verdict.trial not in (None, trial):
+                stage = "cancelled"
+                message = f"Not measured, because a trial timed beside it broke the gang ({verdict.stage}): {message}"
+            events.append({"kind": "failure", "trial": trial, "rank": verdict.rank, "stage": stage, "message": message})
+        return events
+
+
+def _when(rank: _Rank) -> float:
+    assert rank.trouble is not None
+    return rank.trouble.at

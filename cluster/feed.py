@@ -1,0 +1,112 @@
+"""Events travel from a rank to its client in batches and in order, over one Dask event topic per client session.
+
+A batch is `{"stream": id, "events": [...]}`. The broker's answers use the same topic, so a stream waits in one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client
+
+Event = dict[str, Any]
+Batches = queue.SimpleQueue[list[Event]]
+
+FLUSH_S = 0.04
+"""Batches of samples are so far apart."""
+SOON_S = 0.004
+"""Batches that bring a result are so far apart: alone it leaves at once, a flood of them travels together."""
+NUM_IN_BATCH = 50
+_SOON = frozenset({"rendezvous", "opened", "result", "failure", "done", "broken", "gone", "state"})
+_HANDSHAKE = "handshake"
+
+
+def topic_of(client: str) -> str:
+    """The topic of a client session; Dask never frees a topic, so there is one per client and none per run."""
+    return f"workbench-{client}"
+
+
+class Outbox:
+    """The worker's end for one rank and one stream; used by one thread."""
+
+    def __init__(self, send: Callable[[str, Event], None], topic: str, stream: str, rank: int) -> None:
+        self.send = send
+        """`Worker.log_event`."""
+        self.topic = topic
+        self.stream = stream
+        self.rank = rank
+        self._batch: list[Event] = []
+        self._pause_s = FLUSH_S
+        self._sent_at = 0.0
+
+    def add(self, event: Event) -> None:
+        """Take an event; it leaves now, or a short pause after the batch before it."""
+        self._batch.append({**event, "rank": self.rank})
+        if event["kind"] in _SOON:
+            self._pause_s = SOON_S
+        if len(self._batch) >= NUM_IN_BATCH:
+            self.flush()
+        else:
+            self.flush_if_due()
+
+    def patience(self, otherwise: float) -> float:
+        """How long the thread may wait for the next event before it must call `flush_if_due`."""
+        return max(0.0, self._sent_at + self._pause_s - time.monotonic()) if self._batch else otherwise
+
+    def flush_if_due(self) -> None:
+        """Send the batch if the last one left long enough ago."""
+        if time.monotonic() - self._sent_at >= self._pause_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what there is."""
+        if self._batch:
+            self.send(self.topic, {"stream": self.stream, "events": self._batch})
+            self._batch = []
+            self._pause_s = FLUSH_S
+            self._sent_at = time.monotonic()
+
+
+class Feed:
+    """The client's end: one subscription, one queue of batches per stream."""
+
+    def __init__(self, client: Client, *, timeout_s: float = 5.0) -> None:
+        self.topic = topic_of(client.id)
+        self._queues: dict[str, Batches] = {}
+        client.subscribe_topic(self.topic, self._received)
+        self._shake_hands(client, timeout_s)
+
+    def open(self, stream: str) -> Batches:
+        """From now on the stream's batches are kept."""
+        batches: Batches = queue.SimpleQueue()
+        self._queues[stream] = batches
+        return batches
+
+    def close(self, stream: str) -> None:
+        """Whatever still comes for this stream is dropped."""
+        self._queues.pop(stream, None)
+
+    def _received(self, stamped: tuple[float, Event]) -> None:
+        # runs in the client's event loop: append and return
+        message = stamped[1]
+        batches = self._queues.get(message["stream"])
+        if batches is not None:
+            batches.put(message["events"])
+
+    def _shake_hands(self, client: Client, timeout_s: float) -> None:
+        """Subscribing is asynchronous and what is sent before it counts is lost: ping until one arrives."""
+        batches = self.open(_HANDSHAKE)
+        give_up_at = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < give_up_at:
+                client.log_event(self.topic, {"stream": _HANDSHAKE, "events": []})
+                with contextlib.suppress(queue.Empty):
+                    batches.get(timeout=0.05)
+                    return
+        finally:
+            self.close(_HANDSHAKE)
+        raise TimeoutError(f"no event of topic {self.topic} came back from the scheduler within {timeout_s:.1f} s")

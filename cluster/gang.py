@@ -1,0 +1,346 @@
+"""Which client holds which workers: all ranks or none, as a pure state machine without Dask, clock or socket.
+
+One door: `Gang.handle(*events) -> commands`. The broker turns what happens in the Dask scheduler into events and
+carries the commands out; a test feeds events and compares lists.
+
+A *worker* is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
+it back to `starting`, one that cannot start makes it `troubled`; a worker that left is `away` for as long as its nanny
+may need to bring it back.
+A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
+A *grant* is `held` -> ended: released, released spoiled, client gone, client silent, or a worker lost. Every end but
+the clean release kills the rank processes, because nobody knows what they are doing.
+A *session* is the ordered workers whose benches were opened together. It is `intact` while none of them has joined
+another session or lost its rank process; an intact session is granted again under its name: warm.
+
+Hand-overs: dispatch asks (Requested), the broker answers (Granted), dispatch sends its orders to the granted ranks and
+gives the grant back (Released). Who goes first: the client with the fewest granted seconds; first come, first served
+within a client. The first request that only has to wait for busy workers holds back everyone behind it, so that small
+gangs never starve a large one; grants last about `SLICE_S`, so nobody is held back for long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cluster.stimulus import (
+    ClientGone,
+    Command,
+    Ended,
+    Event,
+    Granted,
+    Heartbeat,
+    Kill,
+    Place,
+    RankFailed,
+    RankGone,
+    RankReady,
+    Refused,
+    Released,
+    Requested,
+    Tick,
+    WorkerJoined,
+    WorkerLeft,
+)
+
+SLICE_S = 2.0
+"""Seconds of work that a client should put into one grant."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    address: str
+    name: str
+    host: str
+    incarnation: str | None = None
+    fingerprint: str = ""
+    trouble: str = ""
+    session: str = ""
+    busy: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.incarnation is not None and not self.busy
+
+
+@dataclass(slots=True)
+class _Client:
+    seen: float
+    seconds: float
+    """Granted seconds of the grants that ended, never below what newcomers start with."""
+    sessions: dict[tuple[int, bool], str] = field(default_factory=dict)
+    """The session last granted, by world and shares_heap."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    since: float
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    workers: tuple[str, ...]
+    shares_heap: bool
+
+
+class Gang:
+    """All state of the gangs of one cluster."""
+
+    def __init__(self, prefix: str, *, lease_s: float = 60.0, return_s: float = 10.0) -> None:
+        self.prefix = prefix
+        """Makes session names unique among the clusters of a machine."""
+        self.lease_s = lease_s
+        """A client silent for longer loses its grants."""
+        self.return_s = return_s
+        """A worker that left may come back for so long; requests that need it wait."""
+        self.workers: dict[str, _Worker] = {}
+        self.grants: dict[tuple[str, str], _Grant] = {}
+        self.requests: dict[tuple[str, str], Requested] = {}
+        self.clients: dict[str, _Client] = {}
+        self.sessions: dict[str, _Session] = {}
+        self.away: dict[str, tuple[str, float]] = {}
+        """Host and end of the wait, by the name of a worker that left."""
+        self._floor = 0.0
+        self._num_sessions = 0
+
+    def handle(self, *events: Event) -> list[Command]:
+        """Take the events in order; say what has to be done."""
+        commands: list[Command] = []
+        for event in events:
+            commands += self._take(event)
+            commands += self._pump(event.at)
+        return commands
+
+    def _take(self, event: Event) -> list[Command]:
+        match event:
+            case WorkerJoined():
+                self.workers[event.worker] = _Worker(event.worker, event.name, event.host)
+                self.away.pop(event.name, None)
+            case WorkerLeft():
+                return self._worker_left(event)
+            case RankReady():
+                if worker := self.workers.get(event.worker):
+                    self._forget_rank(worker)
+                    worker.incarnation, worker.fingerprint, worker.trouble = event.incarnation, event.fingerprint, ""
+            case RankGone():
+                worker = self.workers.get(event.worker)
+                if worker and worker.incarnation == event.incarnation:
+                    self._forget_rank(worker)
+            case RankFailed():
+                if worker := self.workers.get(event.worker):
+                    self._forget_rank(worker)
+                    worker.trouble = event.sentence
+            case Requested():
+                self._requested(event)
+            case Heartbeat():
+                if client := self.clients.get(event.client):
+                    client.seen = event.at
+            case Released():
+                return self._released(event)
+            case ClientGone():
+                commands = self._drop(event.client, event.at)
+                self.clients.pop(event.client, None)
+                return [command for command in commands if isinstance(command, Kill)]
+            case Tick():
+                return self._expire(event.at)
+        return []
+
+    # what happens to requests and grants
+
+    def _requested(self, event: Requested) -> None:
+        client = self.clients.setdefault(event.client, _Client(seen=event.at, seconds=0.0))
+        client.seen = event.at
+        if event.client not in self._active():
+            # an hour ago does not count: only those who want workers at the same time are compared
+            client.seconds = max(client.seconds, self._floor)
+        self.requests[event.client, event.stream] = event
+
+    def _released(self, event: Released) -> list[Command]:
+        if client := self.clients.get(event.client):
+            client.seen = event.at
+        self.requests.pop((event.client, event.stream), None)
+        return self._end((event.client, event.stream), event.at, kill=event.spoiled)
+
+    def _end(self, key: tuple[str, str], at: float, *, kill: bool) -> list[Command]:
+        """Free the workers of a grant, if there is one."""
+        grant = self.grants.pop(key, None)
+        if grant is None:
+            return []
+        self.clients[key[0]].seconds += at - grant.since
+        kills: list[Command] = []
+        for place in grant.places:
+            worker = self.workers.get(place.worker)
+            if worker is None:
+                continue
+            worker.busy = False
+            if kill and worker.incarnation == place.incarnation:
+                self._forget_rank(worker)
+                kills.append(Kill(place.worker, place.incarnation))
+        return kills
+
+    def _drop(self, client: str, at: float, sentence: str = "") -> list[Command]:
+        """Take away all that a client waits for and holds."""
+        keys = [key for key in (*self.requests, *self.grants) if key[0] == client]
+        commands: list[Command] = []
+        for key in keys:
+            self.requests.pop(key, None)
+            commands += [Ended(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
+        return commands
+
+    def _expire(self, at: float) -> list[Command]:
+        self.away = {name: (host, until) for name, (host, until) in self.away.items() if until > at}
+        commands: list[Command] = []
+        for client in sorted(self._active()):
+            silence = at - self.clients[client].seen
+            if silence > self.lease_s:
+                sentence = (
+                    f"The client said nothing for {silence:.0f} s, longer than the {self.lease_s:.0f} s of its lease, "
+                    "so its workers were given to others. Ask again."
+                )
+                commands += self._drop(client, at, sentence)
+        return commands
+
+    def _worker_left(self, event: WorkerLeft) -> list[Command]:
+        worker = self.workers.pop(event.worker, None)
+        if worker is None:
+            return []
+        self._forget_rank(worker)
+        self.away[worker.name] = (worker.host, event.at + self.return_s)
+        commands: list[Command] = []
+        for key, grant in list(self.grants.items()):
+            if any(place.worker == event.worker for place in grant.places):
+                sentence = f"Worker {worker.name} on {worker.host} ({event.worker}) left the cluster or died."
+                commands += [Ended(*key, worker=event.worker, sentence=sentence), *self._end(key, event.at, kill=True)]
+        return commands
+
+    def _forget_rank(self, worker: _Worker) -> None:
+        self.sessions.pop(worker.session, None)
+        worker.incarnation, worker.session = None, ""
+
+    # who goes first, and where
+
+    def _active(self) -> set[str]:
+        return {client for client, _ in (*self.requests, *self.grants)}
+
+    def granted_seconds(self, client: str, at: float) -> float:
+        """Seconds that this client has held grants, the running ones included."""
+        running = sum(at - grant.since for (holder, _), grant in self.grants.items() if holder == client)
+        return self.clients[client].seconds + running
+
+    def _pump(self, at: float) -> list[Command]:
+        """Grant what can be granted, in order; the first request that waits for busy workers ends the round."""
+        used = {client: self.granted_seconds(client, at) for client in self._active()}
+        self._floor = max(self._floor, min(used.values(), default=0.0))
+        commands: list[Command] = []
+        # sorting is stable: first come, first served within a client and between equals
+        for request in sorted(self.requests.values(), key=lambda request: used[request.client]):
+            if refusal := self._refusal(request):
+                del self.requests[request.client, request.stream]
+                commands.append(Refused(request.client, request.stream, refusal))
+            elif chosen := self._choose(request):
+                commands.append(self._grant(request, chosen, at))
+            elif self._room(request, [w for w in self.workers.values() if w.incarnation is not None]):
+                break
+        return commands
+
+    def _grant(self, request: Requested, chosen: tuple[str, ...], at: float) -> Granted:
+        key = (request.client, request.stream)
+        session = self._session(chosen, request.shares_heap)
+        places = []
+        for address in chosen:
+            worker = self.workers[address]
+            assert worker.incarnation is not None
+            if worker.session != session:
+                self.sessions.pop(worker.session, None)
+                worker.session = session
+            worker.busy = True
+            places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.fingerprint))
+        del self.requests[key]
+        self.grants[key] = _Grant(at, tuple(places))
+        self.clients[request.client].sessions[request.world, request.shares_heap] = session
+        return Granted(*key, session, tuple(places))
+
+    def _session(self, chosen: tuple[str, ...], shares_heap: bool) -> str:
+        """The intact session of just these workers in this order, or a new one."""
+        wanted = _Session(chosen, shares_heap)
+        for name, session in self.sessions.items():
+            if session == wanted:
+                return name
+        self._num_sessions += 1
+        name = f"{self.prefix}-{self._num_sessions}"
+        self.sessions[name] = wanted
+        return name
+
+    def _choose(self, request: Requested) -> tuple[str, ...] | None:
+        """Workers for the request: its client's warm session, a warm session nobody else uses, or free ones."""
+        warm = self._warm(request)
+        if warm is not None:
+            return warm
+        room = self._room(request, [worker for worker in self.workers.values() if worker.free])
+        if not room:
+            return None
+        # leave other sessions whole if possible; ranks are always in the order of the names
+        chosen = sorted(room, key=lambda worker: (worker.session in self.sessions, _natural(worker)))[: request.world]
+        return tuple(worker.address for worker in sorted(chosen, key=_natural))
+
+    def _warm(self, request: Requested) -> tuple[str, ...] | None:
+        own = self.clients[request.client].sessions.get((request.world, request.shares_heap))
+        others = self._active() - {request.client}
+        foreign = {session for client in others for session in self.clients[client].sessions.values()}
+        for name, session in sorted(self.sessions.items(), key=lambda item: (item[0] != own, item[0] in foreign)):
+            fits = len(session.workers) == request.world and session.shares_heap == request.shares_heap
+            if fits and all(self.workers[address].free for address in session.workers):
+                # somebody else's session is taken only when nothing else is free
+                taken = name != own and name in foreign
+                if not taken or not self._fresh_room(request):
+                    return session.workers
+        return None
+
+    def _fresh_room(self, request: Requested) -> bool:
+        unused = [w for w in self.workers.values() if w.free and w.session not in self.sessions]
+        return bool(self._room(request, unused))
+
+    def _room(self, request: Requested, workers: list[_Worker]) -> list[_Worker]:
+        """The workers to choose from: those of the fullest host that fits, or all when hosts may be crossed."""
+        fits = [group for group in _by_host(workers).values() if len(group) >= request.world]
+        if fits:
+            return min(fits, key=lambda group: (len(group), group[0].host))
+        crosses = not request.shares_heap and len(workers) >= request.world
+        return workers if crosses else []
+
+    def _refusal(self, request: Requested) -> str:
+        """Why the request can never be met, or nothing."""
+        sound = [worker for worker in self.workers.values() if not worker.trouble]
+        hosts = [worker.host for worker in sound] + [host for host, _ in self.away.values()]
+        largest = max((hosts.count(host) for host in hosts), default=0)
+        limit = largest if request.shares_heap else len(hosts)
+        if request.world <= limit:
+            return ""
+        asked = f"{request.world} ranks were asked for"
+        if len(sound) < len(self.workers):
+            ill = [f"{worker.name}: {worker.trouble}" for worker in self.workers.values() if worker.trouble]
+            return (
+                f"{asked}, but {len(ill)} of the cluster's {len(self.workers)} workers cannot start a rank process "
+                f"({'; '.join(ill)}). Accepted until that is mended: at most {limit}."
+            )
+        if request.shares_heap and limit < len(hosts):
+            return (
+                f"{asked} that share memory, but no host has more than {limit} of the cluster's {len(hosts)} workers. "
+                f"Accepted: at most {limit} on one host, or a schedule whose collective or engine is the library."
+            )
+        return f"{asked}, but the cluster has {limit} workers. Accepted: at most {limit}, or start more workers."
+
+
+def _by_host(workers: Iterable[_Worker]) -> dict[str, list[_Worker]]:
+    groups: dict[str, list[_Worker]] = {}
+    for worker in workers:
+        groups.setdefault(worker.host, []).append(worker)
+    return groups
+
+
+def _natural(worker: _Worker) -> list[tuple[int, str]]:
+    """Sorts rank10 after rank2."""
+    parts = re.findall(r"\d+|\D+", f"{worker.host} {worker.name}")
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

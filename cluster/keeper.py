@@ -1,0 +1,199 @@
+"""A worker keeps its rank process: starts it, passes orders and events, kills it when told, starts the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+from distributed import Worker, WorkerPlugin, get_worker
+
+from cluster.feed import Event, Outbox
+from cluster.rank import Entry
+
+NAME = "workbench-rank"
+KILL = "workbench-kill"
+"""Operation of the stream from the scheduler to the worker."""
+STARTED_S = 120.0
+"""A rank process that said no hello by then is killed; importing torch from a cold network disk takes long."""
+_QUICK_DEATH_S = 5.0
+_LONGEST_PAUSE_S = 30.0
+_LOOK_S = 1.0
+"""How often a quiet rank process is looked at."""
+
+
+class RankProcess:
+    """One incarnation of the rank process and a thread that reads what it says."""
+
+    def __init__(self, entry: Entry, tell: Callable[[RankProcess, Event], None]) -> None:
+        self.incarnation = uuid.uuid4().hex[:12]
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        """What it says, hello and failed apart; the last one is `gone`."""
+        self.started_at = time.monotonic()
+        self.ready = False
+        self.killed = False
+        self._tell = tell
+        """Called in the reading thread with (self, event) for hello, failed and gone."""
+        start = {"incarnation": self.incarnation, "parent": os.getpid(), "entry": asdict(entry)}
+        # it imports what its worker imports, however that was started
+        path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "cluster.rank", json.dumps(start)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        threading.Thread(target=self._read, name=f"rank-{self.incarnation}", daemon=True).start()
+
+    def order(self, order: dict[str, Any]) -> None:
+        """Write an order; if the process is gone, the `gone` event says so."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # broken pipe, or closed by the reading thread
+            self.popen.stdin.write(json.dumps(order).encode() + b"\n")
+            self.popen.stdin.flush()
+
+    def stopped(self) -> bool:
+        """Whether somebody stopped it (SIGSTOP, a debugger)."""
+        try:
+            return str(psutil.Process(self.popen.pid).status()) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        except psutil.NoSuchProcess:
+            return False
+
+    def kill(self) -> None:
+        """End it and everything that it started."""
+        if self.popen.poll() is None:
+            self.killed = True
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        assert self.popen.stdin is not None
+        with self.popen.stdout as lines:
+            for line in lines:
+                event = json.loads(line)
+                if event["kind"] in ("hello", "failed"):
+                    self._tell(self, event)
+                else:
+                    self.events.put(event)
+        # its pipe is closed, so it has ended or is about to
+        try:
+            code = self.popen.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self.popen.wait(timeout=5)
+        self._kill_group()  # what it started and left behind
+        with contextlib.suppress(OSError):
+            self.popen.stdin.close()
+        gone = {"kind": "gone", "message": f"the rank process {_ending(code)}"}
+        self.events.put(gone)
+        self._tell(self, gone)
+
+
+class Keeper(WorkerPlugin):
+    """Owns the worker's rank process. Everything but `perform` runs in the worker's event loop."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+    def setup(self, worker: Worker) -> None:
+        """Start the first rank process; torch is imported while the worker does other things."""
+        self.worker = worker
+        self.closing = False
+        self.quick_deaths = 0
+        worker.stream_handlers[KILL] = self.kill
+        self._start()
+
+    def teardown(self, worker: Worker) -> None:
+        """End the rank process with its worker."""
+        self.closing = True
+        self.process.kill()
+        self.process.popen.wait(timeout=5)
+
+    def kill(self, incarnation: str) -> None:
+        """Kill this incarnation, if it is still the one; the next is started when its pipe closes."""
+        if self.process.incarnation == incarnation:
+            self.process.kill()
+
+    def perform(self, order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
+        """Pass the order to the rank process and its events to the client, until it is done. In the task's thread."""
+        process = self.process
+        outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
+        if process.incarnation != incarnation:
+            outbox.add({"kind": "gone", "message": "the rank process was replaced before its order came"})
+            outbox.flush()
+            return
+        process.order(order)
+        stopped = False
+        while True:
+            try:
+                event = process.events.get(timeout=outbox.patience(_LOOK_S))
+            except queue.Empty:
+                outbox.flush_if_due()
+                if stopped != (stopped := process.stopped()):
+                    outbox.add({"kind": "state", "stopped": stopped})
+                continue
+            outbox.add(event)
+            if event["kind"] in ("done", "broken", "gone", "rendezvous"):
+                outbox.flush()
+                return
+
+    def _start(self) -> None:
+        # in the event loop's thread: the kernel kills the child when the thread that started it ends
+        self.process = RankProcess(self.entry, self._told)
+        process = self.process
+        self.worker.loop.call_later(STARTED_S, lambda: None if process.ready else process.kill())
+
+    def _told(self, process: RankProcess, event: Event) -> None:
+        if not self.closing:
+            self.worker.loop.add_callback(self._changed, process, event)
+
+    def _changed(self, process: RankProcess, event: Event) -> None:
+        if self.closing or process is not self.process:
+            return
+        if event["kind"] == "hello":
+            process.ready = True
+            self._report("ready", process, event["fingerprint"])
+        elif event["kind"] == "failed":
+            self._report("failed", process, event["message"])
+        else:
+            self._report("gone", process, event["message"])
+            self._start_again(process)
+
+    def _start_again(self, process: RankProcess) -> None:
+        """At once after a kill or a long life; ever more slowly when it dies by itself as soon as it lives."""
+        quick = not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S
+        self.quick_deaths = self.quick_deaths + 1 if quick else 0
+        pause = min(_LONGEST_PAUSE_S, 2.0 ** (self.quick_deaths - 2)) if self.quick_deaths > 1 else 0.0
+        self.worker.loop.call_later(pause, lambda: None if self.closing else self._start())
+
+    def _report(self, change: str, process: RankProcess, text: str) -> None:
+        self.worker.batched_send({"op": NAME, "change": change, "incarnation": process.incarnation, "text": text})
+
+
+def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
+    """The Dask task of one rank; `address` is the client's topic and the stream."""
+    cast(Keeper, get_worker().plugins[NAME]).perform(order, rank, address, incarnation)
+
+
+def _ending(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,204 @@
+"""The rank process: started once per Dask worker, it keeps torch, the heap and compiled kernels warm between trials.
+
+`python -m cluster.rank '{"incarnation": ..., "parent": pid, "entry": {...}}'` reads JSON lines on its standard input
+and writes JSON lines on its standard output; what anybody else prints goes to standard error. It imports no Dask.
+
+Orders                                                    answers
+(started)                                                 hello, or failed when the bench cannot be imported
+{"order": "rendezvous", "session", "host"}                rendezvous with host and port
+{"order": "run", "seat": {...}, "trials": [...]}          opened, the bench's own events, done; or broken
+(standard input closed: the worker is gone)               ends at once
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+Event = dict[str, Any]
+Emit = Callable[[Event], None]
+
+_SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
+_NETWORK = re.compile(
+    r"reset by peer|connection (closed|refused|reset|was closed)|broken pipe|timed? ?out|gloo|nccl|socket",
+    re.IGNORECASE,
+)
+
+
+class Bench(Protocol):
+    """What a rank process runs; `kernels.bench.Bench`, or a fake one in tests."""
+
+    def run(self, trials: list[Any]) -> None:
+        """Time the trials together with the peers; the events go to the `emit` that the bench was made with."""
+
+    def close(self) -> None:
+        """Give back the heap and the process group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where a rank process finds what it runs, each as `module:name`; only rank processes import them."""
+
+    bench: str = "kernels.bench:Bench"
+    seat: str = "kernels.bench:Seat"
+    trial: str = "kernels.trial:Trial"
+    fingerprint: str = "kernels.trial:fingerprint"
+    store: str = "cluster.rank:open_store"
+
+    def load(self) -> dict[str, Any]:
+        """Import all of them."""
+        return {field: _named(place) for field, place in asdict(self).items()}
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def open_store(host: str) -> tuple[Any, int]:
+    """A torch TCPStore that listens on this host's own address only, and its port."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    port: int = listener.getsockname()[1]
+    store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    return store, port
+
+
+class Rank:
+    """Carries out orders one after the other; the bench stays open while the session stays."""
+
+    def __init__(self, parts: dict[str, Any], emit: Emit) -> None:
+        self.parts = parts
+        """The imported `Entry`."""
+        self.emit = emit
+        self.session = ""
+        self.bench: Bench | None = None
+        self.stage = ""
+        """The stage that the bench last reported."""
+        self.store: tuple[str, Any, int] | None = None
+        """Session, store and port of the rendezvous that this rank opened."""
+
+    def obey(self, order: dict[str, Any]) -> None:
+        """Carry out one order; whatever goes wrong becomes a `broken` event."""
+        try:
+            match order["order"]:
+                case "rendezvous":
+                    self._rendezvous(order["session"], order["host"])
+                case "run":
+                    self._run(order["seat"], order["trials"])
+        except Exception as error:
+            traceback.print_exc()
+            self.emit(self._broken(error))
+
+    def _rendezvous(self, session: str, host: str) -> None:
+        if self.store is None or self.store[0] != session:
+            store, port = self.parts["store"](host)
+            self.store = (session, store, port)
+        self.emit({"kind": "rendezvous", "host": host, "port": self.store[2]})
+
+    def _run(self, seat: dict[str, Any], trials: list[dict[str, Any]]) -> None:
+        self.stage = "launch"
+        if seat["session"] != self.session or self.bench is None:
+            self._open(seat)
+        self.emit({"kind": "opened"})
+        assert self.bench is not None
+        self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
+        self.emit({"kind": "done"})
+
+    def _open(self, seat: dict[str, Any]) -> None:
+        if self.bench is not None:
+            closing, self.bench = self.bench, None
+            closing.close()
+        meeting = seat["rendezvous"]
+        changes = {"rendezvous": meeting and tuple(meeting), "addresses": tuple(seat["addresses"])}
+        self.bench = self.parts["bench"](self.parts["seat"](**(seat | changes)), self._say)
+        self.session = seat["session"]
+
+    def _say(self, event: Event) -> None:
+        if event["kind"] == "stage":
+            self.stage = event["stage"]
+        self.emit(event)
+
+    def _broken(self, error: Exception) -> Event:
+        """`witness`: this rank only saw a peer go away or not answer, the cause is probably elsewhere."""
+        text = f"{type(error).__name__}: {error}"
+        waited = isinstance(error, TimeoutError)
+        witness = waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text))
+        stage = "hang" if waited else "compile" if self.stage == "compile" else "launch"
+        return {"kind": "broken", "stage": stage, "witness": witness, "message": text}
+
+
+def _die_with(parent: int) -> None:
+    """Be killed by the kernel when the worker dies; a stopped or spinning process would not notice its closed input."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _private_pipes() -> tuple[int, int]:
+    """The pipes to the worker under new numbers; 0 becomes empty and 1 goes where standard error goes."""
+    orders, answers = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.dup2(2, 1)
+    return orders, answers
+
+
+def _emitter(answers: int) -> Emit:
+    lock = threading.Lock()
+
+    def emit(event: Event) -> None:
+        line = memoryview((json.dumps(event) + "\n").encode())
+        with lock:
+            while line:
+                line = line[os.write(answers, line) :]
+
+    return emit
+
+
+def _read_orders(orders: int, into: queue.SimpleQueue[dict[str, Any]]) -> None:
+    with os.fdopen(orders, "rb") as lines:
+        for line in lines:
+            into.put(json.loads(line))
+    os._exit(0)
+
+
+def main() -> None:
+    """Say hello once everything is imported, then obey until the worker is gone."""
+    start = json.loads(sys.argv[1])
+    _die_with(start["parent"])
+    orders, answers = _private_pipes()
+    emit = _emitter(answers)
+    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
+    try:
+        parts = Entry(**start["entry"]).load()
+        fingerprint = parts["fingerprint"]()
+    except Exception as error:
+        traceback.print_exc()
+        emit({"kind": "failed", "message": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    emit({"kind": "hello", "incarnation": start["incarnation"], "fingerprint": fingerprint})
+    rank = Rank(parts, emit)
+    while True:  # ends with its standard input
+        rank.obey(waiting.get())
+
+
+if __name__ == "__main__":
+    main()

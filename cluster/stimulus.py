@@ -1,0 +1,151 @@
+"""What the gang is told (events) and what it orders (commands): small frozen values, each with the time it happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A Dask worker entered the cluster; its rank process is still starting."""
+
+    at: float
+    worker: str
+    name: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeft:
+    """A Dask worker is no longer there."""
+
+    at: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankReady:
+    """The worker's rank process said hello."""
+
+    at: float
+    worker: str
+    incarnation: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankGone:
+    """The worker's rank process ended; another one is being started."""
+
+    at: float
+    worker: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailed:
+    """The worker's rank process could not be started."""
+
+    at: float
+    worker: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A client wants `world` ranks at once."""
+
+    at: float
+    client: str
+    stream: str
+    world: int
+    shares_heap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A client that waits or holds a grant is alive."""
+
+    at: float
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A client gives its grant back, or takes its request back. `spoiled`: its ranks may still be busy."""
+
+    at: float
+    client: str
+    stream: str
+    spoiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """A client disconnected or died."""
+
+    at: float
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+    at: float
+
+
+Event = (
+    WorkerJoined | WorkerLeft | RankReady | RankGone | RankFailed | Requested | Heartbeat | Released | ClientGone | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One rank's place in a grant."""
+
+    worker: str
+    name: str
+    host: str
+    incarnation: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The client holds these workers; rank r is `places[r]`."""
+
+    client: str
+    stream: str
+    session: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request can never be met."""
+
+    client: str
+    stream: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The grant or request was taken away. `worker`: the lost one, or None when it was the client's own silence."""
+
+    client: str
+    stream: str
+    worker: str | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End this rank process now."""
+
+    worker: str
+    incarnation: str
+
+
+Command = Granted | Refused | Ended | Kill

@@ -1,0 +1,89 @@
+"""One warm Dask cluster for the session: two workers on one host and one on another, running the fake bench."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+from distributed import Nanny, Scheduler, SpecCluster
+
+# rank processes import the fake bench by this name, from the path that they inherit
+sys.path.insert(0, str(Path(__file__).parent))
+
+import fake_bench
+
+from cluster.broker import dask_settings
+from cluster.dispatch import Cluster
+
+HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the ranks of fake benches meet."""
+    path = tmp_path_factory.mktemp("fake-bench")
+    os.environ[fake_bench.FOLDER] = str(path)
+    yield path
+    del os.environ[fake_bench.FOLDER]
+
+
+@pytest.fixture(scope="session")
+def address(folder: Path) -> Iterator[str]:
+    """The scheduler's address; nothing is left in the process table when it is closed."""
+    workers = {
+        name: {"cls": Nanny, "options": {"host": host, "nthreads": 1, "memory_limit": 0, "dashboard_address": None}}
+        for name, host in HOSTS.items()
+    }
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": None}}
+    with dask.config.set(dask_settings()):
+        with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster:
+            yield cluster.scheduler_address
+    left = eventually(lambda: not ranks_alive(), 5.0)
+    assert left, f"rank processes left behind: {ranks_alive()}"
+
+
+@pytest.fixture
+def cluster(address: str) -> Iterator[Cluster]:
+    """A client of its own, with every worker's rank process ready."""
+    with Cluster.connect(address, entry=fake_bench.ENTRY) as connected:
+        await_ranks(connected)
+        yield connected
+
+
+def await_ranks(cluster: Cluster, timeout_s: float = 30.0) -> None:
+    """Wait until every worker is there and free."""
+
+    def ready() -> bool:
+        workers = cluster.describe()["workers"]
+        return len(workers) == len(HOSTS) and all(w["ready"] and not w["busy"] for w in workers)
+
+    assert eventually(ready, timeout_s), cluster.describe()
+
+
+def eventually(true: object, timeout_s: float) -> bool:
+    """Ask until it is true, or the time is over."""
+    assert callable(true)
+    give_up_at = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def ranks_alive() -> list[int]:
+    """Rank processes of this test session: they were told the folder of the fake bench by this process."""
+    alive = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "cluster.rank" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return alive

@@ -1,0 +1,137 @@
+"""A bench that needs no torch: each trial says what it does, on which rank, and how it goes wrong."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.rank import Entry
+
+FOLDER = "FAKE_BENCH_FOLDER"
+"""Environment variable: where ranks meet, and where the file `fingerprint` may lie."""
+ENTRY = Entry(
+    bench="fake_bench:FakeBench",
+    seat="fake_bench:Seat",
+    trial="fake_bench:FakeTrial",
+    fingerprint="fake_bench:fingerprint",
+    store="fake_bench:open_store",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    rank: int
+    world: int
+    session: str
+    shares_heap: bool
+    rendezvous: tuple[str, int] | None
+    addresses: tuple[str, ...]
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeTrial:
+    """`does` happens on rank `on`, in stage `time`; the other ranks wait for it."""
+
+    key: str
+    does: str = "nothing"
+    on: int = 0
+    num_samples: int = 2
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FakeTrial:
+        return cls(**data)
+
+
+def fingerprint() -> str:
+    file = Path(os.environ[FOLDER]) / "fingerprint"
+    return file.read_text() if file.exists() else "fake"
+
+
+def open_store(host: str) -> tuple[Any, int]:
+    return object(), 4711
+
+
+class FakeBench:
+    """Ranks meet by files, and wait for each other no longer than their seat allows."""
+
+    def __init__(self, seat: Seat, emit: Callable[[dict[str, Any]], None]) -> None:
+        self.seat = seat
+        self.emit = emit
+        self.folder = Path(os.environ[FOLDER]) / seat.session
+        self.folder.mkdir(exist_ok=True)
+        self.epochs = itertools.count()
+        self.opened_at = time.time()
+
+    def run(self, trials: list[FakeTrial]) -> None:
+        for trial in trials:
+            self._tell("stage", trial, stage="compile")
+            self._tell("stage", trial, stage="time")
+            for index in range(trial.num_samples):
+                time.sleep(trial.seconds)
+                if trial.on == self.seat.rank and index == trial.num_samples - 1:
+                    getattr(self, f"_{trial.does}")()
+                self._meet()
+                self._tell("sample", trial, index=index, seconds=trial.seconds, at=time.time())
+            facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat)}
+            self._tell("result", trial, correct=True, max_relative_error=0.0, spans=[], facts=facts)
+
+    def close(self) -> None:
+        pass
+
+    def _tell(self, kind: str, trial: FakeTrial, **facts: Any) -> None:
+        self.emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})
+
+    def _meet(self) -> None:
+        epoch = next(self.epochs)
+        (self.folder / f"{epoch}-{self.seat.rank}").touch()
+        give_up_at = time.monotonic() + self.seat.deadline_s
+        for peer in range(self.seat.world):
+            while not (self.folder / f"{epoch}-{peer}").exists():
+                if (self.folder / "dead").exists():
+                    raise ConnectionResetError("Connection reset by peer")
+                if time.monotonic() > give_up_at:
+                    raise TimeoutError(f"waited {self.seat.deadline_s:.1f} s for rank {peer}, epoch {epoch}")
+                time.sleep(0.0005)
+
+    # what a trial may do
+
+    def _nothing(self) -> None:
+        pass
+
+    def _hang(self) -> None:
+        time.sleep(3600)
+
+    def _spin(self) -> None:
+        while True:
+            pass
+
+    def _crash(self) -> None:
+        (self.folder / "dead").touch()
+        time.sleep(0.02)  # the peer notices first, as over a network
+        os._exit(7)
+
+    def _throw(self) -> None:
+        (self.folder / "dead").touch()
+        time.sleep(0.02)
+        raise RuntimeError("no kernel image is available")
+
+    def _print(self) -> None:
+        print("not a line of the protocol", flush=True)
+        os.write(1, b"nor is this one\n")
+
+
+class NeverBench:
+    """Cannot be made."""
+
+    def __init__(self, seat: Seat, emit: Callable[[dict[str, Any]], None]) -> None:
+        raise MemoryError("no room for the heap")
