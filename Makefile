@@ -53,8 +53,8 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or \
 	  sys.exit("$(PYTHON) is Python " + v + ", but the workbench needs 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12")'
 	@echo 'First time: the workbench and its libraries are installed into .venv, which takes a minute or a few.'
-	@echo 'Downloads: JupyterLab, Dask, Altair, Arrow and the rest 0.2 GB; PyTorch for CPUs 0.2 GB. "make test" adds'
-	@echo 'Triton and the test tools, 0.3 GB. On disk 1.7 GB, with "make test" 2.6 GB.'
+	@echo 'Downloads: JupyterLab, Dask, Altair, Arrow and the rest 0.3 GB; PyTorch for CPUs 0.2 GB. "make test" adds'
+	@echo 'Triton and the test tools, 0.3 GB. On disk 2 GB, with "make test" 3 GB.'
 ifneq ($(TORCH),cpu)
 	@echo 'On Linux the usual PyTorch brings CUDA, gigabytes more: without a GPU stop here and say "make $(MAKECMDGOALS) TORCH=cpu".'
 endif
