@@ -95,8 +95,14 @@ class Bench:
         for (trial, one, found), mine in zip(kept, samples, strict=True):
             typical = _typical(backend.exchange(mine))
             spans = [list(astuple(span)) for span in one.spans(typical)]
-            self._tell(trial, "result", correct=None if found is None else found.correct, spans=spans,
-                       max_relative_error=None if found is None else found.error, facts={"iteration": typical})  # fmt: skip
+            self._tell(
+                trial,
+                "result",
+                correct=None if found is None else found.correct,
+                spans=spans,
+                max_relative_error=None if found is None else found.error,
+                facts={"iteration": typical},
+            )
             one.forget()
 
     def _tell(self, trial: Trial, kind: str, **facts: Any) -> None:

@@ -13,10 +13,37 @@ SOURCES = ("measured", "recorded", "estimated", "published")
 STAGES = ("refused", "compile", "launch", "hang", "wrong", "lost", "cancelled")
 
 ROW_KEYS = (
-    "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
-    "fabric", "protocol", "part", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s",
-    "sequential_s", "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "stage", "message",
-)  # fmt: skip
+    "outcome",
+    "source",
+    "key",
+    "run",
+    "operator",
+    "shape",
+    "dtype",
+    "world",
+    "scheme",
+    "axes",
+    "backend",
+    "machine",
+    "fabric",
+    "protocol",
+    "part",
+    "time_s",
+    "low_s",
+    "high_s",
+    "calibrated",
+    "floor_s",
+    "compute_s",
+    "comm_s",
+    "sequential_s",
+    "wire_bytes_per_rank",
+    "correct",
+    "max_relative_error",
+    "samples",
+    "skew_s",
+    "stage",
+    "message",
+)
 """Columns that all outcomes share, in the order of `run --json`; one that does not apply is None."""
 
 
@@ -116,27 +143,50 @@ Outcome = Measurement | Estimate | Failure
 
 
 def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
-    """*outcome* as a flat row of ROW_KEYS. Joined numbers (floor_s, compute_s, ...) are left None for metrics to fill."""
+    """*outcome* as a flat row of ROW_KEYS; joined numbers (floor_s, compute_s, ...) stay None for metrics to fill."""
     trial = outcome.trial
     found: dict[str, Any] = dict.fromkeys(ROW_KEYS)
     found |= {
-        "outcome": type(outcome).__name__.lower(), "source": outcome.source, "key": trial.key, "run": run,
-        "operator": trial.problem.operator, "shape": dict(trial.problem.shape), "dtype": trial.problem.dtype,
-        "world": trial.world, "scheme": trial.schedule.scheme, "axes": dict(trial.schedule.axes),
-        "backend": trial.backend, "machine": trial.machine, "fabric": str(trial.fabric),
-        "protocol": trial.protocol.name, "part": trial.part,
-    }  # fmt: skip
+        "outcome": type(outcome).__name__.lower(),
+        "source": outcome.source,
+        "key": trial.key,
+        "run": run,
+        "operator": trial.problem.operator,
+        "shape": dict(trial.problem.shape),
+        "dtype": trial.problem.dtype,
+        "world": trial.world,
+        "scheme": trial.schedule.scheme,
+        "axes": dict(trial.schedule.axes),
+        "backend": trial.backend,
+        "machine": trial.machine,
+        "fabric": str(trial.fabric),
+        "protocol": trial.protocol.name,
+        "part": trial.part,
+    }
     match outcome:
         case Measurement():
-            found |= {"time_s": outcome.time_s, "low_s": outcome.quantile_s(0.1), "high_s": outcome.quantile_s(0.9),
-                      "correct": outcome.correct, "max_relative_error": outcome.max_relative_error,
-                      "samples": sum(len(mine) for mine in outcome.samples), "skew_s": outcome.skew_s}  # fmt: skip
+            found |= {
+                "time_s": outcome.time_s,
+                "low_s": outcome.quantile_s(0.1),
+                "high_s": outcome.quantile_s(0.9),
+                "correct": outcome.correct,
+                "max_relative_error": outcome.max_relative_error,
+                "samples": sum(len(mine) for mine in outcome.samples),
+                "skew_s": outcome.skew_s,
+            }
         case Estimate():
-            found |= {"time_s": outcome.time_s, "low_s": outcome.low_s, "high_s": outcome.high_s,
-                      "calibrated": outcome.calibrated}  # fmt: skip
+            found |= {
+                "time_s": outcome.time_s,
+                "low_s": outcome.low_s,
+                "high_s": outcome.high_s,
+                "calibrated": outcome.calibrated,
+            }
         case Failure():
-            found |= {"stage": outcome.stage, "message": outcome.message,
-                      "correct": False if outcome.stage == "wrong" else None}  # fmt: skip
+            found |= {
+                "stage": outcome.stage,
+                "message": outcome.message,
+                "correct": False if outcome.stage == "wrong" else None,
+            }
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,13 +72,26 @@ class Tiles:
         return int((rows * (self.col_stop[start:stop] - self.col_start[start:stop])).sum())
 
 
-COLUMNS = ("rank", "kind", "peer", "index", "lane", "tile_start", "tile_stop", "k_start", "k_stop", "row_start",
-           "row_stop", "num_bytes", "in_place")  # fmt: skip
+COLUMNS = (
+    "rank",
+    "kind",
+    "peer",
+    "index",
+    "lane",
+    "tile_start",
+    "tile_stop",
+    "k_start",
+    "k_stop",
+    "row_start",
+    "row_stop",
+    "num_bytes",
+    "in_place",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Plan:
-    """Steps as columns. On every rank and lane, of the steps that are ready the one with the lowest `turn` goes first."""
+    """Steps as columns. On every rank and lane, of the steps that are ready the lowest `turn` goes first."""
 
     problem: Problem
     schedule: Schedule
@@ -146,7 +160,7 @@ class Plan:
 
     def _keep(self, kept: NDArray[np.bool_]) -> Plan:
         number = np.cumsum(kept) - 1
-        after = [[int(number[s]) for s in self.waits_for(step) if kept[s]] for step in np.flatnonzero(kept)]
+        after = [[int(number[s]) for s in self.waits_for(int(step)) if kept[s]] for step in np.flatnonzero(kept)]
         starts, flat = _csr(after)
         columns = {name: getattr(self, name)[kept] for name in COLUMNS}
         return replace(self, **columns, after_start=starts, after=flat)
@@ -168,9 +182,20 @@ class Planner:
         self._after: list[list[int]] = []
         self._counts: dict[tuple[int, Kind, int], int] = {}
 
-    def add(self, rank: int, kind: Kind, lane: Lane, *, peer: int = -1, tiles: tuple[int, int] = (0, 0),
-            k: tuple[int, int] = (0, 0), rows: tuple[int, int] = (0, 0), num_bytes: int = 0, in_place: bool = False,
-            after: Iterable[int] = ()) -> int:  # fmt: skip
+    def add(
+        self,
+        rank: int,
+        kind: Kind,
+        lane: Lane,
+        *,
+        peer: int = -1,
+        tiles: tuple[int, int] = (0, 0),
+        k: tuple[int, int] = (0, 0),
+        rows: tuple[int, int] = (0, 0),
+        num_bytes: int = 0,
+        in_place: bool = False,
+        after: Iterable[int] = (),
+    ) -> int:
         """Appends a step and returns its number."""
         index = self._counts.get((rank, kind, peer), 0)
         self._counts[rank, kind, peer] = index + 1
@@ -186,10 +211,11 @@ class Planner:
         table = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         starts, flat = _csr(self._after)
         columns = dict(zip(COLUMNS, table.T.copy(), strict=True))
-        return Plan(problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat,
-                    tiles=self.tiles)  # fmt: skip
+        return Plan(
+            problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat, tiles=self.tiles
+        )
 
 
 def runs(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Consecutive pairs of *bounds*."""
-    return zip(bounds[:-1], bounds[1:], strict=True)
+    return pairwise(bounds)

@@ -19,6 +19,7 @@ Operands = dict[str, Tensor]
 
 
 def torch_dtype(problem: Problem) -> torch.dtype:
+    """The problem's dtype as torch names it."""
     found = getattr(torch, problem.dtype)
     assert isinstance(found, torch.dtype)
     return found
@@ -32,8 +33,12 @@ def operands(problem: Problem, rank: int, seed: int) -> Operands:
     text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
     generator = torch.Generator().manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
     shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
-    return {name: _indices(problem, rank, seed, shape) if name == "indices" else
-            torch.randn(shape, generator=generator).to(torch_dtype(problem)) for name, shape in shapes.items()}  # fmt: skip
+    return {
+        name: _indices(problem, rank, seed, shape)
+        if name == "indices"
+        else torch.randn(shape, generator=generator).to(torch_dtype(problem))
+        for name, shape in shapes.items()
+    }
 
 
 def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...]) -> Tensor:
@@ -51,8 +56,10 @@ def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...]) -> 
 def partial(problem: Problem, own: Operands, rows: slice) -> Tensor:
     """float64 result of one rank's computation for output rows *rows*, before any collective."""
     if "tables" in own:
-        return torch.cat([own["tables"][t].double()[own["indices"][rows, t]].sum(1)
-                          for t in range(problem["tables_per_rank"])], dim=1)  # fmt: skip
+        return torch.cat(
+            [own["tables"][t].double()[own["indices"][rows, t]].sum(1) for t in range(problem["tables_per_rank"])],
+            dim=1,
+        )
     left, right = (value.double() for value in own.values())
     return left[rows] @ right
 

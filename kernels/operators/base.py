@@ -56,7 +56,7 @@ class Operator:
     reduces: bool
     keys: tuple[Key, ...]
     splits: Mapping[str, str]
-    """Name of each legal split for people -> the direction it cuts: rows, columns, contraction, rows_and_contraction."""
+    """Name of each legal split -> the direction it cuts: rows, columns, contraction, rows_and_contraction."""
     tile_means: str
     """What block_m x block_n x block_k are for this operator."""
     extent: Callable[[Problem], Extent]

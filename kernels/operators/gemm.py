@@ -14,17 +14,21 @@ TILE_MEANS = "block_m rows x block_n columns of C; block_k of the contraction at
 
 
 def extent(problem: Problem) -> Extent:
+    """m x n over k."""
     return Extent(problem["m"], problem["n"], problem["k"])
 
 
 def rule(problem: Problem) -> str | None:
+    """Rows are cut evenly over the ranks."""
     return divides(problem, "m")
 
 
 def flops(problem: Problem) -> int:
+    """A multiplication and an addition for each of m x n x k."""
     return 2 * problem["m"] * problem["n"] * problem["k"]
 
 
 def memory_bytes(problem: Problem) -> int:
+    """A and B read once, C written once."""
     m, n, k = problem["m"], problem["n"], problem["k"]
     return (m * k + k * n + m * n) * problem.itemsize

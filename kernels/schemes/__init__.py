@@ -40,8 +40,10 @@ def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple
 def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     """Why the complete schedule *asked* is illegal for *problem* on *machine* over *fabric*, or None."""
     if problem.world > machine.max_world:
-        return (f"world = {problem.world} was asked for, but {machine.name} connects {machine.max_world} ranks: "
-                f"{problem.world} > {machine.max_world}. Accepted: world 1..{machine.max_world}.")  # fmt: skip
+        return (
+            f"world = {problem.world} was asked for, but {machine.name} connects {machine.max_world} ranks: "
+            f"{problem.world} > {machine.max_world}. Accepted: world 1..{machine.max_world}."
+        )
     known = {axis.name: axis for axis in axes(problem, asked.scheme, machine, fabric)}
     for name, value in asked.axes:
         if name not in known:

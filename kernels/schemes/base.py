@@ -111,6 +111,7 @@ def parts(length: int, count: int) -> list[tuple[int, int]]:
 
 
 def size_of(schedule: Schedule) -> Tile:
+    """The schedule's tile."""
     return tile(schedule["tile"])
 
 
@@ -125,25 +126,35 @@ def operand_bytes(problem: Problem, rows: tuple[int, int], k: tuple[int, int]) -
 
 
 def full_k(problem: Problem) -> tuple[int, int]:
+    """The whole contraction."""
     return 0, stated(problem).extent(problem).contraction
 
 
-def compute(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (),
-            k: tuple[int, int] | None = None) -> int:  # fmt: skip
+def compute(
+    planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (), k: tuple[int, int] | None = None
+) -> int:
     """A compute step of *rank* over tiles *at*."""
     return planner.add(rank, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=k or full_k(planner.problem), after=after)
 
 
-def put_tiles(planner: Planner, rank: int, peer: int, at: tuple[int, int], *, after: Iterable[int],
-              in_place: bool = False) -> int:  # fmt: skip
+def put_tiles(
+    planner: Planner, rank: int, peer: int, at: tuple[int, int], *, after: Iterable[int], in_place: bool = False
+) -> int:
     """The results of tiles *at* leave *rank* for *peer*."""
     num_bytes = result_bytes(planner.problem, planner.tiles[rank], at)
-    return planner.add(rank, Kind.PUT, put_lane(planner.schedule), peer=peer, tiles=at, num_bytes=num_bytes,
-                       in_place=in_place, after=after)  # fmt: skip
+    return planner.add(
+        rank,
+        Kind.PUT,
+        put_lane(planner.schedule),
+        peer=peer,
+        tiles=at,
+        num_bytes=num_bytes,
+        in_place=in_place,
+        after=after,
+    )
 
 
-def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *,
-             k: tuple[int, int] | None = None) -> int:  # fmt: skip
+def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *, k: tuple[int, int] | None = None) -> int:
     """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
     span = k or full_k(planner.problem)
     num_bytes = operand_bytes(planner.problem, rows, span)
@@ -161,8 +172,16 @@ def reduce(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[
     return planner.add(rank, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=num_bytes, after=after)
 
 
-def unstage(planner: Planner, rank: int, num_bytes: int, *, after: Iterable[int], rows: tuple[int, int] = (0, 0),
-            k: tuple[int, int] = (0, 0), peer: int = -1) -> int:  # fmt: skip
+def unstage(
+    planner: Planner,
+    rank: int,
+    num_bytes: int,
+    *,
+    after: Iterable[int],
+    rows: tuple[int, int] = (0, 0),
+    k: tuple[int, int] = (0, 0),
+    peer: int = -1,
+) -> int:
     """Bytes leave *rank*'s staging buffer for where they are read: one read and one write."""
     return planner.add(rank, Kind.COPY, Lane.COMPUTE, peer=peer, rows=rows, k=k, num_bytes=2 * num_bytes, after=after)
 

@@ -35,21 +35,30 @@ class Piece:
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     operator = base.stated(problem)
     splits = tuple(operator.splits)
-    engines = ("copy_engine", "sm", "library") if machine.device.copy_engines else ("sm", "library")
-    engines = tuple(e for e in engines if e != "library" or not fabric.emulated)
-    engines = ("library",) if fabric.kind == "network" else engines
+    engines: tuple[str, ...] = ("copy_engine", "sm", "library") if machine.device.copy_engines else ("sm", "library")
+    engines = tuple(e for e in engines if e != "library" or not (fabric.emulated or problem.world == 1))
+    engines = ("library",) if fabric.kind == "network" and problem.world > 1 else engines
     most = min(max(extents(problem, split)) for split in splits[:1])
     pieces = tuple(p for p in PIECES if p <= most)
     return (
         base.tile_axis(problem, machine),
         Axis("pieces", pieces, min(8, pieces[-1]), "Pieces that each shard is cut into.", open=True),
         Axis("split", splits, splits[0], "The direction that is cut."),
-        Axis("steps", ("uniform", "local_first"), "uniform",
-             "Every step alike, or this rank's own shard apart: first when data come in, last when they go out."),
+        Axis(
+            "steps",
+            ("uniform", "local_first"),
+            "uniform",
+            "Every step alike, or this rank's own shard apart: first when data come in, last when they go out.",
+        ),
         Axis("grouping", ("fused", "unfused"), "fused", "One computation per step, or one per peer's piece."),
         Axis("pattern", ("all_to_all", "ring"), "all_to_all", "Each step talks to all peers, or to one."),
-        Axis("engine", engines, engines[0], "Who moves the pieces: a copy engine, the SMs (a CPU rank itself), or the library."),
-    )  # fmt: skip
+        Axis(
+            "engine",
+            engines,
+            engines[0],
+            "Who moves the pieces: a copy engine, the SMs (a CPU rank itself), or the library.",
+        ),
+    )
 
 
 def extents(problem: Problem, split: str) -> tuple[int, ...]:
@@ -67,8 +76,11 @@ def counts(schedule: Schedule, direction: str) -> tuple[int, int, int]:
     if direction == "rows_and_contraction":
         rows = next(r for r in range(isqrt(count), 0, -1) if count % r == 0)
         return rows, 1, count // rows
-    return (count if direction == "rows" else 1, count if direction == "columns" else 1,
-            count if direction == "contraction" else 1)  # fmt: skip
+    return (
+        count if direction == "rows" else 1,
+        count if direction == "columns" else 1,
+        count if direction == "contraction" else 1,
+    )
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -76,14 +88,21 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     direction = base.stated(problem).splits[split]
     rows, columns, contraction = counts(schedule, direction)
     extent = base.stated(problem).extent(problem)
-    for asked, most in ((rows, base.stated(problem).chunk_rows(problem)), (columns, extent.columns),
-                        (contraction, extent.contraction)):  # fmt: skip
+    for asked, most in (
+        (rows, base.stated(problem).chunk_rows(problem)),
+        (columns, extent.columns),
+        (contraction, extent.contraction),
+    ):
         if asked > most:
-            return (f"pieces = {count} was asked for with split = {split}, but a shard is only {most} long that way: "
-                    f"{asked} > {most}. Accepted: pieces 1..{most}.")  # fmt: skip
+            return (
+                f"pieces = {count} was asked for with split = {split}, but a shard is only {most} long that way: "
+                f"{asked} > {most}. Accepted: pieces 1..{most}."
+            )
     if schedule["pattern"] == "ring" and schedule["grouping"] == "fused":
-        return ("grouping = fused was asked for with pattern = ring, but a ring step has one peer's piece and fused "
-                "groups world - 1 of them. Accepted: grouping = unfused, or pattern = all_to_all.")  # fmt: skip
+        return (
+            "grouping = fused was asked for with pattern = ring, but a ring step has one peer's piece and fused "
+            "groups world - 1 of them. Accepted: grouping = unfused, or pattern = all_to_all."
+        )
     if schedule["engine"] == "library":
         return _library_refusal(schedule)
     return None
@@ -93,8 +112,10 @@ def _library_refusal(schedule: Schedule) -> str | None:
     """A library collective takes every peer's piece at once."""
     for axis, needed in (("pattern", "all_to_all"), ("grouping", "fused"), ("steps", "uniform")):
         if schedule[axis] != needed:
-            return (f"{axis} = {schedule[axis]} was asked for with engine = library, but one library call takes all "
-                    f"peers' pieces of a step alike. Accepted: {axis} = {needed}, or another engine.")  # fmt: skip
+            return (
+                f"{axis} = {schedule[axis]} was asked for with engine = library, but one library call takes all "
+                f"peers' pieces of a step alike. Accepted: {axis} = {needed}, or another engine."
+            )
     return None
 
 
@@ -102,8 +123,12 @@ def pieces_of(problem: Problem, schedule: Schedule) -> list[Piece]:
     """The pieces in order, rows outermost."""
     extent = base.stated(problem).extent(problem)
     rows, columns, contraction = counts(schedule, base.stated(problem).splits[str(schedule["split"])])
-    return [Piece(r, c, k) for r in base.parts(base.stated(problem).chunk_rows(problem), rows)
-            for c in base.parts(extent.columns, columns) for k in base.parts(extent.contraction, contraction)]  # fmt: skip
+    return [
+        Piece(r, c, k)
+        for r in base.parts(base.stated(problem).chunk_rows(problem), rows)
+        for c in base.parts(extent.columns, columns)
+        for k in base.parts(extent.contraction, contraction)
+    ]
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
@@ -149,7 +174,7 @@ def _layout(problem: Problem, schedule: Schedule, rank: int) -> list[Group]:
 
 
 def _peers(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
-    """Peers in the order of this rank's steps: data come from rank - 1 first when every rank sends to rank + 1 first."""
+    """Peers in the order of this rank's steps: data come from rank - 1 first if every rank sends to rank + 1 first."""
     sends_to = base.peers_from(rank, problem.world)
     return sends_to[::-1] if base.stated(problem).flow is Flow.RECEIVE else sends_to
 
@@ -188,8 +213,11 @@ def _receive(planner: Planner, layouts: Sequence[Sequence[Group]], cuts: Sequenc
         last: dict[tuple[int, int, int], int] = {}
         for group, ranges in zip(layout, _bounds(layout, order), strict=True):
             keys = [(block.chunk, block.row_start, block.col_start) for block in group.blocks]
-            after = {step for block, number in zip(group.blocks, group.numbers, strict=True)
-                     for step in arrived[rank].get((block.chunk, number), ())}  # fmt: skip
+            after = {
+                step
+                for block, number in zip(group.blocks, group.numbers, strict=True)
+                for step in arrived[rank].get((block.chunk, number), ())
+            }
             after |= {last[key] for key in keys if key in last}
             step = base.compute(planner, rank, (ranges[0][0], ranges[-1][1]), k=group.k, after=sorted(after))
             last.update(dict.fromkeys(keys, step))
@@ -205,8 +233,11 @@ def _put_pieces(planner: Planner, pieces: Sequence[Piece]) -> Arrivals:
     ring = planner.schedule["pattern"] == "ring"
     for rank in range(world):
         peers = base.peers_from(rank, world)
-        pairs = [(p, n) for p in peers for n in range(len(pieces))] if ring else \
-                [(p, n) for n in range(len(pieces)) for p in peers]  # fmt: skip
+        pairs = (
+            [(p, n) for p in peers for n in range(len(pieces))]
+            if ring
+            else [(p, n) for n in range(len(pieces)) for p in peers]
+        )
         for peer, number in pairs:
             step = base.put_rows(planner, rank, peer, pieces[number].rows, k=pieces[number].k)
             arrived[peer][rank, number] = (step,)

@@ -26,13 +26,17 @@ def deliver(planner: Planner, units: Sequence[Sequence[Unit]], *, in_place: bool
     every rank, so that sums pair up by it.
     """
     puts = [
-        [(unit, base.put_tiles(planner, rank, unit.chunk, unit.at, after=[unit.step], in_place=in_place))
-         for unit in mine if unit.chunk != rank]
+        [
+            (unit, base.put_tiles(planner, rank, unit.chunk, unit.at, after=[unit.step], in_place=in_place))
+            for unit in mine
+            if unit.chunk != rank
+        ]
         for rank, mine in enumerate(units)
-    ]  # fmt: skip
+    ]
     if base.stated(planner.problem).reduces:
-        arrived = [{owner: [put for unit, put in mine if unit.chunk == owner] for owner in range(len(units))}
-                   for mine in puts]  # fmt: skip
+        arrived = [
+            {owner: [put for unit, put in mine if unit.chunk == owner] for owner in range(len(units))} for mine in puts
+        ]
         _sum(planner, units, arrived)
 
 

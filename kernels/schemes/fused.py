@@ -28,23 +28,38 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     blocks = (0,) if machine.device.kind == "cpu" else tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
         tile,
-        Axis("tile_order", ("remote_first", "rotated", "natural"), "rotated",
-             "Whose rows first: remote ones in rank order, remote ones from the next rank on, or as they lie. "
-             "When data come in, a rank's own rows stand first instead, since they need no wire."),
-        Axis("slice_tiles", sizes, max(s for s in sizes if s <= max(1, tiles // SLICES)),
-             "Tiles sent with one signal.", open=True),
-        Axis("write", ("zero_copy", "staged"), "zero_copy",
-             "Straight into the peer's buffer, or through a staging buffer."),
+        Axis(
+            "tile_order",
+            ("remote_first", "rotated", "natural"),
+            "rotated",
+            "Whose rows first: remote ones in rank order, remote ones from the next rank on, or as they lie. "
+            "When data come in, a rank's own rows stand first instead, since they need no wire.",
+        ),
+        Axis(
+            "slice_tiles",
+            sizes,
+            max(s for s in sizes if s <= max(1, tiles // SLICES)),
+            "Tiles sent with one signal.",
+            open=True,
+        ),
+        Axis(
+            "write",
+            ("zero_copy", "staged"),
+            "zero_copy",
+            "Straight into the peer's buffer, or through a staging buffer.",
+        ),
         Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
         Axis("comm_sms", blocks, 0, "SMs that only communicate; 0 = all compute and send."),
-    )  # fmt: skip
+    )
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     if fabric.kind == "network":
-        return ("scheme = fused was asked for on fabric = network, but its kernel stores into its peers' memory and "
-                "ranks on different hosts share none: 0 of world - 1 peers can be addressed. Accepted: sequential, or "
-                "decomposed with engine = library.")  # fmt: skip
+        return (
+            "scheme = fused was asked for on fabric = network, but its kernel stores into its peers' memory and "
+            "ranks on different hosts share none: 0 of world - 1 peers can be addressed. Accepted: sequential, or "
+            "decomposed with engine = library."
+        )
     return None
 
 
@@ -76,9 +91,12 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     size = schedule.count("slice_tiles")
     units = []
     for rank, order in enumerate(orders):
-        slices = [(chunk, (start, min(start + size, stop)))
-                  for block, chunk in enumerate(chunk_order(problem, schedule, rank))
-                  for stop in [order.bounds[block + 1]] for start in range(order.bounds[block], stop, size)]  # fmt: skip
+        slices = [
+            (chunk, (start, min(start + size, stop)))
+            for block, chunk in enumerate(chunk_order(problem, schedule, rank))
+            for stop in [order.bounds[block + 1]]
+            for start in range(order.bounds[block], stop, size)
+        ]
         units.append([Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices])
     deliver(planner, units, in_place=schedule["write"] == "zero_copy")
     return planner.plan()
@@ -96,8 +114,10 @@ def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
 def _receive(problem: Problem, schedule: Schedule) -> Plan:
     world, slices = problem.world, slice_rows(problem, schedule)
     columns = base.stated(problem).extent(problem).columns
-    blocks = [[Block(c, *rows, 0, columns) for c in chunk_order(problem, schedule, rank) for rows in slices]
-              for rank in range(world)]  # fmt: skip
+    blocks = [
+        [Block(c, *rows, 0, columns) for c in chunk_order(problem, schedule, rank) for rows in slices]
+        for rank in range(world)
+    ]
     cuts = [base.cut(mine, base.size_of(schedule)) for mine in blocks]
     planner = Planner(problem, schedule, [each.tiles for each in cuts])
     arrived = _put_slices(planner, slices)
@@ -119,8 +139,10 @@ def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dic
     if planner.schedule["write"] == "staged":
         ends = dict(slices)
         for rank in range(world):
-            arrived[rank] = {(source, row): _unstage(planner, rank, source, (row, ends[row]), step)
-                             for (source, row), step in arrived[rank].items()}  # fmt: skip
+            arrived[rank] = {
+                (source, row): _unstage(planner, rank, source, (row, ends[row]), step)
+                for (source, row), step in arrived[rank].items()
+            }
     return arrived
 
 

@@ -16,8 +16,14 @@ def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequen
     ends = []
     for rank in range(world):
         whole = base.result_bytes(problem, planner.tiles[rank], at[rank])
-        step = planner.add(rank, Kind.COLLECTIVE, Lane.LIBRARY, tiles=at[rank],
-                           num_bytes=share * whole * (world - 1) // world, after=after)  # fmt: skip
+        step = planner.add(
+            rank,
+            Kind.COLLECTIVE,
+            Lane.LIBRARY,
+            tiles=at[rank],
+            num_bytes=share * whole * (world - 1) // world,
+            after=after,
+        )
         ends.append(_unpack(planner, rank, at[rank], step))
     return ends
 

@@ -17,6 +17,7 @@ from kernels.schemes.finish import Unit, deliver
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
     values = {"emulated": own, "network": ("library",), "nvlink": ("library", *own)}.get(fabric.kind, (*own, "library"))
+    values = own if problem.world == 1 else values  # a rank alone has nobody to call a collective with
     doc = "Who moves the bytes: the library (NCCL, gloo) or our puts (direct; all-reduce: one_shot, two_shot)."
     return base.tile_axis(problem, machine), Axis("collective", values, values[0], doc)
 
@@ -39,8 +40,10 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     elif schedule["collective"] == "one_shot":
         _one_shot(planner, everything, steps)
     else:
-        deliver(planner, [[Unit(c, order.range_of(c), steps[r]) for c in (*base.peers_from(r, world), r)]
-                          for r in range(world)])  # fmt: skip
+        deliver(
+            planner,
+            [[Unit(c, order.range_of(c), steps[r]) for c in (*base.peers_from(r, world), r)] for r in range(world)],
+        )
     return planner.plan()
 
 
@@ -51,8 +54,10 @@ def _receive(planner: Planner, everything: tuple[int, int]) -> None:
         for rank in range(world):
             base.compute(planner, rank, everything, after=[arrived[rank]])
         return
-    puts = [{peer: base.put_rows(planner, rank, peer, rows) for peer in base.peers_from(rank, world)}
-            for rank in range(world)]  # fmt: skip
+    puts = [
+        {peer: base.put_rows(planner, rank, peer, rows) for peer in base.peers_from(rank, world)}
+        for rank in range(world)
+    ]
     for rank in range(world):
         base.compute(planner, rank, everything, after=[puts[peer][rank] for peer in base.peers_from(rank, world)])
 
@@ -60,8 +65,13 @@ def _receive(planner: Planner, everything: tuple[int, int]) -> None:
 def _one_shot(planner: Planner, everything: tuple[int, int], steps: list[int]) -> None:
     """Everybody sends everything to everybody and sums alone: (world - 1) x the bytes, one hop."""
     world = planner.problem.world
-    puts = [{peer: base.put_tiles(planner, rank, peer, everything, after=[steps[rank]])
-             for peer in base.peers_from(rank, world)} for rank in range(world)]  # fmt: skip
+    puts = [
+        {
+            peer: base.put_tiles(planner, rank, peer, everything, after=[steps[rank]])
+            for peer in base.peers_from(rank, world)
+        }
+        for rank in range(world)
+    ]
     for rank in range(world):
         after = [steps[rank], *(puts[peer][rank] for peer in base.peers_from(rank, world))]
         base.reduce(planner, rank, everything, after=after)

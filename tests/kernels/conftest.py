@@ -26,13 +26,38 @@ ONCE = Protocol(name="once", warmups=0, repeats=2)
 @pytest.fixture(scope="session")
 def cpu_machine() -> Machine:
     """A CPU of 8 ranks whose costs are of no consequence: it only decides what is legal."""
-    device = Device(kind="cpu", name="any", slots=1, matrix_flops_per_second={"float32": 1e11}, memory_bytes=8e9,
-                    memory_bytes_per_second=1e10, l2_bytes=2e6, copy_engines=0, shared_memory_per_slot_bytes=0)  # fmt: skip
-    costs = Costs(launch_seconds=0, step_seconds=0, tile_seconds=0, signal_seconds=0, barrier_seconds=0,
-                  copy_engine_seconds=0, library_seconds=0, library_share=0.9, send_blocks=0)  # fmt: skip
+    device = Device(
+        kind="cpu",
+        name="any",
+        slots=1,
+        matrix_flops_per_second={"float32": 1e11},
+        memory_bytes=8e9,
+        memory_bytes_per_second=1e10,
+        l2_bytes=2e6,
+        copy_engines=0,
+        shared_memory_per_slot_bytes=0,
+    )
+    costs = Costs(
+        launch_seconds=0,
+        step_seconds=0,
+        tile_seconds=0,
+        signal_seconds=0,
+        barrier_seconds=0,
+        copy_engine_seconds=0,
+        library_seconds=0,
+        library_share=0.9,
+        send_blocks=0,
+    )
     switch = Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0)
-    return Machine(name="any_cpu", title="any", backend="cpu", device=device, costs=costs, dimensions=(switch,),
-                   provenance={"device": "assumed: a test"})  # fmt: skip
+    return Machine(
+        name="any_cpu",
+        title="any",
+        backend="cpu",
+        device=device,
+        costs=costs,
+        dimensions=(switch,),
+        provenance={"device": "assumed: a test"},
+    )
 
 
 SMALL: dict[str, dict[str, int]] = {
@@ -51,8 +76,14 @@ def small(operator: str, world: int, dtype: str = "float32") -> Problem:
 def make_trial(cpu_machine: Machine) -> Any:
     """make_trial(problem, scheme, fabric=..., protocol=..., **axes) -> Trial."""
 
-    def make(asked: Problem, scheme: str, *, fabric: str = "emulated:bandwidth_bytes_per_second=1e9",
-             protocol: Protocol = ONCE, **axes: Any) -> Trial:  # fmt: skip
+    def make(
+        asked: Problem,
+        scheme: str,
+        *,
+        fabric: str = "emulated:bandwidth_bytes_per_second=1e9",
+        protocol: Protocol = ONCE,
+        **axes: Any,
+    ) -> Trial:
         link = parse(fabric)
         chosen = schedule(asked, scheme, axes, cpu_machine, link)
         return Trial(
@@ -72,10 +103,16 @@ class Gang:
         command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "rank_main.py")]
         session, root = uuid.uuid4().hex[:8], Path(__file__).parents[2]
         self.ranks = [
-            subprocess.Popen([*command, str(rank), str(world), session, str(port)], stdin=subprocess.PIPE, text=True,
-                             stdout=subprocess.PIPE, cwd=root, env={"PYTHONPATH": str(root), "PATH": ""})
+            subprocess.Popen(
+                [*command, str(rank), str(world), session, str(port)],
+                stdin=subprocess.PIPE,
+                text=True,
+                stdout=subprocess.PIPE,
+                cwd=root,
+                env={"PYTHONPATH": str(root), "PATH": ""},
+            )
             for rank in range(world)
-        ]  # fmt: skip
+        ]
 
     def events(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
         """All ranks' events of one list, rank after rank."""

@@ -1,6 +1,7 @@
 """Every operator x scheme: computed once, never before its data, no cycle, the right bytes, and nothing sent alone."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -20,31 +21,54 @@ WORLDS = (1, 2, 4)
 FABRICS = (parse("emulated"), Fabric(kind="nvlink"))
 
 MACHINE = Machine(
-    name="eight", title="Eight devices with copy engines", backend="triton",
-    device=Device(kind="gpu", name="one", slots=4, matrix_flops_per_second={"float32": 1e12},
-                  memory_bytes_per_second=1e11, memory_bytes=1e9, l2_bytes=1e6, copy_engines=1,
-                  shared_memory_per_slot_bytes=1e5),
-    costs=Costs(launch_seconds=0, step_seconds=0, tile_seconds=0, signal_seconds=0, barrier_seconds=0,
-                copy_engine_seconds=0, library_seconds=0, library_share=1, send_blocks=0),
+    name="eight",
+    title="Eight devices with copy engines",
+    backend="triton",
+    device=Device(
+        kind="gpu",
+        name="one",
+        slots=4,
+        matrix_flops_per_second={"float32": 1e12},
+        memory_bytes_per_second=1e11,
+        memory_bytes=1e9,
+        l2_bytes=1e6,
+        copy_engines=1,
+        shared_memory_per_slot_bytes=1e5,
+    ),
+    costs=Costs(
+        launch_seconds=0,
+        step_seconds=0,
+        tile_seconds=0,
+        signal_seconds=0,
+        barrier_seconds=0,
+        copy_engine_seconds=0,
+        library_seconds=0,
+        library_share=1,
+        send_blocks=0,
+    ),
     dimensions=(Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0),),
     provenance={},
-)  # fmt: skip
+)
 
 TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
 AXES: dict[str, list[Mapping[str, int | str]]] = {
     "sequential": [{"collective": name} for name in ("direct", "library", "one_shot", "two_shot")],
     "decomposed": [
         {"pieces": pieces, "split": split, "steps": steps, "grouping": grouping, "pattern": pattern, "engine": engine}
-        for pieces in (1, 4) for split in ("rows", "columns", "contraction", "rows_and_contraction", "batch", "tables")
-        for steps in ("uniform", "local_first") for grouping in ("fused", "unfused")
-        for pattern in ("all_to_all", "ring") for engine in ("sm", "copy_engine", "library")
+        for pieces in (1, 4)
+        for split in ("rows", "columns", "contraction", "rows_and_contraction", "batch", "tables")
+        for steps in ("uniform", "local_first")
+        for grouping in ("fused", "unfused")
+        for pattern in ("all_to_all", "ring")
+        for engine in ("sm", "copy_engine", "library")
     ],
     "fused": [
         {"slice_tiles": size, "tile_order": order, "write": write}
-        for size in (1, 3, 1000) for order in ("natural", "remote_first", "rotated")
+        for size in (1, 3, 1000)
+        for order in ("natural", "remote_first", "rotated")
         for write in ("zero_copy", "staged")
     ],
-}  # fmt: skip
+}
 
 
 def ask(operator: str, world: int, height: int = 20, width: int = 10, depth: int = 6) -> Problem:
@@ -95,9 +119,14 @@ def test_every_element_of_the_computation_is_computed_once_per_rank(operator: st
 
 @settings(deadline=None, max_examples=150)
 @given(
-    operator=st.sampled_from(list(OPERATORS)), scheme=st.sampled_from(list(AXES)), world=st.sampled_from(WORLDS),
-    height=st.integers(1, 33), width=st.integers(1, 21), depth=st.integers(1, 17), data=st.data(),
-)  # fmt: skip
+    operator=st.sampled_from(list(OPERATORS)),
+    scheme=st.sampled_from(list(AXES)),
+    world=st.sampled_from(WORLDS),
+    height=st.integers(1, 33),
+    width=st.integers(1, 21),
+    depth=st.integers(1, 17),
+    data=st.data(),
+)
 def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
     operator: str, scheme: str, world: int, height: int, width: int, depth: int, data: st.DataObject
 ) -> None:
@@ -120,6 +149,14 @@ def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
 def test_nothing_is_read_before_it_is_there(operator: str, scheme: str, world: int) -> None:
     for plan in plans(operator, scheme, world):
         assert Walk(plan).complaints() == [], plan.schedule
+
+
+@pairs
+def test_the_walk_sees_what_is_missing_when_no_step_waits(operator: str, scheme: str, world: int) -> None:
+    for plan in plans(operator, scheme, world):
+        if len(plan.after):
+            no_waits = replace(plan, after=plan.after[:0], after_start=np.zeros_like(plan.after_start))
+            assert Walk(no_waits).complaints(), plan.schedule
 
 
 @pairs
@@ -192,10 +229,12 @@ def areas(plan: Plan, step: int) -> list[tuple[slice, slice]]:
     """Rows (over all chunks) and columns of each tile of *step*."""
     tiles, chunk = plan.tiles[plan.rank[step]], OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
     return [
-        (slice(tiles.chunk[t] * chunk + tiles.row_start[t], tiles.chunk[t] * chunk + tiles.row_stop[t]),
-         slice(tiles.col_start[t], tiles.col_stop[t]))
+        (
+            slice(tiles.chunk[t] * chunk + tiles.row_start[t], tiles.chunk[t] * chunk + tiles.row_stop[t]),
+            slice(tiles.col_start[t], tiles.col_stop[t]),
+        )
         for t in range(plan.tile_start[step], plan.tile_stop[step])
-    ]  # fmt: skip
+    ]
 
 
 def ancestors(plan: Plan) -> list[int]:

@@ -30,14 +30,20 @@ DTYPES = ("float32", "bfloat16")
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
     """Why this backend cannot run *trial*, or None."""
     if trial.problem.dtype not in DTYPES:
-        return (f"dtype = {trial.problem.dtype} was asked for on backend = cpu, whose kernels know {len(DTYPES)} dtypes. "
-                f"Accepted: {', '.join(DTYPES)}.")  # fmt: skip
+        return (
+            f"dtype = {trial.problem.dtype} was asked for on backend = cpu, whose kernels know {len(DTYPES)} dtypes. "
+            f"Accepted: {', '.join(DTYPES)}."
+        )
     if trial.fabric.kind not in ("emulated", "shared_memory", "network"):
-        return (f"fabric = {trial.fabric.kind} was asked for on backend = cpu, whose ranks have no such link. "
-                "Accepted: emulated, shared_memory, network.")  # fmt: skip
+        return (
+            f"fabric = {trial.fabric.kind} was asked for on backend = cpu, whose ranks have no such link. "
+            "Accepted: emulated, shared_memory, network."
+        )
     if not shares_heap and needs_peer_memory(trial.schedule):
-        return (f"{trial.schedule} was asked for across hosts, where ranks share 0 bytes of memory and it stores into "
-                "its peers'. Accepted: sequential with collective = library, decomposed with engine = library.")  # fmt: skip
+        return (
+            f"{trial.schedule} was asked for across hosts, where ranks share 0 bytes of memory and it stores into "
+            "its peers'. Accepted: sequential with collective = library, decomposed with engine = library."
+        )
     return None
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
 from kernels.backends.base import Seat
@@ -26,6 +26,7 @@ class Library:
             raise ValueError("collective = library needs a rendezvous, and this gang was seated without one.")
         self.seat, self._rounds = seat, 0
         host, port = seat.rendezvous
+        dist: Any = torch.distributed  # its gloo bindings are not typed
         limit = timedelta(seconds=seat.deadline_s)
         self._store = dist.TCPStore(host, port, is_master=False, timeout=limit)
         options = dist.ProcessGroupGloo._Options()
@@ -57,8 +58,11 @@ class Call:
         self.rows = (int(plan.row_start[step]), int(plan.row_stop[step]))
         span = slice(int(plan.tile_start[step]), int(plan.tile_stop[step]))
         tiles = plan.tiles[memory.rank]
-        self._whole = None if memory.receives else _extent(tiles.row_start[span], tiles.row_stop[span],
-                                                           tiles.col_start[span], tiles.col_stop[span])  # fmt: skip
+        self._whole = (
+            None
+            if memory.receives
+            else _extent(tiles.row_start[span], tiles.row_stop[span], tiles.col_start[span], tiles.col_stop[span])
+        )
         self._sent, self._received = self._buffers()
 
     def _buffers(self) -> tuple[Tensor, Tensor]:

@@ -97,8 +97,8 @@ class Heap:
         free = room.f_bavail * room.f_frsize
         if total * self.seat.world > free:
             raise ValueError(
-                f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but {directory()} has "
-                f"{bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
+                f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but "
+                f"{directory()} has {bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
             )
         name = _NAME.format(session=self.seat.session, generation=self.generation, rank=self.seat.rank, pid=os.getpid())
         hidden, path = directory() / f".{name}", directory() / name

@@ -113,8 +113,10 @@ class Program:
 
     def _operand_range(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
         plan = self.plan
-        return ((int(plan.row_start[number]), int(plan.row_stop[number])),
-                (int(plan.k_start[number]), int(plan.k_stop[number])))  # fmt: skip
+        return (
+            (int(plan.row_start[number]), int(plan.row_stop[number])),
+            (int(plan.k_start[number]), int(plan.k_stop[number])),
+        )
 
     def run(self, start: float, epoch: int) -> float:
         """One iteration from the common moment *start*; seconds until everything meant for this rank is here."""
@@ -149,8 +151,14 @@ class Program:
                 return True
         return False
 
-    def _do(self, step: Step, done: set[int], working: dict[int, tuple[Step, Any, float]],
-            record: list[tuple[int, str, float, float, int]], epoch: int) -> None:  # fmt: skip
+    def _do(
+        self,
+        step: Step,
+        done: set[int],
+        working: dict[int, tuple[Step, Any, float]],
+        record: list[tuple[int, str, float, float, int]],
+        epoch: int,
+    ) -> None:
         begin = clock()
         if step.kind is Kind.COLLECTIVE:
             working[step.number] = (step, step.actions[0](), begin)
@@ -172,8 +180,12 @@ class Program:
         fence()
         segment.signal[step.number] = epoch
 
-    def _finish(self, working: dict[int, tuple[Step, Any, float]], done: set[int],
-                record: list[tuple[int, str, float, float, int]]) -> None:  # fmt: skip
+    def _finish(
+        self,
+        working: dict[int, tuple[Step, Any, float]],
+        done: set[int],
+        record: list[tuple[int, str, float, float, int]],
+    ) -> None:
         for number, (step, work, begin) in list(working.items()):
             if not work.get_future().done():
                 continue
@@ -201,17 +213,26 @@ class Program:
         seat = self.heap.seat
         seen = int(self.heap.own.signal[step]) if step >= 0 else 0
         what = self.plan.address(step) if step >= 0 else "a collective of the library"
-        return (f"Rank {seat.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
-                f"and epoch {epoch} was expected.")  # fmt: skip
+        return (
+            f"Rank {seat.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
+            f"and epoch {epoch} was expected."
+        )
 
     def spans(self, iteration: int, start: float) -> list[Span]:
         """What this rank did in *iteration*, from the common moment *start*."""
         plan, rank = self.plan, self.memory.rank
         return [
-            Span(plan.address(step), rank, Kind(int(plan.kind[step])).word, lane, begin - start, end - start,
-                 plan.address(blocker) if blocker >= 0 else None)
+            Span(
+                plan.address(step),
+                rank,
+                Kind(int(plan.kind[step])).word,
+                lane,
+                begin - start,
+                end - start,
+                plan.address(blocker) if blocker >= 0 else None,
+            )
             for step, lane, begin, end, blocker in self.records[iteration]
-        ]  # fmt: skip
+        ]
 
 
 def _stores_at_peer(plan: Plan) -> bool:

@@ -1,0 +1,96 @@
+"""A Planner's steps become columns; a Plan answers who waits, who goes first, and what belongs to a part."""
+
+import pytest
+
+from kernels.operators import problem
+from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Tiles, runs
+from kernels.schedule import Schedule
+from kernels.schemes.base import Block, cut, tile
+
+
+@pytest.fixture
+def small() -> Plan:
+    """Rank 0 computes two tiles one by one and sends them; rank 1 sums each."""
+    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
+    tiles = cut([Block(1, 0, 4, 0, 4)], tile("2x4x2")).tiles
+    planner = Planner(asked, Schedule("fused", (("tile", "2x4x2"),)), [tiles, tiles])
+    for number in range(2):
+        at = (number, number + 1)
+        made = planner.add(0, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=(0, 2))
+        sent = planner.add(0, Kind.PUT, Lane.LINK, peer=1, tiles=at, num_bytes=32, after=[made])
+        planner.add(1, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=96, after=[sent])
+    return planner.plan()
+
+
+def test_every_column_has_one_entry_per_step(small: Plan) -> None:
+    assert {len(getattr(small, name)) for name in COLUMNS} == {len(small)} == {6}
+
+
+def test_a_step_waits_for_what_it_was_added_after(small: Plan) -> None:
+    assert [small.waits_for(step).tolist() for step in range(6)] == [[], [0], [1], [], [3], [4]]
+
+
+def test_a_wait_can_be_added_later() -> None:
+    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
+    planner = Planner(asked, Schedule("fused"), [])
+    first, second = (planner.add(0, Kind.PUT, Lane.LINK, peer=1) for _ in range(2))
+    planner.wait(first, [second])
+    assert planner.plan().waits_for(first).tolist() == [second]
+
+
+def test_an_address_names_rank_kind_peer_and_the_number_among_them(small: Plan) -> None:
+    assert [small.address(step) for step in range(6)] == [
+        "0/compute/-1/0",
+        "0/put/1/0",
+        "1/reduce/-1/0",
+        "0/compute/-1/1",
+        "0/put/1/1",
+        "1/reduce/-1/1",
+    ]
+
+
+def test_what_feeds_peers_goes_before_computation(small: Plan) -> None:
+    turns = small.turn.tolist()
+    assert max(turns[step] for step in (1, 2, 4, 5)) < min(turns[step] for step in (0, 3))
+    assert turns[1] < turns[4]
+    assert turns[0] < turns[3]
+
+
+def test_arrivals_are_the_puts_into_a_ranks_memory(small: Plan) -> None:
+    assert small.arrivals(1).tolist() == [1, 4]
+    assert small.arrivals(0).tolist() == []
+
+
+def test_wire_bytes_are_those_that_leave(small: Plan) -> None:
+    assert (small.wire_bytes(0), small.wire_bytes(1)) == (64, 0)
+
+
+def test_a_part_keeps_the_waits_among_its_own_steps(small: Plan) -> None:
+    rest = small.part("communication")
+    assert [Kind(kind).word for kind in rest.kind] == ["put", "reduce", "put", "reduce"]
+    assert [rest.waits_for(step).tolist() for step in range(4)] == [[], [0], [], [2]]
+    assert small.part("compute").after.tolist() == []
+    assert small.part("whole") is small
+
+
+def test_a_plan_without_steps_has_columns_of_no_length() -> None:
+    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
+    empty = Planner(asked, Schedule("fused"), []).plan()
+    assert len(empty) == len(empty.turn) == len(empty.part("compute")) == 0
+
+
+def test_the_last_tiles_of_a_block_are_cut_to_it() -> None:
+    made = cut([Block(0, 0, 5, 0, 3), Block(2, 1, 3, 0, 3)], tile("4x2x1"))
+    assert made.bounds == (0, 4, 6)
+    assert made.tiles.chunk.tolist() == [0, 0, 0, 0, 2, 2]
+    assert made.tiles.row_stop.tolist() == [4, 4, 5, 5, 3, 3]
+    assert made.tiles.col_stop.tolist() == [2, 3, 2, 3, 2, 3]
+    assert (made.tiles.elements(), made.tiles.elements(4, 6)) == (21, 6)
+
+
+def test_tiles_know_how_many_they_are() -> None:
+    assert len(Tiles(*[made := cut([Block(0, 0, 4, 0, 4)], tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
+
+
+def test_runs_are_consecutive_pairs() -> None:
+    assert list(runs([0, 2, 5])) == [(0, 2), (2, 5)]
