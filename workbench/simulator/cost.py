@@ -1,0 +1,213 @@
+"""What every step of a Plan costs on a Machine over a Fabric: columns of seconds, and the lanes they are spent on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.axes import tile
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.plan import Kind, Lane, Plan
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from workbench.simulator.links import links
+from workbench.simulator.rates import has_curve, work_seconds
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StepCosts:
+    """By step. A step holds its lane for `issue`, then its egress link for `transit`; others see it `delay` later."""
+
+    lane: Ints
+    """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
+    issue: Floats
+    link: Ints
+    """Number of the egress link; -1 for steps that send nothing."""
+    transit: Floats
+    delay: Floats
+    start_seconds: float
+    """Before the first step of every rank."""
+
+
+def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
+    """The costs of *plan*. *fabric* must be resolved."""
+    count = len(plan)
+    issue, transit, delay = np.zeros(count), np.zeros(count), np.zeros(count)
+    lane, link = plan.lane.copy(), np.full(count, -1, dtype=np.int64)
+    overhead = step_overhead(plan.schedule, machine)
+    computes = plan.kind == Kind.COMPUTE
+    issue[computes] = compute_seconds(plan, machine)[computes] + overhead
+    for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
+        mine = plan.kind == kind
+        issue[mine] = work_seconds(machine, work, plan.problem.dtype, plan.num_bytes[mine]) + overhead
+    wires = links(plan.problem.world, machine, fabric)
+    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
+    sources = np.where(plan.kind == Kind.PULL, plan.peer, plan.rank)[moves]
+    ends = (sources, np.where(plan.kind == Kind.PULL, plan.rank, plan.peer)[moves])
+    lane[moves], issue[moves] = _send(plan, machine, moves)
+    link[moves] = wires.number[ends]
+    transit[moves] = plan.num_bytes[moves] * wires.byte_seconds[ends] + wires.message_seconds[ends]
+    delay[moves] = wires.latency_seconds[ends] + machine.costs.signal_seconds
+    calls = plan.kind == Kind.COLLECTIVE
+    byte_seconds = wires.collective_byte_seconds / machine.costs.library_share
+    issue[calls] = machine.costs.library_seconds + _largest(plan, calls) * byte_seconds
+    return StepCosts(lane=lane, issue=issue, link=link, transit=transit, delay=delay,
+                     start_seconds=start_seconds(plan.schedule, machine))  # fmt: skip
+
+
+def start_seconds(schedule: Schedule, machine: Machine) -> float:
+    """All ranks meet; a fused kernel is then launched once."""
+    return machine.costs.barrier_seconds + (machine.costs.launch_seconds if schedule.scheme == "fused" else 0.0)
+
+
+def step_overhead(schedule: Schedule, machine: Machine) -> float:
+    """Beside a step's work: bookkeeping, and a launch where steps are launched from the host (all but fused)."""
+    return machine.costs.step_seconds + (0.0 if schedule.scheme == "fused" else machine.costs.launch_seconds)
+
+
+def compute_slots(schedule: Schedule, machine: Machine) -> int:
+    """Tiles computed at once, less what communication takes away (GPUs only)."""
+    slots = machine.device.slots
+    taken, grid = int(schedule.get("comm_sms") or 0), int(schedule.get("grid") or 0)
+    if schedule.scheme == "decomposed" and schedule["engine"] in ("sm", "library"):
+        taken = machine.costs.send_blocks
+    return max(1, min(slots, grid or slots) - taken)
+
+
+def work_share(problem: Problem) -> tuple[str, float]:
+    """The speed curve an operator runs on, and its FLOP or bytes per (row, column, contraction) element."""
+    stated = operator(problem.operator)
+    extent = stated.extent(problem)
+    total = stated.memory_bytes(problem) if stated.work == "gather" else stated.flops(problem)
+    return stated.work, total / (extent.rows * extent.columns * extent.contraction)
+
+
+def tile_width(problem: Problem, rows: Ints | int, columns: Ints | int) -> Ints | int:
+    """What the speed of a tile depends on beside its size: rows of a GEMM, tokens, or the bytes of an embedding."""
+    work = operator(problem.operator).work
+    if work == "gather":
+        return problem["dim"] * problem.itemsize
+    return rows if work == "gemm" else columns
+
+
+def compute_seconds(plan: Plan, machine: Machine) -> Floats:
+    """Seconds of every compute step without its overhead, 0 for other steps: tiles over slots, in waves."""
+    seconds = np.zeros(len(plan))
+    steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
+    if not len(steps):
+        return seconds
+    slots = compute_slots(plan.schedule, machine)
+    if plan.schedule.scheme == "fused":
+        seconds[steps] = _one_kernel(plan, machine, steps, slots)
+    else:
+        seconds[steps] = _own_kernels(plan, machine, steps, slots)
+    return seconds
+
+
+def _own_kernels(plan: Plan, machine: Machine, steps: Ints, slots: int) -> Floats:
+    """Every step begins its own waves; all tiles of a wave wait for its slowest."""
+    counts = plan.tile_stop[steps] - plan.tile_start[steps]
+    first = np.concatenate([[0], np.cumsum(counts)])
+    inside = np.arange(first[-1]) - np.repeat(first[:-1], counts)
+    offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
+    tiles = np.repeat(offsets, counts) + inside
+    k = np.repeat(plan.k_stop[steps] - plan.k_start[steps], counts)
+    seconds = _tile_seconds(plan, machine, tiles, k)
+    waves = np.flatnonzero(inside % slots == 0)
+    of_wave = np.maximum.reduceat(seconds, waves)
+    return np.maximum(np.add.reduceat(of_wave, np.searchsorted(waves, first[:-1])),
+                      _memory_seconds(plan, machine, steps, tiles, first[:-1]))  # fmt: skip
+
+
+def _one_kernel(plan: Plan, machine: Machine, steps: Ints, slots: int) -> Floats:
+    """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends."""
+    added = np.zeros(len(steps))
+    contraction = operator(plan.problem.operator).extent(plan.problem).contraction
+    for rank, offset in enumerate(_offsets(plan)[:-1]):
+        mine = plan.rank[steps] == rank
+        count = len(plan.tiles[rank])
+        seconds = _tile_seconds(plan, machine, offset + np.arange(count), np.full(count, contraction))
+        ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, slots)))])
+        wave = -(-np.stack([plan.tile_start[steps[mine]], plan.tile_stop[steps[mine]]]) // slots)
+        added[mine] = ends[wave[1]] - ends[wave[0]]
+        bound = _kernel_memory_seconds(plan.problem, machine)
+        added[mine] *= max(1.0, bound / ends[-1])
+    return added
+
+
+def _offsets(plan: Plan) -> Ints:
+    """Where each rank's tiles begin when all ranks' are laid end to end."""
+    return np.concatenate([[0], np.cumsum([len(tiles) for tiles in plan.tiles])])
+
+
+def _tile_seconds(plan: Plan, machine: Machine, tiles: Ints, k: Ints) -> Floats:
+    """*tiles* are counted over all ranks. A GPU computes a cut tile as a whole one; a CPU rank only what is there."""
+    rows = np.concatenate([each.row_stop - each.row_start for each in plan.tiles])[tiles]
+    columns = np.concatenate([each.col_stop - each.col_start for each in plan.tiles])[tiles]
+    if machine.device.kind == "gpu":
+        size = tile(plan.schedule["tile"])
+        rows, columns = np.full_like(rows, size.m), np.full_like(columns, size.n)
+    work, share = work_share(plan.problem)
+    size_of_tile = share * rows * columns * k
+    seconds = work_seconds(machine, work, plan.problem.dtype, size_of_tile, tile_width(plan.problem, rows, columns))
+    return machine.costs.tile_seconds + seconds * machine.device.slots
+
+
+def _memory_seconds(plan: Plan, machine: Machine, steps: Ints, tiles: Ints, first: Ints) -> Floats:
+    """Each operand of a step read once and its results written, where no measured curve contains it already."""
+    problem = plan.problem
+    work, share = work_share(problem)
+    if has_curve(machine, work, problem.dtype):
+        return np.zeros(len(steps))
+    starts = np.concatenate([each.col_start for each in plan.tiles])[tiles]
+    stops = np.concatenate([each.col_stop for each in plan.tiles])[tiles]
+    heights = np.concatenate([each.row_stop - each.row_start for each in plan.tiles])[tiles]
+    columns = np.maximum.reduceat(stops, first) - np.minimum.reduceat(starts, first)
+    elements = np.add.reduceat(heights * (stops - starts), first)
+    k = plan.k_stop[steps] - plan.k_start[steps]
+    if work == "gather":
+        num_bytes = share * elements * k
+    else:
+        num_bytes = (elements / columns * k + k * columns + elements) * problem.itemsize
+    return num_bytes / machine.device.memory_bytes_per_second
+
+
+def _kernel_memory_seconds(problem: Problem, machine: Machine) -> float:
+    if has_curve(machine, work_share(problem)[0], problem.dtype):
+        return 0.0
+    return operator(problem.operator).memory_bytes(problem) / machine.device.memory_bytes_per_second
+
+
+def _send(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> tuple[Ints, Floats]:
+    """Lane and issue time of puts. What is in place is only signalled; the rest is copied, one read and one write.
+
+    A copy engine or, on a GPU, blocks of its own copy while the wire is busy: their launch is all that is issued.
+    """
+    costs, schedule = machine.costs, plan.schedule
+    size = plan.num_bytes[moves]
+    if schedule.get("engine") == "copy_engine":
+        return np.full(len(size), Lane.COPY_ENGINE), np.full(len(size), costs.copy_engine_seconds)
+    if machine.device.kind == "gpu" and (schedule.scheme != "fused" or schedule.get("comm_sms")):
+        return np.full(len(size), Lane.LINK), np.full(len(size), step_overhead(schedule, machine))
+    copied = np.where(plan.in_place[moves] == 1, 0.0, work_seconds(machine, "copy", plan.problem.dtype, 2 * size))
+    return np.full(len(size), Lane.COMPUTE), costs.step_seconds + copied
+
+
+def _largest(plan: Plan, calls: NDArray[np.bool_]) -> Floats:
+    """Bytes of each collective: the most that any rank sends in the call with the same number."""
+    index = plan.index[calls]
+    most = np.zeros(int(index.max(initial=-1)) + 1)
+    np.maximum.at(most, index, plan.num_bytes[calls])
+    return most[index]
+
+
+def resolve(fabric: Fabric, problem: Problem, compute_s: float) -> Fabric:
+    """*fabric* with its bandwidth; *compute_s*: the sequential schedule's computation alone, measured or estimated."""
+    return fabric.resolve(operator(problem.operator).wire_bytes(problem), compute_s)

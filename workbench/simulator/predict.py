@@ -1,0 +1,57 @@
+"""The estimate of one trial: its Plan played, an interval that says how far it may be off, and what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.outcome import Estimate
+from kernels.problem import Problem
+from kernels.schedule import Refusal
+from kernels.schemes import expand, refusal, schedule
+from kernels.trial import Trial
+from workbench.simulator.cost import resolve, step_costs
+from workbench.simulator.play import Played, play, spans
+
+PREDICTOR = "play 1"
+"""Name and version; the version rises whenever the same machine file would give another number."""
+
+UNCALIBRATED = (0.7, 3.0)
+"""Assumed band, measured over estimated, where no one has compared: datasheet peaks are reached to a half or less as a
+rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so down to 0.7 x)."""
+
+
+def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
+    """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
+    sentence = refusal(trial.problem, trial.schedule, machine, trial.fabric)
+    if sentence is not None:
+        raise Refusal(sentence)
+    trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
+    plan = expand(trial.problem, trial.schedule).part(trial.part)
+    costs = step_costs(plan, machine, trial.fabric)
+    played = play(plan, costs)
+    low, high = interval(played, machine)
+    return Estimate(
+        trial=trial, time_s=played.time_s, low_s=low, high_s=high, calibrated=machine.calibrated is not None,
+        predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
+    )  # fmt: skip
+
+
+def interval(played: Played, machine: Machine) -> tuple[float, float]:
+    """The estimate times the spread of the calibration's own check, or times an assumed band where there was none."""
+    low, high = machine.spread or UNCALIBRATED
+    return played.time_s * min(1.0, low), played.time_s * max(1.0, high)
+
+
+def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
+    """*fabric*, its bandwidth found from the machine where it is given as wire_to_compute."""
+    if fabric.resolved:
+        return fabric
+    return resolve(fabric, problem, compute_alone_seconds(problem, machine, fabric))
+
+
+def compute_alone_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:
+    """What `wire_to_compute` is relative to: the sequential schedule's computation alone, everything at its default."""
+    plan = expand(problem, schedule(problem, "sequential", {}, machine, fabric)).part("compute")
+    return play(plan, step_costs(plan, machine, Fabric(kind="shared_memory"))).time_s
