@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +174,20 @@ def _csr(after: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     return starts, flat
 
 
+class Step(NamedTuple):
+    """One step as a scheme states it; see the columns of Plan."""
+
+    rank: int
+    kind: Kind
+    lane: Lane
+    peer: int = -1
+    tiles: tuple[int, int] = (0, 0)
+    k: tuple[int, int] = (0, 0)
+    rows: tuple[int, int] = (0, 0)
+    num_bytes: int = 0
+    in_place: bool = False
+
+
 class Planner:
     """Collects steps one by one; `plan()` turns them into columns."""
 
@@ -182,24 +197,13 @@ class Planner:
         self._after: list[list[int]] = []
         self._counts: dict[tuple[int, Kind, int], int] = {}
 
-    def add(
-        self,
-        rank: int,
-        kind: Kind,
-        lane: Lane,
-        *,
-        peer: int = -1,
-        tiles: tuple[int, int] = (0, 0),
-        k: tuple[int, int] = (0, 0),
-        rows: tuple[int, int] = (0, 0),
-        num_bytes: int = 0,
-        in_place: bool = False,
-        after: Iterable[int] = (),
-    ) -> int:
-        """Appends a step and returns its number."""
-        index = self._counts.get((rank, kind, peer), 0)
-        self._counts[rank, kind, peer] = index + 1
-        self._rows.append((rank, kind, peer, index, lane, *tiles, *k, *rows, num_bytes, in_place))
+    def add(self, step: Step, after: Iterable[int] = ()) -> int:
+        """Appends *step*, which waits for *after*, and returns its number."""
+        counted = (step.rank, step.kind, step.peer)
+        index = self._counts.get(counted, 0)
+        self._counts[counted] = index + 1
+        spans = (*step.tiles, *step.k, *step.rows)
+        self._rows.append((*counted, index, step.lane, *spans, step.num_bytes, step.in_place))
         self._after.append(list(after))
         return len(self._rows) - 1
 

@@ -11,7 +11,7 @@ from kernels.axes import Axis, Tile, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Operator
-from kernels.plan import Kind, Lane, Plan, Planner, Tiles, runs
+from kernels.plan import Kind, Lane, Plan, Planner, Step, Tiles, runs
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -134,7 +134,7 @@ def compute(
     planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (), k: tuple[int, int] | None = None
 ) -> int:
     """A compute step of *rank* over tiles *at*."""
-    return planner.add(rank, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=k or full_k(planner.problem), after=after)
+    return planner.add(Step(rank, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
 
 
 def put_tiles(
@@ -142,23 +142,16 @@ def put_tiles(
 ) -> int:
     """The results of tiles *at* leave *rank* for *peer*."""
     num_bytes = result_bytes(planner.problem, planner.tiles[rank], at)
-    return planner.add(
-        rank,
-        Kind.PUT,
-        put_lane(planner.schedule),
-        peer=peer,
-        tiles=at,
-        num_bytes=num_bytes,
-        in_place=in_place,
-        after=after,
-    )
+    lane = put_lane(planner.schedule)
+    step = Step(rank, Kind.PUT, lane, peer, tiles=at, num_bytes=num_bytes, in_place=in_place)
+    return planner.add(step, after)
 
 
 def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *, k: tuple[int, int] | None = None) -> int:
     """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
     span = k or full_k(planner.problem)
     num_bytes = operand_bytes(planner.problem, rows, span)
-    return planner.add(rank, Kind.PUT, put_lane(planner.schedule), peer=peer, rows=rows, k=span, num_bytes=num_bytes)
+    return planner.add(Step(rank, Kind.PUT, put_lane(planner.schedule), peer, rows=rows, k=span, num_bytes=num_bytes))
 
 
 def put_lane(schedule: Schedule) -> Lane:
@@ -169,21 +162,16 @@ def put_lane(schedule: Schedule) -> Lane:
 def reduce(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int]) -> int:
     """The sum over all ranks of tiles *at*, which *rank* owns: world reads and one write."""
     num_bytes = (planner.problem.world + 1) * result_bytes(planner.problem, planner.tiles[rank], at)
-    return planner.add(rank, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=num_bytes, after=after)
+    return planner.add(Step(rank, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 
 def unstage(
-    planner: Planner,
-    rank: int,
-    num_bytes: int,
-    *,
-    after: Iterable[int],
-    rows: tuple[int, int] = (0, 0),
-    k: tuple[int, int] = (0, 0),
-    peer: int = -1,
+    planner: Planner, rank: int, source: int, rows: tuple[int, int], k: tuple[int, int], *, after: Iterable[int]
 ) -> int:
-    """Bytes leave *rank*'s staging buffer for where they are read: one read and one write."""
-    return planner.add(rank, Kind.COPY, Lane.COMPUTE, peer=peer, rows=rows, k=k, num_bytes=2 * num_bytes, after=after)
+    """Operand rows leave *rank*'s staging buffer for where they are read: those of *source*, or of all (-1)."""
+    sources = planner.problem.world if source < 0 else 1
+    num_bytes = 2 * sources * operand_bytes(planner.problem, rows, k)
+    return planner.add(Step(rank, Kind.COPY, Lane.COMPUTE, source, rows=rows, k=k, num_bytes=num_bytes), after)
 
 
 def peers_from(rank: int, world: int) -> list[int]:

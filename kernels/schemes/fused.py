@@ -137,10 +137,10 @@ def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dic
             for peer in _send_order(planner, rank):
                 arrived[peer][rank, rows[0]] = base.put_rows(planner, rank, peer, rows)
     if planner.schedule["write"] == "staged":
-        ends = dict(slices)
+        ends, whole = dict(slices), base.full_k(planner.problem)
         for rank in range(world):
             arrived[rank] = {
-                (source, row): _unstage(planner, rank, source, (row, ends[row]), step)
+                (source, row): base.unstage(planner, rank, source, (row, ends[row]), whole, after=[step])
                 for (source, row), step in arrived[rank].items()
             }
     return arrived
@@ -149,11 +149,6 @@ def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dic
 def _send_order(planner: Planner, rank: int) -> list[int]:
     peers = base.peers_from(rank, planner.problem.world)
     return peers if planner.schedule["tile_order"] == "rotated" else sorted(peers)
-
-
-def _unstage(planner: Planner, rank: int, source: int, rows: tuple[int, int], step: int) -> int:
-    num_bytes = base.operand_bytes(planner.problem, rows, base.full_k(planner.problem))
-    return base.unstage(planner, rank, num_bytes, after=[step], rows=rows, k=base.full_k(planner.problem), peer=source)
 
 
 SCHEME = Scheme(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernels.operators import Flow
-from kernels.plan import Kind, Lane, Planner
+from kernels.plan import Kind, Lane, Planner, Step
 from kernels.schemes import base
 
 
@@ -16,14 +16,8 @@ def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequen
     ends = []
     for rank in range(world):
         whole = base.result_bytes(problem, planner.tiles[rank], at[rank])
-        step = planner.add(
-            rank,
-            Kind.COLLECTIVE,
-            Lane.LIBRARY,
-            tiles=at[rank],
-            num_bytes=share * whole * (world - 1) // world,
-            after=after,
-        )
+        sent = share * whole * (world - 1) // world
+        step = planner.add(Step(rank, Kind.COLLECTIVE, Lane.LIBRARY, tiles=at[rank], num_bytes=sent), after)
         ends.append(_unpack(planner, rank, at[rank], step))
     return ends
 
@@ -34,7 +28,7 @@ def _unpack(planner: Planner, rank: int, at: tuple[int, int], step: int) -> int:
         return step
     whole = base.result_bytes(planner.problem, planner.tiles[rank], at)
     received = whole // planner.problem.world if base.stated(planner.problem).reduces else whole
-    return planner.add(rank, Kind.COPY, Lane.COMPUTE, tiles=at, num_bytes=2 * received, after=[step])
+    return planner.add(Step(rank, Kind.COPY, Lane.COMPUTE, tiles=at, num_bytes=2 * received), [step])
 
 
 def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None = None) -> list[int]:
@@ -44,6 +38,6 @@ def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None
     one = base.operand_bytes(problem, rows, span)
     ends = []
     for rank in range(world):
-        step = planner.add(rank, Kind.COLLECTIVE, Lane.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one)
-        ends.append(base.unstage(planner, rank, world * one, after=[step], rows=rows, k=span))
+        step = planner.add(Step(rank, Kind.COLLECTIVE, Lane.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one))
+        ends.append(base.unstage(planner, rank, -1, rows, span, after=[step]))
     return ends

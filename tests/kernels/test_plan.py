@@ -3,7 +3,7 @@
 import pytest
 
 from kernels.operators import problem
-from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Tiles, runs
+from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Step, Tiles, runs
 from kernels.schedule import Schedule
 from kernels.schemes.base import Block, cut, tile
 
@@ -16,9 +16,9 @@ def small() -> Plan:
     planner = Planner(asked, Schedule("fused", (("tile", "2x4x2"),)), [tiles, tiles])
     for number in range(2):
         at = (number, number + 1)
-        made = planner.add(0, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=(0, 2))
-        sent = planner.add(0, Kind.PUT, Lane.LINK, peer=1, tiles=at, num_bytes=32, after=[made])
-        planner.add(1, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=96, after=[sent])
+        made = planner.add(Step(0, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=(0, 2)))
+        sent = planner.add(Step(0, Kind.PUT, Lane.LINK, 1, tiles=at, num_bytes=32), [made])
+        planner.add(Step(1, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=96), [sent])
     return planner.plan()
 
 
@@ -33,7 +33,7 @@ def test_a_step_waits_for_what_it_was_added_after(small: Plan) -> None:
 def test_a_wait_can_be_added_later() -> None:
     asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
     planner = Planner(asked, Schedule("fused"), [])
-    first, second = (planner.add(0, Kind.PUT, Lane.LINK, peer=1) for _ in range(2))
+    first, second = (planner.add(Step(0, Kind.PUT, Lane.LINK, 1)) for _ in range(2))
     planner.wait(first, [second])
     assert planner.plan().waits_for(first).tolist() == [second]
 
