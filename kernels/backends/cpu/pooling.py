@@ -14,15 +14,20 @@ Indices = NDArray[np.int64]
 
 
 @njit(cache=True, fastmath=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _pool_float32(table: Floats, indices: Indices, out: Floats) -> None:
-    """out[b, :] = sum over q of table[indices[b, q], :]."""
+def _pool_float32(table: Floats, indices: Indices, out: Floats, total: Floats) -> None:
+    """out[b, :] = sum over q of table[indices[b, q], :].
+
+    Summed in *total*, which is contiguous: rows of *out* may lie apart, and the loop over j is then not vectorised.
+    """
     for b in range(indices.shape[0]):
-        for j in range(out.shape[1]):
-            out[b, j] = 0.0
+        for j in range(total.shape[0]):
+            total[j] = 0.0
         for q in range(indices.shape[1]):
-            row = indices[b, q]
-            for j in range(out.shape[1]):
-                out[b, j] += table[row, j]
+            row = table[indices[b, q]]
+            for j in range(total.shape[0]):
+                total[j] += row[j]
+        for j in range(total.shape[0]):
+            out[b, j] = total[j]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -43,21 +48,19 @@ def _pool_bfloat16(table: Bits, indices: Indices, out: Bits, total: Floats) -> N
 
 def pool(table_RD: Tensor, indices_BQ: Tensor, out_BD: Tensor) -> None:
     """Sums the rows of *table_RD* that *indices_BQ* names into *out_BD*; all on the CPU, one dtype."""
+    total_D = np.zeros(out_BD.shape[1], np.float32)
     if table_RD.dtype is torch.float32:
-        _pool_float32(table_RD.numpy(), indices_BQ.numpy(), out_BD.numpy())
+        _pool_float32(table_RD.numpy(), indices_BQ.numpy(), out_BD.numpy(), total_D)
         return
     bits = torch.uint16
-    _pool_bfloat16(
-        table_RD.view(bits).numpy(),
-        indices_BQ.numpy(),
-        out_BD.view(bits).numpy(),
-        np.zeros(out_BD.shape[1], np.float32),
-    )
+    _pool_bfloat16(table_RD.view(bits).numpy(), indices_BQ.numpy(), out_BD.view(bits).numpy(), total_D)
 
 
 def warm() -> None:
-    """Compiles (or loads from numba's cache) both kernels."""
+    """Compiles (or loads from numba's cache) both kernels, for whole tables, one table's indices and part of a result.
+
+    Two rows each: numba compiles by memory layout, and of one row every slice counts as contiguous.
+    """
     for dtype in (torch.float32, torch.bfloat16):
-        pool(
-            torch.zeros(1, 1, dtype=dtype), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 2, dtype=dtype)[:, :1]
-        )
+        indices = torch.zeros(2, 2, 2, dtype=torch.int64)
+        pool(torch.zeros(2, 2, dtype=dtype), indices[:, 0], torch.zeros(2, 4, dtype=dtype)[:, :2])
