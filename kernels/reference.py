@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import torch
 from torch import Tensor
@@ -70,11 +70,12 @@ def expected(problem: Problem, rank: int, seed: int) -> Tensor:
     operator, world = OPERATORS[problem.operator], problem.world
     size = operator.chunk_rows(problem)
     mine = slice(rank * size, (rank + 1) * size)
-    everyone = [operands(problem, peer, seed) for peer in range(world)]
+    # One rank's operands after the other: tables and weights may fill much of the memory.
+    everyone = (operands(problem, peer, seed) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
-        return _received(problem, everyone, rank, mine)
+        return _received(problem, list(everyone), rank, mine)
     if operator.flow is Flow.BROADCAST:
-        return torch.stack([partial(problem, own, slice(None)) for own in everyone]).sum(0)
+        return reduce(torch.add, (partial(problem, own, slice(None)) for own in everyone))
     parts = [partial(problem, own, mine) for own in everyone]
     if operator.reduces:
         return torch.stack(parts).sum(0)
