@@ -15,6 +15,7 @@ _NAMES = (
 )
 _TAGS = frozenset(_NAMES.split())
 _EVERYWHERE = frozenset({"class", "id", "title", "style", "colspan", "rowspan", "scope", "align", "open", "start"})
+_FETCHED_PICTURE = re.compile(r"<(?=img\b(?![^>]*\bsrc\s*=\s*[\"']?data:image/))", re.IGNORECASE)
 _STYLE_BLOCK = re.compile(r"<style\b[^>]*>.*?</style\s*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -22,7 +23,7 @@ def clean_html(markup: object) -> str:
     """*markup* with tables, text and embedded pictures kept; anything that could run or fetch is text or gone."""
     text = markup.decode() if isinstance(markup, bytes) else str(markup)
     # A style block would colour the whole report and may fetch; pandas writes one before each table.
-    return _cleaner().clean(_STYLE_BLOCK.sub("", text))
+    return _cleaner().clean(_FETCHED_PICTURE.sub("&lt;", _STYLE_BLOCK.sub("", text)))
 
 
 @cache

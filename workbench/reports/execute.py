@@ -24,10 +24,13 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
         if time.monotonic() > ends:
             raise TimeoutError
 
+    kernel = copy.metadata.get("kernelspec", {}).get("name", "python3")
     client = NotebookClient(
         copy,
         resources={"metadata": {"path": str(directory)}},
-        kernel_name=copy.metadata.get("kernelspec", {}).get("name", "python3"),
+        kernel_name=kernel,
+        # ipykernel warns of unencrypted TCP on standard error; it listens on loopback only
+        extra_arguments=["--log-level=ERROR"] if kernel.startswith("python") else [],
         timeout_func=lambda cell: max(1, round(ends - time.monotonic())),
         startup_timeout=max(1, round(deadline_s)),
         shutdown_kernel="immediate",

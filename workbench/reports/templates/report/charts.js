@@ -23,10 +23,10 @@ const loader = {
 };
 
 async function draw(figure, index) {
-  const spec = JSON.parse(figure.querySelector("script").textContent);
   drawn.get(figure)?.finalize();
   figure.classList.add("wb-drawn");
   try {
+    const spec = JSON.parse(figure.querySelector("script").textContent);
     const page = getComputedStyle(document.documentElement);
     drawn.set(figure, await vegaEmbed(figure.querySelector(".wb-live"), inked(spec, page), {
       ast: true, loader, renderer: "svg", downloadFileName: `chart-${index + 1}`,

@@ -1,0 +1,34 @@
+"""The sentences around the numbers say what is known and no more."""
+
+from __future__ import annotations
+
+from tests.reports.conftest import row
+from workbench.reports.methods import cautions, methods
+
+
+def test_times_of_cpu_ranks_are_labelled() -> None:
+    assert "Plan executed on CPU ranks" in cautions({}, [row("fused", 0.1)])[0]
+    assert cautions({}, [row("fused", 0.1, backend="triton")]) == []
+
+
+def test_more_ranks_than_cores_is_said_with_both_numbers() -> None:
+    assert cautions({"world": 4, "cores": 2}, [])[0].startswith("4 ranks shared 2 cores")
+    assert cautions({"world": 2, "cores": 2}, []) == []
+
+
+def test_uncalibrated_estimates_and_wrong_results_are_said() -> None:
+    said = cautions({}, [row("fused", 0.1, "estimated", calibrated=False), row("fused", None, stage="wrong")])
+    assert ["not calibrated" in said[0], said[1].startswith("1 schedule gave a wrong result")] == [True, True]
+
+
+def test_the_method_counts_what_was_verified() -> None:
+    text = methods({"protocol": {"warmups": 3, "repeats": 15}}, [row("fused", 0.1), row("fused", 0.1, correct=None)])
+    assert "3 times to warm up" in text
+    assert "1 of 2 were found correct" in text
+
+
+def test_nothing_is_said_of_what_did_not_happen() -> None:
+    assert methods({}, []) == "Nothing was run."
+    estimated = methods({"protocol": "default"}, [row("fused", 0.1, "estimated")])
+    assert "simulator" in estimated
+    assert "clock" not in estimated

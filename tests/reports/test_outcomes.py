@@ -1,0 +1,73 @@
+"""Rows become lines: joined by schedule, fastest first, saying only what differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.reports.conftest import row
+from workbench.reports.outcomes import common, differing, failure_table, fastest, lines, outcome_table, schedule_text
+
+
+def texts(table: Any) -> list[list[str]]:
+    return [[cell.text for cell in line] for line in table.rows]
+
+
+def test_a_measurement_and_its_estimate_share_a_line(rows: list[dict[str, Any]]) -> None:
+    assert [sorted(line.by_source) for line in lines(rows)] == [["estimated", "measured"], ["measured"], ["measured"]]
+
+
+def test_the_table_names_what_differs_and_common_names_what_does_not(rows: list[dict[str, Any]]) -> None:
+    table = outcome_table(rows)
+    assert [column.heading for column in table.columns] == [
+        "Schedule",
+        "●\N{NO-BREAK SPACE}measured",
+        "○\N{NO-BREAK SPACE}estimated",
+    ]
+    assert texts(table) == [["fused", "45 ms", "44 ms"], ["fused", "50 ms", "–"], ["sequential", "80 ms", "–"]]
+    assert table.rows[0][0].aside == "slice_tiles 4"
+    assert table.rows[0][2].aside == "42 ms to 47 ms, uncalibrated"
+    assert common(rows) == [
+        ("Floor", "40 ms"),
+        ("Samples", "30"),
+        ("Largest error", "1.0e-07"),
+        ("fused", "tile = 32x32x32"),
+    ]
+
+
+def test_the_fastest_that_ran_is_lifted_out_even_when_an_estimate_is_faster() -> None:
+    table = outcome_table([row("fused", 0.01, "estimated"), row("sequential", 0.08), row("decomposed", 0.05)])
+    assert table.best == 1
+    assert [line[0].badge for line in table.rows] == ["", "fastest", ""]
+
+
+def test_the_same_schedule_measured_twice_is_two_lines() -> None:
+    assert len(lines([row("fused", 0.05), row("fused", 0.06), row("fused", 0.055, "estimated")])) == 2
+
+
+def test_an_estimate_of_another_machine_is_not_put_beside_a_measurement() -> None:
+    both = [row("fused", 0.05), row("fused", 0.001, "estimated", machine="h200_nvl8")]
+    assert len(lines(both)) == 2
+    assert "Machine" in [column.heading for column in outcome_table(both).columns]
+
+
+def test_problems_that_differ_get_their_own_columns() -> None:
+    both = [row("fused", 0.05), row("fused", 0.09, shape={"m": 128, "n": 64, "k": 64}, world=4)]
+    assert differing(both) == ["shape", "world"]
+    assert texts(outcome_table(both))[1] == ["fused", "m = 128, n = 64, k = 64", "4", "90 ms"]
+
+
+def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], markup: str) -> None:
+    failed = failure_table([*rows, row("fused", None)])
+    assert texts(failed)[0] == ["concurrent", "refused", f"{markup} was asked for. Accepted: fused."]
+    assert texts(failed)[1][1:] == ["unknown", "no sentence was kept"]
+
+
+def test_the_fastest_of_a_source_and_scheme(rows: list[dict[str, Any]]) -> None:
+    best = fastest(rows, "measured")
+    assert best is not None
+    assert schedule_text(best, rows) == "fused, slice_tiles 4"
+    assert fastest(rows, "measured", "decomposed") is None
+
+
+def test_no_rows_make_no_table() -> None:
+    assert outcome_table([]).rows == failure_table([]).rows == ()

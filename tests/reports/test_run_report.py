@@ -1,0 +1,71 @@
+"""A run as a notebook: every part is there, every name is text, every number comes from the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from tests.reports.conftest import row
+from workbench.reports.bundle import CHART
+from workbench.reports.run_report import run_report
+
+
+def headings(notebook: NotebookNode) -> list[str]:
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return [line for line in text.splitlines() if line.startswith("#")]
+
+
+def shown(notebook: NotebookNode) -> str:
+    outputs = [output.data.get("text/markdown", "") for cell in notebook.cells for output in cell.get("outputs", ())]
+    return "\n".join([*(cell.source for cell in notebook.cells), *outputs])
+
+
+def test_a_report_has_all_its_parts_in_order(report: NotebookNode) -> None:
+    nbformat.validate(report)
+    found = [heading for heading in headings(report) if "Chart" not in heading and not heading.startswith("# ")]
+    assert found == [
+        "## What was asked",
+        "## What came back",
+        "## All outcomes",
+        "### The same in every row",
+        "### What failed, and why",
+        "## Where the numbers come from",
+        "## Method",
+        "## Provenance",
+    ]
+    assert sum(CHART in output.data for cell in report.cells for output in cell.get("outputs", ())) == 3
+
+
+def test_facts_rows_and_cautions_are_shown(report: NotebookNode) -> None:
+    text = shown(report)
+    assert "Run 2025-a" in text
+    assert "64 × 32 | 128 × 32" in text
+    assert "Memory: 2 GB" in text
+    assert "Outcomes: 3 measured, 1 estimated, 1 failed." in text
+    assert "The guess: **60 ms**" in text
+    assert "4 ranks shared 2 cores" in text
+
+
+def test_no_name_becomes_markup(report: NotebookNode, markup: str) -> None:
+    pages = [cell.source for cell in report.cells]
+    pages += [output.data.get("text/html", "") for cell in report.cells for output in cell.get("outputs", ())]
+    assert "<script" not in "".join(pages)
+    assert markup in report.metadata.title
+
+
+def test_a_fact_that_nobody_planned_for_is_listed() -> None:
+    assert "Moon phase: full" in shown(run_report({"moon_phase": "full"}, [], []))
+
+
+@pytest.mark.parametrize("rows", [[], [row("fused", None)], [row("fused", 0.1, "estimated")]])
+def test_a_report_of_little_is_still_a_report(rows: list[dict[str, Any]]) -> None:
+    notebook = run_report({}, rows, [])
+    nbformat.validate(notebook)
+    assert headings(notebook)[0] == "# Run without a name"
+
+
+def test_the_same_run_gives_the_same_notebook(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    assert run_report(facts, rows, []) == run_report(facts, rows, [])
