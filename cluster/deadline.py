@@ -173,6 +173,9 @@ class Watch:
         )
         if witness is not None and witness.trouble is not None:
             sentence += f" {witness.label} saw: {witness.trouble.sentence}"
+        elif len(ranks) > 1:
+            others = [f"{other.label} after {other.words}" for other in ranks if other is not rank]
+            sentence += f" Waiting too: {', '.join(others)}."
         return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
 
     def _guilty(self, rank: _Rank) -> Verdict:

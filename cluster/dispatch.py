@@ -108,6 +108,7 @@ class Cluster:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
+        Benches are opened for a world, a heap and a deadline: the next stream is warm when these three are the same.
         """
         ask = Ask(world=world, shares_heap=shares_heap, deadline_s=deadline_s, cancelled=cancelled or threading.Event())
         if world < 1 or deadline_s <= 0:
@@ -197,7 +198,9 @@ class Attempt:
 
     def _granted(self) -> str:
         self.held = True
-        self._call("request", stream=self.stream, world=self.ask.world, shares_heap=self.ask.shares_heap)
+        ask = self.ask
+        terms = {"world": ask.world, "shares_heap": ask.shares_heap, "deadline_s": ask.deadline_s}
+        self._call("request", stream=self.stream, **terms)
         event = self._next()
         self.places = event["places"]
         labels = [f"rank {rank} ({place['name']} on {place['host']})" for rank, place in enumerate(self.places)]

@@ -69,8 +69,8 @@ class _Client:
     seen: float
     seconds: float
     """Granted seconds of the grants that ended, never below what newcomers start with."""
-    sessions: dict[tuple[int, bool], str] = field(default_factory=dict)
-    """The session last granted, by world and shares_heap."""
+    sessions: dict[int, str] = field(default_factory=dict)
+    """The session last granted, by world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,12 @@ class _Grant:
 class _Session:
     workers: tuple[str, ...]
     shares_heap: bool
+    deadline_s: float
+
+    def suits(self, request: Requested) -> bool:
+        """Whether benches opened for this session can serve the request."""
+        asked = (request.world, request.shares_heap, request.deadline_s)
+        return asked == (len(self.workers), self.shares_heap, self.deadline_s)
 
 
 class Gang:
@@ -247,7 +253,7 @@ class Gang:
 
     def _grant(self, request: Requested, chosen: tuple[str, ...], at: float) -> Granted:
         key = (request.client, request.stream)
-        session = self._session(chosen, request.shares_heap)
+        session = self._session(chosen, request)
         places = []
         for address in chosen:
             worker = self.workers[address]
@@ -259,12 +265,12 @@ class Gang:
             places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.fingerprint))
         del self.requests[key]
         self.grants[key] = _Grant(at, tuple(places))
-        self.clients[request.client].sessions[request.world, request.shares_heap] = session
+        self.clients[request.client].sessions[request.world] = session
         return Granted(*key, session, tuple(places))
 
-    def _session(self, chosen: tuple[str, ...], shares_heap: bool) -> str:
+    def _session(self, chosen: tuple[str, ...], request: Requested) -> str:
         """The intact session of just these workers in this order, or a new one."""
-        wanted = _Session(chosen, shares_heap)
+        wanted = _Session(chosen, request.shares_heap, request.deadline_s)
         for name, session in self.sessions.items():
             if session == wanted:
                 return name
@@ -286,12 +292,11 @@ class Gang:
         return tuple(worker.address for worker in sorted(chosen, key=_natural))
 
     def _warm(self, request: Requested) -> tuple[str, ...] | None:
-        own = self.clients[request.client].sessions.get((request.world, request.shares_heap))
+        own = self.clients[request.client].sessions.get(request.world)
         others = self._active() - {request.client}
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
         for name, session in sorted(self.sessions.items(), key=lambda item: (item[0] != own, item[0] in foreign)):
-            fits = len(session.workers) == request.world and session.shares_heap == request.shares_heap
-            if fits and all(self.workers[address].free for address in session.workers):
+            if session.suits(request) and all(self.workers[address].free for address in session.workers):
                 # somebody else's session is taken only when nothing else is free
                 taken = name != own and name in foreign
                 if not taken or not self._fresh_room(request):

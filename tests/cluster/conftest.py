@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import dask
-import psutil
 import pytest
 from distributed import Nanny, Scheduler, SpecCluster
 
@@ -17,11 +15,10 @@ from distributed import Nanny, Scheduler, SpecCluster
 sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_bench
+from fake_cluster import HOSTS, await_ranks, eventually, ranks_alive
 
 from cluster.broker import dask_settings
 from cluster.dispatch import Cluster
-
-HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +38,11 @@ def address(folder: Path) -> Iterator[str]:
         for name, host in HOSTS.items()
     }
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": None}}
-    with dask.config.set(dask_settings()):
-        with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster:
-            yield cluster.scheduler_address
+    with (
+        dask.config.set(dask_settings()),
+        SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
+    ):
+        yield cluster.scheduler_address
     left = eventually(lambda: not ranks_alive(), 5.0)
     assert left, f"rank processes left behind: {ranks_alive()}"
 
@@ -54,36 +53,3 @@ def cluster(address: str) -> Iterator[Cluster]:
     with Cluster.connect(address, entry=fake_bench.ENTRY) as connected:
         await_ranks(connected)
         yield connected
-
-
-def await_ranks(cluster: Cluster, timeout_s: float = 30.0) -> None:
-    """Wait until every worker is there and free."""
-
-    def ready() -> bool:
-        workers = cluster.describe()["workers"]
-        return len(workers) == len(HOSTS) and all(w["ready"] and not w["busy"] for w in workers)
-
-    assert eventually(ready, timeout_s), cluster.describe()
-
-
-def eventually(true: object, timeout_s: float) -> bool:
-    """Ask until it is true, or the time is over."""
-    assert callable(true)
-    give_up_at = time.monotonic() + timeout_s
-    while not true():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def ranks_alive() -> list[int]:
-    """Rank processes of this test session: they were told the folder of the fake bench by this process."""
-    alive = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "cluster.rank" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                alive.append(process.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return alive

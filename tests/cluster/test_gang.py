@@ -40,7 +40,7 @@ def gang_of(*workers: str, **hosts: str) -> Gang:
 
 
 def ask(client: str, stream: str, world: int, at: float = 0.0, shares_heap: bool = True) -> Requested:
-    return Requested(at, client, stream, world, shares_heap)
+    return Requested(at, client, stream, world, shares_heap, 5.0)
 
 
 def place(worker: str, incarnation: str = "1", host: str = "h1") -> Place:
@@ -106,6 +106,12 @@ def test_a_session_is_not_warm_for_ranks_that_may_not_share_a_heap() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(ask("a", "0", 2), clean("a", "0"))
     assert gang.handle(ask("a", "1", 2, 1.0, shares_heap=False)) == [granted("a", "1", "s-2", "w0", "w1")]
+
+
+def test_a_session_is_not_warm_for_another_deadline() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(ask("a", "0", 2), clean("a", "0"))
+    assert gang.handle(Requested(1.0, "a", "1", 2, True, 60.0)) == [granted("a", "1", "s-2", "w0", "w1")]
 
 
 def test_two_clients_that_want_everything_take_turns() -> None:
@@ -348,7 +354,7 @@ class World:
             case ("ask", str(client), int(world), bool(shares_heap)):
                 self.num_streams += 1
                 self.waiting[client, str(self.num_streams)] = world
-                self.tell(Requested(self.now, client, str(self.num_streams), world, shares_heap))
+                self.tell(Requested(self.now, client, str(self.num_streams), world, shares_heap, 5.0))
             case ("release", str(client), int(number), bool(spoiled)):
                 mine = [key for key in self.held if key[0] == client]
                 if mine:
@@ -375,7 +381,9 @@ class World:
 
 @settings(max_examples=150, deadline=None)
 @given(steps)
-def test_no_worker_is_in_two_grants_and_everybody_who_waits_is_served_in_the_end(steps: list[tuple[object, ...]]) -> None:
+def test_no_worker_is_in_two_grants_and_everybody_who_waits_is_served_in_the_end(
+    steps: list[tuple[object, ...]],
+) -> None:
     world = World()
     for step in steps:
         world.step(step)
@@ -398,7 +406,7 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
     for client, wanted in others:
         world.step(("ask", client, wanted, False))
     world.waiting["large", "large"] = size
-    world.tell(Requested(world.now, "large", "large", size, False))
+    world.tell(Requested(world.now, "large", "large", size, False, 5.0))
     for _ in range(200):
         if ("large", "large") in world.held:
             return
@@ -414,13 +422,12 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
 @given(st.integers(1, 3), st.lists(st.floats(0.5, 2.0), min_size=200, max_size=200))
 def test_clients_that_always_want_more_get_equal_seconds(wanted: int, slices: list[float]) -> None:
     gang = gang_of("w0", "w1", "w2")
-    now, number = 0.0, 0
+    now = 0.0
     for client in CLIENTS:
         gang.handle(ask(client, "0", wanted, now))
-    for seconds in slices:
+    for number, seconds in enumerate(slices, start=1):
         now += seconds
         key = min(gang.grants, key=lambda key: gang.grants[key].since)
-        number += 1
         gang.handle(ask(key[0], str(number), wanted, now), clean(*key, now))
     shares = [gang.granted_seconds(client, now) for client in CLIENTS]
     assert max(shares) - min(shares) <= 3 * 2.0 * 3

@@ -1,0 +1,44 @@
+"""The hosts of the test cluster, and waiting for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from cluster.dispatch import Cluster
+
+HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
+
+
+def await_ranks(cluster: Cluster, timeout_s: float = 30.0) -> None:
+    """Wait until every worker is there and free."""
+
+    def ready() -> bool:
+        workers = cluster.describe()["workers"]
+        return len(workers) == len(HOSTS) and all(w["ready"] and not w["busy"] for w in workers)
+
+    assert eventually(ready, timeout_s), cluster.describe()
+
+
+def eventually(true: Callable[[], bool], timeout_s: float) -> bool:
+    """Ask until it is true, or the time is over."""
+    give_up_at = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def ranks_alive() -> list[int]:
+    """Rank processes of this test session: they were told the folder of the fake bench by this process."""
+    alive = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "cluster.rank" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return alive

@@ -1,0 +1,271 @@
+"""Whatever breaks, the stream ends in time with one sentence per trial, and the next one works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_bench
+import psutil
+import pytest
+from fake_bench import FakeTrial
+from fake_cluster import HOSTS, await_ranks, eventually, ranks_alive
+
+from cluster import broker, keeper
+from cluster.dispatch import Cluster
+
+Events = list[dict[str, Any]]
+
+
+def stream(cluster: Cluster, *trials: FakeTrial, **how: Any) -> Events:
+    how = {"world": 2, "shares_heap": True, "deadline_s": 5.0} | how
+    return list(cluster.stream(trials, **how))
+
+
+def measured(events: Events) -> list[str]:
+    """Trials with a result of both ranks."""
+    keys = [event["trial"] for event in events if event["kind"] == "result"]
+    return sorted({key for key in keys if keys.count(key) == 2})
+
+
+def failures(events: Events) -> Events:
+    return [event for event in events if event["kind"] == "failure"]
+
+
+def pids_of(cluster: Cluster) -> dict[str, int]:
+    """Process id of each rank process, by the name of its worker."""
+
+    def pid(dask_worker: Any) -> int:
+        return dask_worker.plugins[keeper.NAME].process.popen.pid
+
+    found = cluster.client.run(pid)
+    return {worker["name"]: found[worker["address"]] for worker in cluster.describe()["workers"]}
+
+
+@pytest.fixture(autouse=True)
+def the_next_stream_works(cluster: Cluster) -> Iterator[None]:
+    """After every fault of this file."""
+    yield
+    assert measured(stream(cluster, FakeTrial(key="next"))) == ["next"]
+    await_ranks(cluster)
+
+
+def test_a_rank_that_dies_is_the_cause_although_its_peer_complained_first(cluster: Cluster) -> None:
+    trials = (FakeTrial(key="a"), FakeTrial(key="bad", does="crash", on=1, num_samples=1), FakeTrial(key="c"))
+    events = stream(cluster, *trials)
+    (failure,) = failures(events)
+    assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
+    assert "rank 1 (host-rank1 on 127.0.0.1)" in failure["message"]
+    assert "ended with exit code 7" in failure["message"]
+    assert measured(events) == ["a", "c"], "the trials before and after it are measured"
+
+
+def test_an_exception_is_reported_with_its_own_words(cluster: Cluster) -> None:
+    (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="throw", on=0, num_samples=1)))
+    assert (failure["rank"], failure["stage"]) == (0, "launch")
+    assert "RuntimeError: no kernel image is available" in failure["message"]
+
+
+def test_a_rank_that_hangs_is_found_by_its_deadline(cluster: Cluster) -> None:
+    began = time.monotonic()
+    events = stream(cluster, FakeTrial(key="bad", does="hang", on=1, num_samples=1), deadline_s=1.0)
+    assert time.monotonic() - began < 4.0
+    (failure,) = failures(events)
+    assert (failure["rank"], failure["stage"]) == (1, "hang")
+    assert "rank 1 (host-rank1 on 127.0.0.1) hung" in failure["message"]
+    assert "the beginning of stage time" in failure["message"]
+
+
+def test_a_rank_that_spins_alone_is_found_too(cluster: Cluster) -> None:
+    (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spin"), world=1, deadline_s=0.5))
+    assert (failure["rank"], failure["stage"]) == (0, "hang")
+    assert "does not answer" in failure["message"]
+
+
+def test_a_stopped_rank_process_is_named(cluster: Cluster) -> None:
+    stream(cluster, FakeTrial(key="warm"))
+    pid = pids_of(cluster)["host-rank1"]
+    threading.Timer(0.3, os.kill, (pid, signal.SIGSTOP)).start()
+    events = stream(cluster, FakeTrial(key="bad", num_samples=1000, seconds=0.01), deadline_s=2.5)
+    (failure,) = failures(events)
+    assert (failure["rank"], failure["stage"]) == (1, "hang")
+    assert "its process is stopped" in failure["message"]
+    assert eventually(lambda: not psutil.pid_exists(pid), 5.0)
+
+
+def test_a_rank_process_killed_while_idle_is_replaced(cluster: Cluster) -> None:
+    os.kill(pids_of(cluster)["host-rank0"], signal.SIGKILL)
+    events = stream(cluster, FakeTrial(key="a"))
+    assert measured(events) == ["a"]
+    assert not failures(events)
+
+
+def test_a_killed_worker_is_lost_and_what_had_not_begun_is_measured_when_it_is_back(cluster: Cluster) -> None:
+    worker = next(w for w in cluster.describe()["workers"] if w["name"] == "host-rank1")
+    rank = pids_of(cluster)["host-rank1"]
+    pid = cluster.client.run(os.getpid, workers=[worker["address"]])[worker["address"]]
+    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+    events = stream(cluster, FakeTrial(key="bad", num_samples=1000, seconds=0.01), FakeTrial(key="b"))
+    (failure,) = failures(events)
+    assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
+    assert "Worker host-rank1 on 127.0.0.1" in failure["message"]
+    assert measured(events) == ["b"]
+    assert eventually(lambda: not psutil.pid_exists(rank), 5.0)
+
+
+@pytest.mark.parametrize("does", ["hang", "spin"])
+def test_cancelling_ends_a_running_trial_within_two_seconds(cluster: Cluster, does: str) -> None:
+    cancelled = threading.Event()
+    threading.Timer(0.3, cancelled.set).start()
+    began = time.monotonic()
+    trials = (FakeTrial(key="a"), FakeTrial(key="bad", does=does), FakeTrial(key="c"))
+    events = stream(cluster, *trials, deadline_s=60.0, cancelled=cancelled)
+    assert time.monotonic() - began < 2.3
+    assert [(event["trial"], event["stage"]) for event in failures(events)] == [
+        ("bad", "cancelled"),
+        ("c", "cancelled"),
+    ]
+    assert measured(events) == ["a"]
+
+
+def test_cancelling_ends_the_wait_for_a_gang(cluster: Cluster, address: str) -> None:
+    cancelled = threading.Event()
+    with Cluster.connect(address) as other:
+        holder = other.stream([FakeTrial(key="a", does="hang")], world=2, shares_heap=True, deadline_s=60.0)
+        next(holder)
+        threading.Timer(0.2, cancelled.set).start()
+        began = time.monotonic()
+        events = stream(cluster, FakeTrial(key="b"), cancelled=cancelled)
+        assert time.monotonic() - began < 2.0
+        assert [event["stage"] for event in events] == ["cancelled"]
+        assert not cluster.describe()["requests"]
+        holder.close()
+
+
+def holding(address: str) -> subprocess.Popen[str]:
+    """Another process that holds a gang whose ranks hang."""
+    script = f"""
+import fake_bench
+from cluster.dispatch import Cluster
+from fake_bench import FakeTrial
+events = Cluster.connect({address!r}).stream(
+    [FakeTrial(key="held", does="hang", num_samples=1)], world=2, shares_heap=True, deadline_s=600.0
+)
+for event in events:
+    print(event["kind"], flush=True)
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "stage"
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=10)
+
+
+def test_a_client_that_is_killed_gives_its_grant_back_within_a_second(cluster: Cluster, address: str) -> None:
+    process = holding(address)
+    assert len(cluster.describe()["grants"]) == 1
+    process.kill()
+    assert eventually(lambda: not cluster.describe()["grants"], 1.0)
+    ended(process)
+
+
+def test_a_client_that_says_nothing_loses_its_grant_after_its_lease(cluster: Cluster, address: str) -> None:
+    def lease(seconds: float) -> Callable[..., None]:
+        def change(dask_scheduler: Any) -> None:
+            dask_scheduler.plugins[broker.NAME].gang.lease_s = seconds
+
+        return change
+
+    process = holding(address)
+    process.send_signal(signal.SIGSTOP)
+    cluster.client.run_on_scheduler(lease(0.5))
+    try:
+        assert eventually(lambda: not cluster.describe()["grants"], 4.0)
+    finally:
+        cluster.client.run_on_scheduler(lease(60.0))
+        ended(process)
+
+
+def test_ranks_with_different_kernels_are_not_timed_together(cluster: Cluster, folder: Path) -> None:
+    (folder / "fingerprint").write_text("other")
+    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
+    await_other(cluster, lambda: any(worker["fingerprint"] == "other" for worker in cluster.describe()["workers"]))
+    (folder / "fingerprint").unlink()
+    (failure,) = failures(stream(cluster, FakeTrial(key="a")))
+    assert failure["stage"] == "refused"
+    assert "host-rank0 on 127.0.0.1 has fake" in failure["message"]
+    assert "host-rank1 on 127.0.0.1 has other" in failure["message"]
+    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
+
+
+def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:
+    (folder / "fingerprint").write_text("unknown")
+    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
+    await_other(cluster, lambda: any(worker["trouble"] for worker in cluster.describe()["workers"]))
+    (failure,) = failures(stream(cluster, FakeTrial(key="a")))
+    (folder / "fingerprint").unlink()
+    assert failure["stage"] == "refused"
+    assert "host-rank1: ModuleNotFoundError: No module named 'torch'" in failure["message"]
+    await_ranks(cluster)
+
+
+def test_a_bench_that_cannot_be_opened_ends_all_trials_at_once(cluster: Cluster, folder: Path) -> None:
+    stream(cluster, FakeTrial(key="elsewhere"), world=1)
+    stream(cluster, FakeTrial(key="elsewhere"), world=3, shares_heap=False)
+    (folder / "full").touch()
+    events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"))
+    (folder / "full").unlink()
+    assert [(event["trial"], event["stage"]) for event in failures(events)] == [("a", "launch"), ("b", "launch")]
+    assert "MemoryError: no room for the heap" in events[0]["message"]
+
+
+def await_other(cluster: Cluster, true: Callable[[], bool]) -> None:
+    assert eventually(true, 20.0), cluster.describe()
+
+
+def test_a_scheduler_that_dies_ends_the_stream_and_leaves_no_process_behind(folder: Path) -> None:
+    script = """
+import dask, fake_bench, time
+from cluster.broker import dask_settings
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with dask.config.set(dask_settings()):
+        lab = LocalCluster(n_workers=1, threads_per_worker=1, memory_limit=0, dashboard_address=None, host="127.0.0.1")
+        print(lab.scheduler_address, flush=True)
+        time.sleep(60)
+"""
+    file = folder / "lab.py"
+    file.write_text(script)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    before = set(ranks_alive())
+    lab = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, env=env)
+    assert lab.stdout is not None
+    with Cluster.connect(lab.stdout.readline().strip(), entry=fake_bench.ENTRY) as other:
+        await_other(other, lambda: all(worker["ready"] for worker in other.describe()["workers"]))
+        children = psutil.Process(lab.pid).children(recursive=True)
+        assert set(ranks_alive()) - before
+        threading.Timer(0.5, lab.kill).start()
+        began = time.monotonic()
+        events = stream(other, FakeTrial(key="a", does="hang"), world=1, deadline_s=60.0)
+        assert time.monotonic() - began < 8.0
+    assert [event["stage"] for event in failures(events)] == ["lost"]
+    assert f"The scheduler {other.address} is gone" in failures(events)[0]["message"]
+    lab.communicate(timeout=10)
+    assert eventually(lambda: not any(child.is_running() for child in children), 10.0), children
+
+
+def test_the_cluster_is_whole_after_all_that(cluster: Cluster) -> None:
+    assert sorted(worker["name"] for worker in cluster.describe()["workers"]) == sorted(HOSTS)
+    assert len(ranks_alive()) == len(HOSTS)
