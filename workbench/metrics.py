@@ -14,8 +14,8 @@ from kernels.trial import Trial
 
 Row = Mapping[str, Any]
 
-EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second")
-"""Columns beside kernels.outcome.ROW_KEYS that the floor is computed from."""
+EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest")
+"""Columns beside kernels.outcome.ROW_KEYS: what the floor is computed from, and what an estimate rests on."""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -141,13 +141,15 @@ def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None
 
 
 def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
-    """*outcome* as a row, with the bytes and the bandwidth that its plan and fabric state."""
+    """*outcome* as a row, with the bytes and the bandwidth that its plan and fabric state, and EXTRA_KEYS."""
     trial = outcome.trial
     refused = getattr(outcome, "stage", None) == "refused"
     return row(outcome, run) | {
         "wire_bytes_per_rank": None if refused else wire_bytes(trial),
         "minimal_wire_bytes": OPERATORS[trial.problem.operator].wire_bytes(trial.problem),
         "link_bytes_per_second": link_bytes_per_second(trial, machine),
+        "predictor": getattr(outcome, "predictor", None),
+        "machine_digest": getattr(outcome, "digest", None),
     }
 
 

@@ -1,7 +1,9 @@
 """A small machine, trials of it and their outcomes, made without measuring anything."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,51 @@ def measure() -> Callable[..., Measurement]:
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "store.sqlite") as opened:
         yield opened
+
+
+class FakeCluster:
+    """Answers like cluster.dispatch.Cluster, from a table: no process, no clock."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[Trial]] = []
+        """Every list that was streamed."""
+        self.seconds: Callable[[Trial], float] = lambda trial: 1e-3
+        self.failures: dict[str, tuple[str, int | None]] = {}
+        """Scheme -> the stage at which its trials fail, and the rank."""
+        self.before: Callable[[Trial], None] = lambda trial: None
+        """Called before a trial is answered."""
+
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float,
+               cancelled: threading.Event | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
+        assert deadline_s > 0
+        self.lists.append(list(trials))
+        for trial in trials:
+            self.before(trial)
+            if cancelled is not None and cancelled.is_set():
+                yield failure(trial, "cancelled", None)
+            elif trial.schedule.scheme in self.failures:
+                yield failure(trial, *self.failures[trial.schedule.scheme])
+                yield failure(trial, "hang", 1)
+            else:
+                yield from self._measured(trial, world)
+
+    def _measured(self, trial: Trial, world: int) -> Iterator[dict[str, Any]]:
+        for rank in range(world):
+            yield {"kind": "stage", "trial": trial.key, "rank": rank, "stage": "time"}
+        for index in range(trial.protocol.repeats):
+            for rank in range(world):
+                yield {"kind": "sample", "trial": trial.key, "rank": rank, "index": index,
+                       "seconds": self.seconds(trial), "at": 1e9 + index}  # fmt: skip
+        for rank in range(world):
+            span = [f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, self.seconds(trial), None]
+            yield {"kind": "result", "trial": trial.key, "rank": rank, "facts": {}, "spans": [span],
+                   "correct": True if trial.part == "whole" else None, "max_relative_error": 1e-6}  # fmt: skip
+
+
+def failure(trial: Trial, stage: str, rank: int | None) -> dict[str, Any]:
+    return {"kind": "failure", "trial": trial.key, "rank": rank, "stage": stage, "message": f"because of {stage}"}
+
+
+@pytest.fixture
+def fake_cluster() -> FakeCluster:
+    return FakeCluster()

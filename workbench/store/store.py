@@ -95,8 +95,11 @@ class Store:
         origin: str | None = None,
         samples: Sequence[Sample] = (),
     ) -> int:
-        """An outcome with the samples not yet written, in one transaction; the answer is its cursor."""
-        trial, spans = outcome.trial, getattr(outcome, "spans", ())
+        """An outcome with the samples not yet written, in one transaction; the answer is its cursor.
+
+        Only measured spans are kept: those of an estimate are played again from its trial.
+        """
+        trial, spans = outcome.trial, outcome.spans if isinstance(outcome, Measurement) else ()
         with self._database.write() as connection:
             _insert_samples(connection, run, samples)
             connection.execute(
@@ -202,7 +205,7 @@ class Store:
         )
         return {entry["key"]: Trial.from_json(json.loads(entry["trial"])) for entry in found}
 
-    def recorded(self, run: str) -> list[tuple[Outcome, list[Sample]]]:
+    def recorded(self, run: str) -> list[tuple[Measurement, list[Sample]]]:
         """The measurements of *run*, each with its samples in the order in which they came: what a replay plays."""
         found = self._database.read(
             "SELECT id, run, key, origin FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)

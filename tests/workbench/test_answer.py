@@ -1,0 +1,117 @@
+"""The three homes of answers speak alike: samples, then one outcome per trial, whose source says who spoke."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kernels.machine import Machine
+from kernels.outcome import Estimate, Failure, Measurement, Sample
+from kernels.protocol import PROTOCOLS
+from kernels.trial import Trial
+from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator, Recorded
+
+MakeTrial = Callable[..., Trial]
+Measure = Callable[..., Measurement]
+
+
+def ask(home: Answer, *trials: Trial, cancelled: threading.Event | None = None) -> list[Any]:
+    return list(home.answer(trials, cancelled or threading.Event()))
+
+
+def record(measured: Measurement, spacing_s: float = 0.0) -> Recorded:
+    samples = [Sample(measured.trial.key, rank, index, mine[index], 100.0 + spacing_s * index)
+               for index in range(5) for rank, mine in enumerate(measured.samples)]  # fmt: skip
+    return Recorded(measurement=measured, samples=tuple(samples), provenance={"host": "there"})
+
+
+def test_the_cluster_yields_samples_then_a_measurement(fake_cluster: Any, make_trial: MakeTrial) -> None:
+    trial = make_trial("fused")
+    *samples, outcome = ask(FromCluster(fake_cluster), trial)
+    assert len(samples) == 2 * trial.protocol.repeats
+    assert all(isinstance(sample, Sample) and sample.key == trial.key for sample in samples)
+    assert isinstance(outcome, Measurement)
+    assert (outcome.source, outcome.correct, outcome.time_s) == ("measured", True, 1e-3)
+
+
+def test_a_failure_that_two_ranks_report_is_one_outcome(fake_cluster: Any, make_trial: MakeTrial) -> None:
+    fake_cluster.failures["fused"] = ("wrong", 0)
+    found = ask(FromCluster(fake_cluster), make_trial("fused"), make_trial("sequential"))
+    failures = [outcome for outcome in found if isinstance(outcome, Failure)]
+    assert [(failed.stage, failed.rank) for failed in failures] == [("wrong", 0)]
+    assert isinstance(found[-1], Measurement), "the next trial is measured all the same"
+
+
+def test_trials_of_other_worlds_go_to_other_gangs(fake_cluster: Any, make_trial: MakeTrial) -> None:
+    ask(FromCluster(fake_cluster), make_trial(world=1), make_trial(world=2), make_trial("fused", world=2))
+    assert [[trial.world for trial in each] for each in fake_cluster.lists] == [[1], [2, 2]]
+
+
+def test_the_simulator_estimates_and_refuses(machine: Machine, make_trial: MakeTrial) -> None:
+    trial = make_trial("decomposed")
+    axes = {**dict(trial.schedule.axes), "pieces": 4096}
+    illegal = replace(trial, schedule=replace(trial.schedule, axes=tuple(axes.items())))
+    legal, refused = ask(FromSimulator(machine), trial, illegal)
+    assert isinstance(legal, Estimate)
+    assert legal.time_s > 0
+    assert (refused.stage, refused.source) == ("refused", "estimated")
+
+
+def test_a_recording_plays_its_samples_and_says_that_it_is_one(make_trial: MakeTrial, measure: Measure) -> None:
+    trial = make_trial("fused")
+    *samples, outcome = ask(FromRecordings([record(measure(trial))], speed=None), trial)
+    assert [sample.index for sample in samples] == [index for index in range(5) for _ in range(2)]
+    assert outcome == replace(measure(trial), source="recorded")
+
+
+def test_a_recording_answers_for_another_machine_and_protocol(make_trial: MakeTrial, measure: Measure) -> None:
+    recorded = make_trial("fused")
+    home = FromRecordings([record(measure(recorded))], speed=None)
+    asked = replace(recorded, machine="mine", protocol=PROTOCOLS["thorough"])
+    assert home.meant(asked) == recorded
+    assert ask(home, asked)[-1].trial == recorded, "the outcome keeps the machine that it was recorded on"
+
+
+def test_a_relative_link_finds_the_bandwidth_it_was_recorded_with(make_trial: MakeTrial, measure: Measure) -> None:
+    unresolved = make_trial("fused", fabric="emulated:wire_to_compute=1")
+    recorded = replace(unresolved, fabric=unresolved.fabric.resolve(1000, 1e-3))
+    home = FromRecordings([record(measure(recorded))], speed=None)
+    assert home.fabric(unresolved.problem, unresolved.fabric) == recorded.fabric
+    assert isinstance(ask(home, unresolved)[-1], Measurement)
+    other = make_trial("fused", fabric="emulated:wire_to_compute=2")
+    assert isinstance(ask(home, other)[-1], Failure)
+
+
+def test_what_was_not_recorded_is_refused_with_what_was(make_trial: MakeTrial, measure: Measure) -> None:
+    home = FromRecordings([record(measure(make_trial("fused")))], speed=None)
+    (refused,) = ask(home, make_trial("sequential"))
+    assert refused.stage == "refused"
+    assert "not among the 1 recorded trials. Accepted: fused(" in refused.message
+
+
+def test_a_replay_keeps_the_rhythm_and_shortens_pauses(
+    make_trial: MakeTrial, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    cancelled = threading.Event()
+    monkeypatch.setattr(cancelled, "wait", waited.append)
+    trial = make_trial("fused")
+    ask(FromRecordings([record(measure(trial), spacing_s=0.5)], speed=2.0), trial, cancelled=cancelled)
+    assert [pause for pause in waited if pause] == [0.25] * 4
+    waited.clear()
+    ask(FromRecordings([record(measure(trial), spacing_s=3600.0)], speed=1.0), trial, cancelled=cancelled)
+    assert max(waited) == 1.0
+
+
+def test_every_home_stops_when_it_is_cancelled(
+    fake_cluster: Any, machine: Machine, make_trial: MakeTrial, measure: Measure
+) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    trial = make_trial("fused")
+    assert ask(FromSimulator(machine), trial, cancelled=cancelled) == []
+    assert ask(FromRecordings([record(measure(trial))]), trial, cancelled=cancelled) == []
+    (stopped,) = ask(FromCluster(fake_cluster), trial, cancelled=cancelled)
+    assert stopped.stage == "cancelled"

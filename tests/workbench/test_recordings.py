@@ -1,0 +1,78 @@
+"""A run becomes a file of JSON lines and comes back as it was; what is no recording is named by its line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.outcome import ROW_KEYS, Measurement, Sample
+from kernels.trial import Trial
+from workbench import metrics, recordings, resources
+from workbench.store import Store
+
+MakeTrial = Callable[..., Trial]
+Measure = Callable[..., Measurement]
+
+
+@pytest.fixture
+def recorded(store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path) -> tuple[Path, Measurement]:
+    measured, run = measure(make_trial("fused")), store.begin_run({}, {"host": "there"})
+    samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
+               for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
+    store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f", samples=samples)
+    return recordings.write(store, run, tmp_path / "run.jsonl"), measured
+
+
+def test_a_recording_comes_back_as_it_was(recorded: tuple[Path, Measurement]) -> None:
+    path, measured = recorded
+    (again,) = recordings.recordings(path)
+    assert (again.measurement.trial, again.measurement.samples, again.measurement.spans) == (
+        measured.trial, measured.samples, measured.spans)  # fmt: skip
+    assert again.measurement.source == "recorded"
+    assert [sample.at for sample in again.samples] == sorted(100.0 + index for index in range(5) for _ in range(2))
+    assert again.provenance == {"host": "there"}
+
+
+def test_its_lines_have_the_keys_of_run_json(recorded: tuple[Path, Measurement]) -> None:
+    line = json.loads(recorded[0].read_text())
+    assert set(ROW_KEYS) <= set(line)
+    assert line["provenance"] == {"host": "there"}
+
+
+def test_a_broken_line_is_named(recorded: tuple[Path, Measurement]) -> None:
+    path, _ = recorded
+    path.write_text(path.read_text() + '{"trial": 3}\n')
+    with pytest.raises(ValueError, match=r"run\.jsonl line 2 is no recorded trial"):
+        recordings.read(path)
+
+
+def test_a_rank_without_samples_is_no_measurement(recorded: tuple[Path, Measurement]) -> None:
+    path, _ = recorded
+    line = json.loads(path.read_text())
+    line["raw"] = [entry for entry in line["raw"] if entry[0] == 0]
+    path.write_text(json.dumps(line))
+    with pytest.raises(ValueError, match="rank 1 of 2 has no samples"):
+        recordings.read(path)
+
+
+def test_a_recording_that_is_not_there_is_told_from_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "h200.jsonl").write_text("")
+    monkeypatch.setattr(resources, "data_directory", lambda: tmp_path)
+    assert recordings.recordings("h200") == []
+    with pytest.raises(ValueError, match=r"'nope' was asked for, and there is no such file\. Accepted: .*one of h200"):
+        recordings.recordings("nope")
+
+
+def test_a_run_without_measurements_cannot_be_recorded(store: Store, tmp_path: Path) -> None:
+    run = store.begin_run({}, {})
+    with pytest.raises(ValueError, match="0 measurements"):
+        recordings.write(store, run, tmp_path / "run.jsonl")
+
+
+def test_every_shipped_recording_can_be_read() -> None:
+    for path in recordings.paths().values():
+        assert recordings.read(path), f"{path.name} is empty"

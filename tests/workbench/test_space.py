@@ -1,0 +1,78 @@
+"""A space becomes legal schedules in order; what is illegal is collected, what is unknown is refused at once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.operators import problem
+from kernels.problem import Problem
+from kernels.schedule import Refusal
+from kernels.schemes import axes
+from kernels.trial import Trial
+from workbench.space import EVERY, Choice, Points, Space, choices, points
+
+MakeTrial = Callable[..., Trial]
+
+
+@pytest.fixture
+def asked() -> Problem:
+    return problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return parse("emulated")
+
+
+def spread(machine: Machine, asked: Problem, fabric: Fabric, *wanted: Choice) -> Points:
+    return points(Space(wanted), asked, machine, fabric)
+
+
+def test_the_last_axis_varies_fastest(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    cut = Choice("decomposed", (("pieces", (2, 4)), ("steps", ("uniform", "local_first"))))
+    found = spread(machine, asked, fabric, Choice("sequential"), cut)
+    assert found.schedules[0].scheme == "sequential"
+    assert [(s["pieces"], s["steps"]) for s in found.schedules[1:]] == [
+        (2, "uniform"), (2, "local_first"), (4, "uniform"), (4, "local_first")]  # fmt: skip
+    assert not found.refused
+
+
+def test_every_value_of_an_axis_can_be_asked_for(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    offered = next(axis for axis in axes(asked, "fused", machine, fabric) if axis.name == "slice_tiles").values
+    found = spread(machine, asked, fabric, Choice("fused", (("slice_tiles", (EVERY,)),)))
+    assert tuple(schedule["slice_tiles"] for schedule in found.schedules) == offered
+
+
+def test_what_is_illegal_is_collected_with_its_sentence(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    found = spread(machine, asked, fabric, Choice("decomposed", (("pieces", (2, 4096)),)))
+    assert [schedule["pieces"] for schedule in found.schedules] == [2]
+    assert [(schedule["pieces"], "4096 > 128" in sentence) for schedule, sentence in found.refused] == [(4096, True)]
+
+
+def test_what_comes_out_equal_is_tried_once(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    found = spread(machine, asked, fabric, Choice("decomposed"), Choice("decomposed", (("pieces", (8, 8)),)))
+    assert len(found.schedules) == 1
+
+
+def test_unknown_names_are_refused_before_anything_is_tried(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    with pytest.raises(Refusal, match=r"axis 'peices' was asked for.*Accepted: tile, pieces"):
+        spread(machine, asked, fabric, Choice("decomposed", (("peices", (2,)),)))
+    with pytest.raises(Refusal, match=r"scheme 'fuzed' was asked for.*Accepted: sequential"):
+        spread(machine, asked, fabric, Choice("fuzed"))
+
+
+def test_words_go_to_every_scheme_that_has_the_axis(machine: Machine, asked: Problem, fabric: Fabric) -> None:
+    schemes = ("sequential", "decomposed")
+    known = {scheme: axes(asked, scheme, machine, fabric) for scheme in schemes}
+    made = choices(schemes, {"pieces": ["2", "4"], "tile": ["64x64x64"]}, known)
+    assert made == Space((Choice("sequential", (("tile", ("64x64x64",)),)),
+                          Choice("decomposed", (("pieces", (2, 4)), ("tile", ("64x64x64",))))))  # fmt: skip
+    with pytest.raises(Refusal, match=r"'slice_tiles' was asked for, which is an axis of none of sequential"):
+        choices(schemes, {"slice_tiles": ["2"]}, known)
+
+
+def test_a_space_survives_json() -> None:
+    space = Space((Choice("sequential"), Choice("decomposed", (("pieces", (2, 4)), ("split", (EVERY,))))))
+    assert Space.from_json(space.to_json()) == space

@@ -1,0 +1,77 @@
+"""Under which circumstances a run was made: what a reader needs in order to trust or repeat it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import socket
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kernels.machine import Machine
+from kernels.trial import fingerprint
+
+PACKAGES = ("overlap-workbench", "torch", "triton", "numpy", "dask", "distributed")
+
+
+def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[str, Any]:
+    """Plain values of this process and host; what cannot be found out is None."""
+    return {
+        "host": socket.gethostname(),
+        "user": _user(),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "kernel_fingerprint": fingerprint(),
+        "machine": machine and machine.name,
+        "machine_digest": machine and machine.digest,
+        "seed": seed,
+    }
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> str | None:
+    """The processor's name as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The checkout's commit, with a plus sign if files differ from it; None outside of a checkout."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / ".git").exists():  # a wheel may lie inside somebody else's checkout
+        return None
+    try:
+        command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+        answer = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None
