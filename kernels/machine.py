@@ -6,6 +6,7 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Machine:
 def load(path: Path) -> Machine:
     """The Machine in TOML file *path*; ValueError names the file and the key that is wrong."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path.name} cannot be read as a machine: {error}. A machine is a TOML file.") from None
@@ -136,9 +137,36 @@ def load(path: Path) -> Machine:
     return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
+_KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "provenance", "calibrated", "spread"}
+
+_FORMS = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "int": ("a whole number from 0", lambda value: type(value) is int and value >= 0),
+    "float": ("a finite number from 0", lambda value: _is_number(value) and value >= 0),
+    "Mapping[str, float]": (
+        "a table of finite numbers above 0",
+        lambda value: isinstance(value, dict) and value and all(_is_number(v) and v > 0 for v in value.values()),
+    ),
+}
+"""What a field of each type may hold."""
+
+_ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwidth_bytes_per_second", "library_share",
+            "size", "per_second"}  # fmt: skip
+"""What something is divided by."""
+
+_WORDS = {"backend": ("cpu", "triton"), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES,
+          "work": ("gemm", "gemv", "gather", "reduce", "copy")}  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
 def _machine(data: dict[str, Any], where: str) -> Machine:
+    _check_known(data, _KEYS, where)
+    _check_top(data, where)
     try:
-        machine = Machine(
+        return Machine(
             name=data["name"],
             title=data["title"],
             backend=data["backend"],
@@ -152,32 +180,55 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
         )
     except KeyError as error:
         raise ValueError(f"{where} has no {error.args[0]!r}; every machine states it.") from None
-    _check(machine, where)
-    return machine
 
 
 def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
-    known = {field.name for field in fields(kind)}
+    _check_known(entry, {field.name for field in fields(kind)}, where)
+    for field in fields(kind):
+        if field.name in entry:
+            _check_value(field.name, entry[field.name], str(field.type), where)
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}. It states {', '.join(field.name for field in fields(kind))}.") from None
+
+
+def _check_known(entry: object, known: set[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} holds {entry!r}, which is no table. Accepted: {', '.join(sorted(known))} = ....")
     if unknown := sorted(set(entry) - known):
         raise ValueError(
             f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(sorted(known))}."
         )
-    try:
-        return kind(**entry)
-    except TypeError as error:
-        raise ValueError(f"{where}: {error}. It states {', '.join(sorted(known))}.") from None
 
 
-def _check(machine: Machine, where: str) -> None:
-    for dimension in machine.dimensions:
-        if dimension.topology not in TOPOLOGIES:
-            raise ValueError(f"{where}: topology = {dimension.topology!r}; accepted: {', '.join(TOPOLOGIES)}.")
-        if not dimension.bandwidth_bytes_per_second > 0:
-            raise ValueError(
-                f"{where}: bandwidth_bytes_per_second = {dimension.bandwidth_bytes_per_second}; it is above 0."
-            )
-    for key, source in machine.provenance.items():
-        if source.split(":")[0] not in PROVENANCES:
+def _check_value(name: str, value: object, form: str, where: str) -> None:
+    rule, holds = _FORMS[form]
+    if name in _ABOVE_0:
+        rule = rule.replace("from 0", "above 0")
+    if not holds(value) or (name in _ABOVE_0 and value == 0):
+        raise ValueError(f"{where}: {name} = {value!r}, but it is {rule}.")
+    if name in _WORDS and value not in _WORDS[name]:
+        raise ValueError(f"{where}: {name} = {value!r}; accepted: {', '.join(_WORDS[name])}.")
+
+
+def _check_top(data: dict[str, Any], where: str) -> None:
+    for name in ("name", "title", "backend", "calibrated"):
+        if name in data:
+            _check_value(name, data[name], "str", where)
+    for name in ("dimension", "rate"):
+        if not isinstance(data.get(name, []), list):
+            raise ValueError(f"{where}: [{name}] is one table, but there may be several. Write [[{name}]].")
+    spread = data.get("spread", [1.0, 1.0])
+    if not (
+        isinstance(spread, list) and len(spread) == 2 and all(map(_is_number, spread)) and 0 < spread[0] <= spread[1]
+    ):
+        raise ValueError(f"{where}: spread = {spread!r}, but it is two numbers above 0, [lowest, highest].")
+    provenance = data.get("provenance", {})
+    if not isinstance(provenance, dict):
+        raise ValueError(f"{where}: provenance = {provenance!r}, but it is a table from key to source.")
+    for key, source in provenance.items():
+        if str(source).split(":")[0] not in PROVENANCES or not isinstance(source, str):
             raise ValueError(
                 f"{where}: provenance of {key} is {source!r}; it begins with one of {', '.join(PROVENANCES)}."
             )
