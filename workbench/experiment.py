@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernels.fabric import Fabric
@@ -25,6 +25,8 @@ from workbench.store import Store
 
 GRANT_SECONDS = 2.0
 """Work that is asked for at once: long enough to interleave, short enough to be fair to others and to stop soon."""
+RESOLVING = Protocol(name="resolve", warmups=3, repeats=10)
+"""How the computation is timed that a relative link is resolved with: apart from every run's own comparison."""
 PARTS = ("none", "baseline", "each")
 LOST_IN_A_ROW = 3
 """So many grants may be lost one after the other through no rank's fault; then there is no cluster any more."""
@@ -83,8 +85,7 @@ class Experiment:
 def compute_alone(trial: Trial) -> Trial:
     """The computation of *trial* alone. No emulated link is crossed, so that one trial serves all of them."""
     fabric = Fabric(kind="shared_memory") if trial.fabric.emulated else trial.fabric
-    return Trial(problem=trial.problem, schedule=trial.schedule, backend=trial.backend, machine=trial.machine,
-                 fabric=fabric, protocol=trial.protocol, part="compute")  # fmt: skip
+    return replace(trial, fabric=fabric, part="compute")
 
 
 def baseline(experiment: Experiment, problem: Problem, fabric: Fabric, machine: Machine) -> Trial:
@@ -103,7 +104,7 @@ def with_parts(experiment: Experiment, wholes: Sequence[Trial], machine: Machine
              for tile in tiles]  # fmt: skip
     base = plain[0] if len(plain) == 1 else baseline(experiment, problem, fabric, machine)
     communication = [base.of_part("communication")] if problem.world > 1 else []
-    each = [trial.of_part("compute") for trial in wholes] if experiment.parts == "each" else []
+    each = [compute_alone(trial) for trial in wholes] if experiment.parts == "each" else []
     alone = [compute_alone(trial) for trial in (base, *plain)]
     return list({trial.key: trial for trial in (*alone, *communication, base, *wholes, *each)}.values())
 
@@ -181,7 +182,8 @@ class Run(Sitting):
             return fabric.resolve(wire_bytes, seconds)
         if self._answer.source == "estimated":
             return resolved(fabric, problem, self._machine)
-        alone = compute_alone(baseline(self.experiment, problem, fabric, self._machine))
+        base = baseline(self.experiment, problem, fabric, self._machine)
+        alone = replace(compute_alone(base), protocol=RESOLVING)
         yield from self._ask([alone])
         outcome = self._settled.get(alone.key)
         if isinstance(outcome, Measurement):
