@@ -1,0 +1,1 @@
+"""A frame becomes an Altair chart: one question per file."""

@@ -1,0 +1,196 @@
+"""What does each rank do, and when does it wait? Spans as bars on lanes, measured above simulated on one time axis.
+
+The specification never changes: a live chart is brought up to date by replacing the records of its one dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from kernels.outcome import Span
+from kernels.units import seconds_text
+from workbench.charts.bars import WAIT, Bar, at_most, bar_words, step_words, waits
+from workbench.charts.theme import SPAN_COLOURS, span_colour
+from workbench.charts.words import milliseconds, title
+
+DATASET = "timeline"
+HINT = "Point at a bar for what it waited for. Alt + wheel zooms in, a double click shows all again."
+QUESTION = "What does each rank do, and when does it wait?"
+LANES = {"compute": "compute", "copy_engine": "copy engine", "link": "link", "library": "library"}
+"""In this order under each rank; the words beside the axis."""
+ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 19, 15, 3
+PIXELS = 900
+"""Width that the records are prepared for: what is narrower than one of these is merged."""
+BARS_MOST = 2000
+"""Of one panel; more than this takes longer to draw than a slider may take to answer."""
+RANKS_MOST = 8
+WAIT_PIXELS = 3
+
+Panels = Mapping[str, Sequence[Span]]
+"""Title -> spans, from top to bottom: `{"measured": ..., "simulated": ...}`, or two pinned trials."""
+
+
+def chart(panels: Panels, context: str = "") -> alt.LayerChart:
+    """The timelines of *panels*, as they are."""
+    kinds = {span.kind for spans in panels.values() for span in spans}
+    found = rows(panels)
+    shown = [kind for kind in SPAN_COLOURS if kind in kinds or (kind == WAIT and any(_is_wait(row) for row in found))]
+    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), context, shown)
+
+
+def live(context: str = "", kinds: Sequence[str] = tuple(SPAN_COLOURS)) -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to be replaced by `rows(panels)`. The legend lists *kinds*."""
+    return _drawn(alt.NamedData(DATASET), context, kinds)
+
+
+def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[dict[str, Any]]:
+    """One record per bar, gap and panel. *window_s* is the part that fills the width, all of it when None."""
+    ends = {name: max((span.stop_s for span in spans), default=0.0) for name, spans in panels.items()}
+    start, stop = window_s or (0.0, max(ends.values(), default=0.0))
+    pixel_s = (stop - start) / PIXELS
+    found: list[dict[str, Any]] = []
+    for number, (name, spans) in enumerate(panels.items()):
+        inside = [span for span in spans if span.stop_s >= start and span.start_s <= stop]
+        found += _panel(number, name, inside, pixel_s, ends[name])
+    return found
+
+
+def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s: float) -> Iterator[dict[str, Any]]:
+    ranks, of = _shown_ranks(spans), len({span.rank for span in spans})
+    mine = [span for span in spans if span.rank in ranks]
+    left_out = f", {len(ranks)} of {of} ranks, the last to finish among them" if len(ranks) < of else ""
+    order = _order(number, mine)
+    heading = f"{name}: {seconds_text(end_s)}{left_out}" if mine else f"{name}: no spans"
+    yield {**_EMPTY, "row": f"{number}|", "order": number * 10_000, "heading": heading, "end_ms": milliseconds(end_s),
+           "aloud": heading}  # fmt: skip
+    gaps = waits(mine, pixel_s * WAIT_PIXELS)
+    bars = sorted(
+        at_most(mine, pixel_s, BARS_MOST), key=_thickness, reverse=True
+    )  # thin ones are drawn over thick ones
+    for bar in [*at_most(gaps, pixel_s, BARS_MOST), *bars]:
+        row = _row(number, bar.first)
+        yield {**_EMPTY, **_record(bar), "row": row, "order": order[row], "panel": name}
+
+
+def _shown_ranks(spans: Sequence[Span]) -> set[int]:
+    """All ranks, or the first ones and the last to finish."""
+    ranks = sorted({span.rank for span in spans})
+    if len(ranks) <= RANKS_MOST:
+        return set(ranks)
+    last = max(spans, key=lambda span: span.stop_s).rank
+    return {last, *[rank for rank in ranks if rank != last][: RANKS_MOST - 1]}
+
+
+def _order(number: int, spans: Sequence[Span]) -> dict[str, int]:
+    """Every lane's place from top to bottom."""
+    lanes = sorted({(span.rank, _lane_number(span.lane), _row(number, span)) for span in spans})
+    return {row: number * 10_000 + 1 + place for place, (_, _, row) in enumerate(lanes)}
+
+
+def _lane_number(lane: str) -> int:
+    return list(LANES).index(lane) if lane in LANES else len(LANES)
+
+
+def _row(number: int, span: Span) -> str:
+    """The lane's name on the axis: what stands before the bar is not shown, it tells the panels apart."""
+    return f"{number}|rank {span.rank} {LANES.get(span.lane, span.lane)}"
+
+
+def _thickness(bar: Bar) -> float:
+    """In pixels: what is merged is as thick as its share of the time, so that no kind hides another."""
+    return WAIT_THICKNESS if bar.kind == WAIT else round(max(WAIT_THICKNESS, BAR_THICKNESS * bar.share), 1)
+
+
+def _record(bar: Bar) -> dict[str, Any]:
+    waited = bar.first.waited_for
+    words, why = bar_words(bar), step_words(waited) if waited else "nothing"
+    when = f"{seconds_text(bar.start_s)} to {seconds_text(bar.stop_s)}"
+    lasted = seconds_text(bar.stop_s - bar.start_s)
+    told = {"words": words, "when": when, "lasted": lasted, "why": why}
+    place = {"start_ms": milliseconds(bar.start_s), "stop_ms": milliseconds(bar.stop_s), "thickness": _thickness(bar)}
+    told["aloud"] = f"{words}: {when}, {lasted}; waited for: {why}"
+    return {"kind": bar.kind, "step": bar.first.step, "waited": waited, **place, **told}
+
+
+_COLUMNS = ("row", "order", "panel", "kind", "start_ms", "stop_ms", "step", "waited", "thickness", "words", "when",
+            "lasted", "why", "aloud", "heading", "end_ms")  # fmt: skip
+_EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS)
+
+
+def _is_wait(row: Mapping[str, Any]) -> bool:
+    return row["kind"] == WAIT
+
+
+def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
+    moved = alt.selection_interval(
+        name="moved", encodings=["x"], bind="scales", zoom="wheel![event.altKey]", clear="dblclick"
+    )
+    return alt.layer(_ends(), _bars(kinds).add_params(_POINTED, moved), _headings(), data=data).properties(
+        title=title(QUESTION, [context, HINT]),
+        height=alt.Step(ROW_PIXELS),
+        description="Timeline: one row per rank and lane, time from left to right. Arrow keys go from bar to bar.",
+    )
+
+
+_POINTED = alt.selection_point(
+    name="pointed", on="pointerover", clear="pointerout", fields=["panel", "step", "waited"], empty=False
+)
+_STANDS_OUT = (
+    "!pointed.waited || !pointed.waited[0] || "
+    "(datum.panel === pointed.panel[0] && (datum.step === pointed.step[0] || datum.step === pointed.waited[0]))"
+)
+"""Everything, until a bar that waited is pointed at: then only it and the step that it waited for."""
+
+
+def _lanes() -> alt.Y:
+    # the label is what stands behind the bar; headings have none
+    axis = alt.Axis(
+        labelExpr="split(datum.label, '|')[1]", title=None, ticks=False, domain=False, grid=False, labelLimit=160
+    )
+    return alt.Y("row:N", axis=axis, sort=alt.EncodingSortField(field="order", op="min"))
+
+
+def _moment(field: str) -> alt.X:
+    return alt.X(f"{field}:Q", title="Time from the start of the iteration in ms", scale=alt.Scale(nice=False))
+
+
+def _bars(kinds: Sequence[str]) -> alt.Chart:
+    shown = {"words": "Step", "when": "From, to", "lasted": "For", "why": "Waited for", "panel": "Of"}
+    return (
+        alt.Chart(name="bars")
+        .transform_filter("isValid(datum.kind)")
+        .mark_bar(cornerRadius=1)
+        .encode(
+            x=_moment("start_ms"),
+            x2="stop_ms:Q",
+            y=_lanes(),
+            size=alt.Size("thickness:Q", scale=None),
+            color=span_colour(legend=alt.Legend(title=None, values=list(kinds), symbolType="square")),
+            opacity=alt.condition(_STANDS_OUT, alt.value(1), alt.value(0.25)),
+            tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in shown.items()],
+            description="aloud:N",
+        )
+    )
+
+
+def _headings() -> alt.Chart:
+    return (
+        alt.Chart(name="headings")
+        .transform_filter("isValid(datum.heading)")
+        .mark_text(align="left", fontWeight=600, x=0, dy=1)
+        .encode(y=_lanes(), text="heading:N", description="aloud:N")
+    )
+
+
+def _ends() -> alt.Chart:
+    """Where the last rank of each panel ends, through all panels: to compare them."""
+    return (
+        alt.Chart(name="ends")
+        .transform_filter("isValid(datum.end_ms)")
+        .mark_rule(strokeDash=[2, 2], strokeWidth=1)
+        .encode(x=_moment("end_ms"), description="aloud:N")
+    )

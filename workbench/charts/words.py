@@ -1,0 +1,166 @@
+"""What a chart says of a row: milliseconds, and its schedule, source, link and verdict in words."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from kernels.units import rate_text, seconds_text
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row] | pd.DataFrame
+"""A frame of the store, or rows; with the columns of kernels.outcome.ROW_KEYS."""
+
+LINE_CHARACTERS = 100
+BETWEEN = " · "
+CPU_RANKS = "plan executed on CPU ranks"
+TIMED = ("measured", "recorded")
+"""Sources whose times were taken with a clock on a machine of this workbench."""
+LINKS = {
+    "emulated": "emulated link",
+    "shared_memory": "shared memory",
+    "network": "network",
+    "nvlink": "NVLink",
+}
+VERDICTS = {True: "yes, equal to the reference", False: "no, the result is wrong"}
+
+
+def listed(rows: Rows) -> list[dict[str, Any]]:
+    """*rows* as dictionaries in which what is missing is None, and axes and shape are dictionaries again."""
+    if isinstance(rows, pd.DataFrame):
+        rows = rows.to_dict(orient="records")  # type: ignore[assignment]
+    return [{key: _present(key, value) for key, value in row.items()} for row in rows]
+
+
+def _present(key: str, value: Any) -> Any:
+    if key in ("axes", "shape") and isinstance(value, str):
+        return json.loads(value)
+    return None if value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value) else value
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """To six significant digits: more than any screen shows, and short on its way to the page."""
+    return None if seconds is None else float(f"{seconds * 1e3:.6g}")
+
+
+def is_whole(row: Row) -> bool:
+    """Whether *row* is about the whole operator, not its computation or its communication alone."""
+    return row.get("part") in (None, "whole")
+
+
+def axis_value(row: Row, axis: str) -> int | str | None:
+    """The value of an axis, a shape key or a column such as `world` or `scheme`; None where *row* has none."""
+    for values in (row.get("axes") or {}, row.get("shape") or {}, row):
+        if (value := values.get(axis)) is not None:
+            return value if isinstance(value, int | str) else str(value)
+    return None
+
+
+def schedule_words(row: Row) -> str:
+    """`fused: slice_tiles = 8, write = staged`."""
+    axes = ", ".join(f"{name} = {value}" for name, value in (row.get("axes") or {}).items())
+    return f"{row.get('scheme')}: {axes}" if axes else str(row.get("scheme"))
+
+
+def source_words(row: Row) -> str:
+    """The source; an estimate without calibration says so."""
+    source = str(row.get("source"))
+    return f"{source}, not calibrated" if source == "estimated" and row.get("calibrated") is False else source
+
+
+def machine_words(row: Row) -> str:
+    """The machine; times of CPU ranks are never shown without saying so."""
+    machine = str(row.get("machine") or "")
+    on_cpu = row.get("backend") == "cpu" and row.get("source") in TIMED
+    return ", ".join(part for part in (machine, CPU_RANKS if on_cpu else "") if part)
+
+
+def fabric_words(fabric: str | None) -> str:
+    """`emulated link, 533 MB/s, wire : compute = 1` for what a Fabric writes of itself."""
+    kind, _, rest = (fabric or "").partition(":")
+    stated = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    words = [LINKS.get(kind, kind)]
+    try:
+        words += [_number_words(name, float(value)) for name, value in stated.items()]
+    except ValueError:
+        return str(fabric)  # written by someone else: shown as it is
+    return ", ".join(words)
+
+
+def _number_words(name: str, value: float) -> str:
+    match name:
+        case "bandwidth_bytes_per_second":
+            return rate_text(value)
+        case "latency_seconds":
+            return f"latency {seconds_text(value)}"
+        case "message_seconds":
+            return f"{seconds_text(value)} per message"
+        case "wire_to_compute":
+            return f"wire : compute = {value:g}"
+    return f"{name} = {value:g}"
+
+
+def verdict_words(row: Row) -> str:
+    """Whether the result was compared with the reference before the clock started."""
+    if row.get("source") == "estimated":
+        return "does not apply: simulated, nothing was computed"
+    return VERDICTS.get(row.get("correct"), "not stated")  # type: ignore[arg-type]
+
+
+def time_words(row: Row) -> str:
+    """`61.2 ms (60.1 ms to 66.3 ms)`; of a failure its stage and sentence."""
+    if row.get("time_s") is None:
+        return f"no time: {row.get('stage') or 'failed'}. {row.get('message') or 'No reason was given.'}"
+    low, high = row.get("low_s"), row.get("high_s")
+    spread = f" ({seconds_text(low)} to {seconds_text(high)})" if low is not None and high is not None else ""
+    return seconds_text(row["time_s"]) + spread
+
+
+FACTS = ("time", "schedule", "source", "machine", "fabric", "verified")
+
+
+def facts(row: Row) -> dict[str, str]:
+    """What is told of *row* when it is pointed at."""
+    told = (time_words(row), schedule_words(row), source_words(row), machine_words(row),
+            fabric_words(row.get("fabric")), verdict_words(row))  # fmt: skip
+    return dict(zip(FACTS, told, strict=True))
+
+
+def context(rows: Rows) -> str:
+    """What all *rows* have in common, for a subtitle: operator, sizes, world, machine, link."""
+    found = listed(rows)
+    shapes = [", ".join(f"{name} = {value}" for name, value in (row.get("shape") or {}).items()) for row in found]
+    columns = [
+        [str(row.get("operator") or "").replace("_", " ") for row in found],
+        shapes,
+        [str(row.get("dtype") or "") for row in found],
+        [f"{row['world']} ranks" if row.get("world") else "" for row in found],
+        [machine_words(row) for row in found if row.get("source") in TIMED] or [machine_words(row) for row in found],
+        [LINKS.get(kind := (row.get("fabric") or "").partition(":")[0], kind) for row in found],
+    ]
+    return BETWEEN.join(column[0] for column in columns if column and column[0] and len(set(column)) == 1)
+
+
+def title(question: str, context: str | Sequence[str]) -> alt.TitleParams:
+    """The question as title, and below it the answer's context, broken into lines between its parts."""
+    given = [context] if isinstance(context, str) else context
+    lines = [
+        line.replace(_KEPT, " ").removesuffix(BETWEEN.rstrip())
+        for text in given
+        for line in textwrap.wrap(_unbreakable(text), LINE_CHARACTERS)
+    ]
+    return alt.TitleParams(question, **({"subtitle": lines} if lines else {}))
+
+
+_KEPT = "\N{NO-BREAK SPACE}"
+
+
+def _unbreakable(text: str) -> str:
+    """*text* with spaces that end a line only between the parts that dots separate, where these are short."""
+    parts = text.split(BETWEEN)
+    return BETWEEN.join(part.replace(" ", _KEPT) if len(parts) > 1 and len(part) < 60 else part for part in parts)
