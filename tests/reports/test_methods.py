@@ -27,6 +27,15 @@ def test_the_method_counts_what_was_verified() -> None:
     assert "1 of 2 were found correct" in text
 
 
+def test_a_part_alone_is_not_counted_as_unverified() -> None:
+    text = methods({}, [row("fused", 0.1), row("fused", 0.1, part="compute", correct=None)])
+    assert "1 of 1 were found correct" in text
+
+
+def test_the_predictor_is_named() -> None:
+    assert "(play 1)" in methods({}, [row("fused", 0.1, "estimated", predictor="play 1")])
+
+
 def test_nothing_is_said_of_what_did_not_happen() -> None:
     assert methods({}, []) == "Nothing was run."
     estimated = methods({"protocol": "default"}, [row("fused", 0.1, "estimated")])

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reports.conftest import row
-from workbench.reports.outcomes import common, differing, failure_table, fastest, lines, outcome_table, schedule_text
+from workbench.reports.outcomes import (
+    common,
+    differing,
+    failure_table,
+    fastest,
+    lines,
+    outcome_table,
+    parts_of,
+    schedule_text,
+)
 
 
 def texts(table: Any) -> list[list[str]]:
@@ -30,7 +39,7 @@ def test_the_table_names_what_differs_and_common_names_what_does_not(rows: list[
         ("Floor", "40 ms"),
         ("Samples", "30"),
         ("Largest error", "1.0e-07"),
-        ("fused", "tile = 32x32x32"),
+        ("fused schedules", "tile = 32x32x32"),
     ]
 
 
@@ -54,6 +63,16 @@ def test_problems_that_differ_get_their_own_columns() -> None:
     both = [row("fused", 0.05), row("fused", 0.09, shape={"m": 128, "n": 64, "k": 64}, world=4)]
     assert differing(both) == ["shape", "world"]
     assert texts(outcome_table(both))[1] == ["fused", "m = 128, n = 64, k = 64", "4", "90 ms"]
+
+
+def test_parts_timed_alone_are_no_schedules() -> None:
+    rows = [row("sequential", 0.08, part="whole"), row("sequential", 0.01, part="compute"), row("fused", 0.05)]
+    whole, parts = parts_of(rows)
+    assert [line.leading["time_s"] for line in lines(whole)] == [0.05, 0.08]
+    assert texts(outcome_table([*parts, row("sequential", 0.02, part="communication")]))[0][:2] == [
+        "sequential",
+        "compute",
+    ]
 
 
 def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], markup: str) -> None:

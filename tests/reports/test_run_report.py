@@ -56,6 +56,20 @@ def test_no_name_becomes_markup(report: NotebookNode, markup: str) -> None:
     assert markup in report.metadata.title
 
 
+def test_a_part_alone_is_never_the_fastest_and_has_its_own_table() -> None:
+    text = shown(run_report({}, [row("sequential", 0.08), row("sequential", 0.01, part="compute")], []))
+    assert "Fastest measured: **80 ms**" in text
+    assert "### Parts, timed alone" in text
+    assert "Outcomes: 1 measured, 1 of computation or communication alone." in text
+
+
+def test_what_a_frame_says_with_nan_is_nothing() -> None:
+    nan = float("nan")
+    text = shown(run_report({}, [row("fused", 0.1, floor_s=nan, part="whole"), row("fused", nan, stage="hang")], []))
+    assert "nan" not in text
+    assert "| fused | hang |" in text
+
+
 def test_a_fact_that_nobody_planned_for_is_listed() -> None:
     assert "Moon phase: full" in shown(run_report({"moon_phase": "full"}, [], []))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from kernels import outcome
 from tests.reports.conftest import row
 from workbench.charts.theme import SOURCE_LOOKS
 from workbench.reports.sources import SOURCES, legend
 
 
 def test_charts_and_reports_know_the_same_sources() -> None:
+    assert tuple(SOURCES) == outcome.SOURCES
     assert set(SOURCES) == set(SOURCE_LOOKS)
     assert len({source.sign for source in SOURCES.values()}) == len(SOURCES)
 

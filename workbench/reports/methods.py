@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.reports.outcomes import Row, is_failure
+from workbench.reports.outcomes import Row, is_failure, parts_of
 from workbench.reports.values import markdown_text, value_text
 
 
@@ -18,7 +18,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         said.append(
             "Plan executed on CPU ranks: the arithmetic, the waiting and the times are real, the device is not a GPU."
         )
-    world, cores = facts.get("world"), facts.get("cores")
+    world, cores = facts.get("world"), facts.get("cores") or (facts.get("provenance") or {}).get("cores")
     if world and cores and world > cores:
         said.append(f"{world} ranks shared {cores} cores, so they slowed each other down beyond what overlap explains.")
     if any(row.get("calibrated") is False for row in timed):
@@ -45,7 +45,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
         )
     if any(row.get("source") == "estimated" for row in timed):
         sentences.append(
-            "An estimate is the simulator's: the schedule's plan, played on the machine's description; "
+            f"An estimate is the simulator's{_by(timed)}: the schedule's plan, played on the machine's description; "
             "the range behind it is the one that the simulator itself gives."
         )
     if any(row.get("source") == "recorded" for row in timed):
@@ -57,7 +57,10 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 def _running(protocol: Any) -> list[str]:
     """What the protocol says was repeated, as far as it says."""
-    headline = "A time is the slowest rank's median; the skew says how far the ranks were apart."
+    headline = (
+        "A time is the slowest rank's median; the range behind it holds the middle 80 % of that rank's samples, "
+        "the skew is what the fastest rank's median was less."
+    )
     if not isinstance(protocol, Mapping) or not {"warmups", "repeats"} <= set(protocol):
         return [f"Protocol: {value_text('protocol', protocol)}.", headline] if protocol else [headline]
     warmups, repeats = protocol["warmups"], protocol["repeats"]
@@ -67,8 +70,17 @@ def _running(protocol: Any) -> list[str]:
     ]
 
 
+def _by(timed: Sequence[Row]) -> str:
+    """The predictors' names and versions, as far as the rows say."""
+    names = sorted({str(row["predictor"]) for row in timed if row.get("predictor")})
+    return f" ({', '.join(names)})" if names else ""
+
+
 def _checking(ran: Sequence[Row]) -> list[str]:
     """How many results were compared with the reference, and the largest difference."""
+    ran, _ = parts_of(ran)  # a part alone computes no result that could be compared
+    if not ran:
+        return []
     right = sum(row.get("correct") is True for row in ran)
     errors = [row["max_relative_error"] for row in ran if row.get("max_relative_error") is not None]
     largest = f" (largest relative error {max(errors):.2g})" if errors else ""

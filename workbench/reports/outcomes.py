@@ -13,9 +13,9 @@ from workbench.reports.values import label, value_text
 
 Row = Mapping[str, Any]
 
-_PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol")
+_PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "part")
 _SAME_TRIAL = ("operator", "shape", "dtype", "world", "machine", "fabric", "scheme", "axes")
-"""Two rows that agree in these are the same thing, measured and estimated. An estimate has no protocol."""
+"""Two rows of the same part that agree in these are the same thing, measured and estimated."""
 _FIGURES = ("floor_s", "compute_s", "comm_s", "sequential_s", "skew_s", "samples", "max_relative_error")
 
 
@@ -41,13 +41,23 @@ def is_failure(row: Row) -> bool:
     return row.get("outcome") == "failure" or row.get("time_s") is None
 
 
+def parts_of(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of whole schedules, and those of their computation or communication timed alone."""
+    whole = [row for row in rows if _part(row) == "whole"]
+    return whole, [row for row in rows if _part(row) != "whole"]
+
+
+def _part(row: Row) -> str:
+    return row.get("part") or "whole"
+
+
 def lines(rows: Sequence[Row]) -> list[Line]:
     """The rows that have a time, joined by schedule, fastest first."""
     found: dict[str, list[Line]] = {}
     for row in rows:
         if is_failure(row):
             continue
-        same = found.setdefault(_text([row.get(key) for key in _SAME_TRIAL]), [])
+        same = found.setdefault(_text([_part(row), *(row.get(key) for key in _SAME_TRIAL)]), [])
         source = str(row.get("source"))
         line = next((line for line in same if source not in line.by_source), None)
         if line is None:
@@ -68,22 +78,23 @@ def outcome_table(rows: Sequence[Row]) -> Table:
     shown = lines(rows)
     axes, keys = _varying_axes(rows), differing(rows)
     sources = sorted({source for line in shown for source in line.by_source}, key=_trust)
-    figures = [key for key in _FIGURES if len({_text(line.value(key)) for line in shown}) > 1]
+    figures = [key for key in _FIGURES if len(_values(shown, key)) > 1]
     slowest = max((row["time_s"] for line in shown for row in line.by_source.values()), default=0.0)
     ran = [index for index, line in enumerate(shown) if {"measured", "recorded"} & set(line.by_source)]
+    best = ran[0] if len(ran) > 1 and _part(shown[ran[0]].leading) == "whole" else None
     columns = [Column(heading="Schedule"), *(Column(heading=label(key)) for key in keys)]
     columns += [Column(heading=heading(source), figure=True) for source in sources]
     columns += [Column(heading=label(key), figure=True) for key in figures]
     body = [
         (
-            Cell(*_schedule(line.leading, axes), badge="fastest" if len(ran) > 1 and index == ran[0] else ""),
+            Cell(*_schedule(line.leading, axes), badge="fastest" if index == best else ""),
             *(Cell(value_text(key, line.value(key))) for key in keys),
             *(_time(line, source, slowest if source == sources[0] else None) for source in sources),
             *(Cell(value_text(key, line.value(key))) for key in figures),
         )
         for index, line in enumerate(shown)
     ]
-    return Table(columns=tuple(columns), rows=tuple(body), best=ran[0] if len(ran) > 1 else None)
+    return Table(columns=tuple(columns), rows=tuple(body), best=best)
 
 
 def failure_table(rows: Sequence[Row]) -> Table:
@@ -111,11 +122,7 @@ def differing(rows: Sequence[Row]) -> list[str]:
 def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """What is the same in every line of the outcome table, as name and value, so that no column repeats it."""
     shown = lines(rows)
-    alike = [
-        (label(key), value_text(key, shown[0].value(key)))
-        for key in _FIGURES
-        if shown and shown[0].value(key) is not None and len({_text(line.value(key)) for line in shown}) == 1
-    ]
+    alike = [(label(key), value_text(key, values[0])) for key in _FIGURES if len(values := _values(shown, key)) == 1]
     varying = _varying_axes(rows)
     first_of: dict[str, Row] = {}
     for row in rows:
@@ -123,8 +130,13 @@ def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
     for scheme, first in first_of.items():
         fixed = {name: value for name, value in (first.get("axes") or {}).items() if name not in varying[scheme]}
         if fixed:
-            alike.append((scheme, value_text("axes", fixed)))
+            alike.append((f"{scheme} schedules", value_text("axes", fixed)))
     return alike
+
+
+def _values(shown: Sequence[Line], key: str) -> list[Any]:
+    """The different values of *key*, where it applies."""
+    return list({_text(value): value for line in shown if (value := line.value(key)) is not None}.values())
 
 
 def _varying_axes(rows: Sequence[Row]) -> dict[str, list[str]]:

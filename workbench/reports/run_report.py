@@ -11,9 +11,18 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from workbench.reports.bundle import bundle
+from workbench.reports.bundle import bundle, plain
 from workbench.reports.methods import cautions, methods
-from workbench.reports.outcomes import Row, common, failure_table, fastest, is_failure, outcome_table, schedule_text
+from workbench.reports.outcomes import (
+    Row,
+    common,
+    failure_table,
+    fastest,
+    is_failure,
+    outcome_table,
+    parts_of,
+    schedule_text,
+)
 from workbench.reports.sources import legend
 from workbench.reports.tables import Cell, Column, Table, pairs_cell, shown_cell
 from workbench.reports.values import label, markdown_text, one_line, value_text
@@ -33,6 +42,7 @@ def run_report(facts: Facts, rows: Sequence[Row], charts: Sequence[tuple[str, al
     (name -> extents); `provenance` (a mapping); `cores`. Any other key is listed with what was asked.
     *rows* have the keys of `run --json`. *charts* are titles and Altair charts, in reading order.
     """
+    rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
     title = one_line(facts.get("title") or f"Run {facts.get('run') or 'without a name'}")
     cells = [new_markdown_cell(_head(title, facts, rows)), *_asked(facts), *_came_back(facts, rows)]
     for name, chart in charts:
@@ -74,10 +84,12 @@ def _asked(facts: Facts) -> list[NotebookNode]:
 
 def _came_back(facts: Facts, rows: Sequence[Row]) -> list[NotebookNode]:
     """How many rows of each kind, and the few numbers that somebody opens the report for."""
-    counts = Counter("failed" if is_failure(row) else str(row.get("source")) for row in rows)
+    whole, parts = parts_of(rows)
+    counts = Counter("failed" if is_failure(row) else str(row.get("source")) for row in whole)
+    counts |= {"of computation or communication alone": len(parts)} if parts else {}
     sentence = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
     cells = [new_markdown_cell(f"## What came back\n\n{markdown_text(f'Outcomes: {sentence}.')}")]
-    cards = _cards(facts, rows)
+    cards = _cards(facts, whole)
     if cards:
         card = Markup('<div class="wb-card"><div class="wb-number">{}</div><div class="wb-label">{}</div>{}</div>')
         aside = Markup('<div class="wb-aside">{}</div>')
@@ -113,14 +125,15 @@ def _cards(facts: Facts, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
 
 
 def _outcomes(rows: Sequence[Row]) -> list[NotebookNode]:
-    failed = sum(map(is_failure, rows))
+    whole, parts = parts_of(rows)
     cells = [new_markdown_cell("## All outcomes")]
-    if failed < len(rows):
-        cells.append(outcome_table(rows).to_cell())
-        same = common(rows)
-        if same:
-            cells += [new_markdown_cell("### The same in every row"), pairs_cell(same)]
-    if failed:
+    if not all(map(is_failure, whole)):
+        cells.append(outcome_table(whole).to_cell())
+    if same := common(whole):
+        cells += [new_markdown_cell("### The same in every row"), pairs_cell(same)]
+    if not all(map(is_failure, parts)):
+        cells += [new_markdown_cell("### Parts, timed alone"), outcome_table(parts).to_cell()]
+    if any(map(is_failure, rows)):
         cells += [new_markdown_cell("### What failed, and why"), failure_table(rows).to_cell()]
     return cells
 
@@ -129,5 +142,5 @@ def _provenance(facts: Facts) -> list[NotebookNode]:
     known = facts.get("provenance") or {}
     if not known:
         return []
-    pairs = [(label(key), value_text(key, value)) for key, value in known.items()]
+    pairs = [(label(key), value_text(key, value)) for key, value in known.items() if value is not None]
     return [new_markdown_cell("## Provenance"), pairs_cell(pairs, grid=True)]

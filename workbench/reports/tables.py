@@ -101,11 +101,12 @@ def _class(column: Column) -> Markup:
 
 def _cell_html(column: Column, cell: Cell) -> Markup:
     text = Markup("{}").format(cell.text)
-    if cell.share is not None:
-        bar = Markup('<span class="wb-track"><span class="wb-bar" style="width: {:.1f}%"></span></span>')
-        text = bar.format(100 * min(max(cell.share, 0.0), 1.0)) + text
     if cell.aside:
         text += Markup(' <span class="wb-aside">{}</span>').format(cell.aside)
     if cell.badge:
         text += Markup(' <span class="wb-badge">{}</span>').format(cell.badge)
+    if cell.share is not None:
+        bar = Markup('<span class="wb-track"><span class="wb-bar" style="width: {:.1f}%"></span></span>')
+        line = Markup('<div class="wb-line">{}<span>{}</span></div>')
+        text = line.format(bar.format(100 * min(max(cell.share, 0.0), 1.0)), text)
     return Markup("<td{}>{}</td>").format(_class(column), text)

@@ -22,6 +22,7 @@ LABELS = {
     "backend": "Backend",
     "machine": "Machine",
     "fabric": "Fabric",
+    "part": "Part",
     "protocol": "Protocol",
     "guess_s": "The guess",
     "floor_s": "Floor",
@@ -67,7 +68,7 @@ def value_text(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(_entry_text(str(name), entry) for name, entry in value.items())
+        return ", ".join(_entry_text(str(name), entry) for name, entry in value.items() if entry is not None)
     if isinstance(value, list | tuple):
         separator = " × " if value and all(isinstance(entry, int) for entry in value) else ", "
         return separator.join(value_text(key, entry) for entry in value)
