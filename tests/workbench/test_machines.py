@@ -1,0 +1,142 @@
+"""Every machine we ship loads, says where each value is from, and gives way to what was calibrated here."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels.fabric import Fabric
+from kernels.operators import problem
+from kernels.schedule import Refusal
+from kernels.schemes import axes
+from workbench import machines, resources
+
+SHIPPED = sorted(path.stem for path in (resources.data_directory() / "machines").glob("*.toml"))
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of runs in place of this person's."""
+    monkeypatch.setattr(machines, "runs_directory", lambda: tmp_path)
+    (tmp_path / "machines").mkdir()
+    return tmp_path / "machines"
+
+
+def text_of(name: str) -> str:
+    return (resources.data_directory() / "machines" / f"{name}.toml").read_text()
+
+
+def test_the_promised_machines_are_there(runs: Path) -> None:
+    wanted = {"laptop_cpu", "h100_nvl8", "h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib", "a100_nvl8", "a40_pcie4",
+              "mi210_mesh4", "mi250x_gcd8", "mi300x_mesh8"}  # fmt: skip
+    assert wanted <= set(machines.names())
+    assert machines.names()[0] == machines.LAPTOP
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_machine_loads_uncalibrated_under_its_own_name(runs: Path, name: str) -> None:
+    found = machines.machine(name)
+    assert found.name == name
+    assert found.calibrated is None
+    assert re.fullmatch(r"[0-9a-f]{12}", found.digest)
+    assert found.backend == ("cpu" if found.device.kind == "cpu" else "triton")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_value_says_where_it_is_from(runs: Path, name: str) -> None:
+    silent = [
+        each.key
+        for each in machines.stated(machines.machine(name))
+        if each.provenance not in ("datasheet", "assumed") or len(each.source) < 10 or each.source == "no source given"
+    ]
+    assert not silent, f"{name}: {', '.join(silent)} have no document and no reason"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_provenance_belongs_to_a_value(runs: Path, name: str) -> None:
+    found = machines.machine(name)
+    keys = {each.key for each in machines.stated(found)}
+    lost = [key for key in found.provenance if not any(f"{each}.".startswith(f"{key}.") for each in keys)]
+    assert not lost, f"{name}: nothing is called {', '.join(lost)}"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_costs_are_assumed_until_somebody_calibrates(runs: Path, name: str) -> None:
+    costs = [each for each in machines.stated(machines.machine(name)) if each.key.startswith("costs.")]
+    assert {each.provenance for each in costs} == {"assumed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_second"),
+    [
+        ("h100_nvl8", 450e9),
+        ("h200_nvl4", 450e9),
+        ("a100_nvl8", 300e9),
+        ("mi300x_mesh8", 7 * 64e9),
+        ("a40_pcie4", 31.5e9),
+    ],
+)
+def test_links_are_counted_in_one_direction(runs: Path, name: str, bytes_per_second: float) -> None:
+    assert machines.machine(name).dimensions[0].bandwidth_bytes_per_second == bytes_per_second
+
+
+def test_a_cluster_has_a_slower_second_dimension(runs: Path) -> None:
+    inside, between = machines.machine("h200_ib").dimensions
+    assert (inside.count, between.bandwidth_bytes_per_second) == (8, 50e9)
+    assert machines.machine("h200_ib").max_world == 8 * between.count
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_schemes_find_their_axes_on_every_machine(runs: Path, name: str) -> None:
+    found = machines.machine(name)
+    asked = problem("gemm_all_to_all", {"m": 1024, "n": 512, "k": 256}, world=2)
+    kind = "emulated" if found.backend == "cpu" else "nvlink"
+    assert axes(asked, "fused", found, Fabric(kind=kind))[0].name == "tile"
+
+
+def test_what_was_calibrated_here_is_preferred(runs: Path) -> None:
+    path = machines.calibrated_path("laptop_cpu")
+    assert path.parent == runs
+    text = text_of("laptop_cpu").replace("float32 = 6e10", "float32 = 7e10")
+    path.write_text(text.replace('backend = "cpu"', 'backend = "cpu"\ncalibrated = "2026-01-02T03:04:05 host"'))
+    assert machines.machine("laptop_cpu").calibrated == "2026-01-02T03:04:05 host"
+    assert machines.machine("laptop_cpu").device.matrix_flops_per_second["float32"] == 7e10
+    assert machines.shipped_machine("laptop_cpu").calibrated is None
+
+
+def test_a_file_that_is_written_again_is_read_again(runs: Path) -> None:
+    path = machines.calibrated_path("laptop_cpu")
+    path.write_text(text_of("laptop_cpu"))
+    before = machines.machine("laptop_cpu")
+    path.write_text(text_of("laptop_cpu").replace("count = 8", "count = 4"))
+    assert machines.machine("laptop_cpu").max_world == 4
+    assert machines.machine("laptop_cpu").digest != before.digest
+
+
+def test_a_machine_of_ones_own_is_a_file_beside_the_runs(runs: Path) -> None:
+    (runs / "mine.toml").write_text(text_of("h100_nvl8").replace('name = "h100_nvl8"', 'name = "mine"'))
+    assert "mine" in machines.names()
+    assert machines.machine("mine").device.slots == 132
+    assert machines.shipped_machine("mine").name == "mine"
+
+
+@pytest.mark.parametrize("name", ["h2000", "../machines/h100_nvl8", ""])
+def test_an_unknown_machine_is_refused_with_the_names(runs: Path, name: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        machines.machine(name)
+    assert repr(name) in str(refused.value)
+    assert "Accepted: laptop_cpu, a100_nvl8," in str(refused.value)
+
+
+def test_a_corrupt_file_is_named(runs: Path) -> None:
+    machines.calibrated_path("laptop_cpu").write_text("name = [")
+    with pytest.raises(
+        ValueError, match=r"^laptop_cpu\.toml cannot be read as a machine: .* A machine is a TOML file\.$"
+    ):
+        machines.machine("laptop_cpu")
+
+
+def test_a_file_called_otherwise_than_its_machine_is_refused(runs: Path) -> None:
+    (runs / "mine.toml").write_text(text_of("h100_nvl8"))
+    with pytest.raises(ValueError, match=r"mine\.toml says name = 'h100_nvl8'.* Write name = 'mine'"):
+        machines.machine("mine")
