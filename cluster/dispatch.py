@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import queue
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-import platformdirs
 from distributed import Client, Future, KilledWorker
 from distributed.protocol.pickle import dumps
 
@@ -22,6 +19,7 @@ from cluster import broker, keeper
 from cluster.deadline import PATIENCE, Verdict, Watch
 from cluster.feed import Event, Feed
 from cluster.rank import Entry
+from cluster.scheduler_file import address_in, knock
 
 ANSWER_S = 5.0
 """The scheduler answers a question within this time or counts as gone."""
@@ -54,11 +52,6 @@ class Ask:
     cancelled: threading.Event
 
 
-def scheduler_file() -> Path:
-    """Where the lab's scheduler leaves its address for notebooks and the command line of the same user."""
-    return Path(platformdirs.user_runtime_dir("overlap-workbench")) / "scheduler.json"
-
-
 class Cluster:
     """A connection to one Dask cluster; several threads may stream at once."""
 
@@ -77,8 +70,9 @@ class Cluster:
 
         The broker and the rank processes are installed unless another client did so before.
         """
-        target = _address_in(address)
+        target = address_in(address)
         try:
+            knock(target)
             client = Client(target, timeout=ANSWER_S - 1, set_as_default=False, name="workbench")
         except (OSError, ValueError) as error:
             raise ValueError(
@@ -109,6 +103,7 @@ class Cluster:
 
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
         Benches are opened for a world, a heap and a deadline: the next stream is warm when these three are the same.
+        A caller that takes no event for a minute loses the gang to others.
         """
         ask = Ask(world=world, shares_heap=shares_heap, deadline_s=deadline_s, cancelled=cancelled or threading.Event())
         if world < 1 or deadline_s <= 0:
@@ -327,28 +322,6 @@ class Attempt:
         if event["worker"] in workers:
             return self.watch.lost(workers.index(event["worker"]), event["message"])
         return Verdict(None, "lost", None, event["message"])
-
-
-def _address_in(address: str | Path | None) -> str:
-    """The scheduler's address, read from its file if a file was given."""
-    if isinstance(address, str) and "://" in address:
-        return address
-    path = scheduler_file() if address is None else Path(address)
-    if not path.exists() and isinstance(address, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", address):
-        return f"tcp://{address}"
-    try:
-        return str(json.loads(path.read_text())["address"])
-    except FileNotFoundError:
-        asked = "The lab's cluster" if address is None else f"The scheduler {address!s}"
-        raise ValueError(
-            f"{asked} was asked for, but there is no scheduler file {path}. Accepted: the address of a running Dask "
-            "scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
-        ) from None
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"The scheduler file {path} was asked for, but it names no address ({_first_line(error)}). Accepted: a "
-            "file that `dask scheduler --scheduler-file` wrote; start the cluster again to have it written anew."
-        ) from None
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -28,7 +28,7 @@ class Seat:
     """How long one wait inside a trial may take."""
 
 
-class Hang(RuntimeError):
+class Hang(TimeoutError):
     """A wait that outlasted its deadline; the sentence names rank, signal and epochs."""
 
 

@@ -37,7 +37,7 @@ def address(folder: Path) -> Iterator[str]:
         name: {"cls": Nanny, "options": {"host": host, "nthreads": 1, "memory_limit": 0, "dashboard_address": None}}
         for name, host in HOSTS.items()
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": None}}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": "127.0.0.1:0"}}
     with (
         dask.config.set(dask_settings()),
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,

@@ -20,6 +20,7 @@ from fake_bench import FakeTrial
 from fake_cluster import eventually
 
 from cluster.rank import Entry, Rank, open_store
+from kernels.backends.base import Hang
 
 
 class Pipes:
@@ -147,6 +148,7 @@ class Raises:
         (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:123"), "launch", True),
         (ConnectionResetError("Connection reset by peer"), "launch", True),
         (TimeoutError("rank 0 waited 5 s for slice 3 of rank 1"), "hang", True),
+        (Hang("Rank 0 waited for rank 1 at barrier 9. Waited 2.4 s."), "hang", True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "launch", False),
         (MemoryError("the heap needs 4 GiB, /dev/shm has 1 GiB free"), "launch", False),
     ],

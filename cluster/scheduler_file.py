@@ -1,0 +1,132 @@
+"""Where a cluster leaves its address for the notebooks and commands of the same user on the same host.
+
+A file in the format of Dask's own scheduler files, with a record beside it of the process that keeps the cluster. It
+lies in the user's state folder, so nobody else can put another one in its place: whoever connects to a scheduler
+trusts it with everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+import psutil
+from distributed.comm.addressing import get_address_host_port
+
+KNOCK_S = 1.0
+"""A host that does not take a connection within this time counts as gone."""
+_SAME_START_S = 60.0
+"""Clocks are set; two processes with the same number are further apart than this."""
+_ACCEPTED = (
+    "Accepted: the address of a running Dask scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; "
+    "`workbench lab` or `workbench cluster up` starts one."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A running cluster and the process that keeps it: when that ends, the cluster ends."""
+
+    address: str
+    dashboard: str
+    """Address of Dask's own page, or nothing."""
+    kind: str
+    num_ranks: int
+    detached: bool
+    """Whether it outlives the command that started it, until `workbench cluster down`."""
+    pid: int
+    started_at: float
+    """When that process started, in Unix seconds."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process lives; a later process of the same number does not count."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started_at) < _SAME_START_S
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+def path() -> Path:
+    """This host's file: a home folder may be shared by several, and loopback addresses mean nothing elsewhere."""
+    return platformdirs.user_state_path("overlap-workbench") / f"scheduler-{socket.gethostname()}.json"
+
+
+def write(record: Record) -> None:
+    """Leave the record where `read` finds it, for this user's eyes only."""
+    file = path()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
+        json.dump({"type": "Scheduler", "address": record.address, "workbench": asdict(record)}, text, indent=1)
+    draft.replace(file)
+
+
+def read() -> Record | None:
+    """What was left last, whether it still runs or not."""
+    try:
+        return Record(**json.loads(path().read_text())["workbench"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove(record: Record) -> None:
+    """Take the file away, unless it is about another cluster by now."""
+    if read() == record:
+        with contextlib.suppress(FileNotFoundError):
+            path().unlink()
+
+
+def running() -> Record | None:
+    """The cluster that notebooks and commands of this user find on this host."""
+    record = read()
+    if record is None or not record.alive:
+        return None
+    try:
+        knock(record.address)
+    except OSError:
+        return None
+    return record
+
+
+def knock(address: str) -> None:
+    """OSError when nobody takes a connection; Dask itself would try again and again."""
+    if address.startswith(("tcp://", "tls://")):
+        socket.create_connection(get_address_host_port(address), timeout=KNOCK_S).close()
+
+
+def address_in(asked: str | Path | None) -> str:
+    """The address asked for, in Dask's form, read from the file if a file was named; None: the lab's.
+
+    ValueError when there is no such file, or when it was left by a process that is gone.
+    """
+    if isinstance(asked, str) and "://" in asked:
+        return asked
+    file = path() if asked is None else Path(asked)
+    if not file.exists() and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
+        return f"tcp://{asked}"
+    if asked is None and (record := read()) is not None and not record.alive:
+        raise ValueError(
+            f"The lab's cluster was asked for, but process {record.pid}, which kept it at {record.address}, is gone; "
+            f"it left {file} behind. {_ACCEPTED}"
+        )
+    try:
+        return str(json.loads(file.read_text())["address"])
+    except FileNotFoundError:
+        what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
+        raise ValueError(f"{what} was asked for, but there is no scheduler file {file}. {_ACCEPTED}") from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(
+            f"The scheduler file {file} was asked for, but it names no address ({why}). Accepted: a file that "
+            "`dask scheduler --scheduler-file` wrote; start the cluster again to have it written anew."
+        ) from None

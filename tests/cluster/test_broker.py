@@ -1,0 +1,53 @@
+"""The thin shell: what it tells Dask, what it answers, and that there is one of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import distributed
+import fake_bench
+from fake_bench import FakeTrial
+from fake_cluster import HOSTS
+
+from cluster import broker, keeper
+from cluster.broker import Broker, dask_settings
+from cluster.dispatch import Cluster
+
+
+def test_every_setting_is_one_that_dask_knows() -> None:
+    assert distributed.__version__
+    for key in dask_settings():
+        assert dask.config.get(key, default="unknown") != "unknown", key
+
+
+def test_it_describes_every_worker_by_name_and_host(cluster: Cluster) -> None:
+    workers = cluster.describe()["workers"]
+    assert {worker["name"]: worker["host"] for worker in workers} == HOSTS
+    assert {worker["fingerprint"] for worker in workers} == {"fake"}
+
+
+def test_a_second_broker_leaves_the_first_in_charge(cluster: Cluster) -> None:
+    async def start_another(dask_scheduler: Any) -> tuple[bool, bool]:
+        first = dask_scheduler.plugins[broker.NAME]
+        await Broker(fake_bench.ENTRY).start(dask_scheduler)
+        return dask_scheduler.plugins[broker.NAME] is first, keeper.NAME in dask_scheduler.worker_plugins
+
+    assert cluster.client.run_on_scheduler(start_another) == (True, True)
+
+
+def test_it_knows_what_a_client_holds_and_forgets_what_was_given_back(cluster: Cluster) -> None:
+    events = cluster.stream([FakeTrial(key="a", does="hang")], world=1, shares_heap=True, deadline_s=60.0)
+    next(events)
+    (held,) = cluster.call("heartbeat", client=cluster.client.id)
+    ((client, stream, workers),) = cluster.describe()["grants"]
+    assert (client, stream, len(workers)) == (cluster.client.id, held, 1)
+    events.close()
+    assert not cluster.call("heartbeat", client=cluster.client.id)
+
+
+def test_a_client_that_is_not_connected_gets_no_workers(cluster: Cluster) -> None:
+    cluster.call("request", client="nobody", stream="0", world=1, shares_heap=True, deadline_s=5.0)
+    found = cluster.describe()
+    assert not found["requests"]
+    assert not found["grants"]
