@@ -1,0 +1,98 @@
+"""What the form asks for, as one frozen value: from it follow the problem, the trial and the experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernels import operators
+from kernels.axes import Axis, Value
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.problem import Problem
+from kernels.protocol import protocol
+from kernels.schedule import Schedule
+from kernels.schemes import SCHEMES, axes, schedule
+from kernels.trial import Trial
+from workbench.experiment import Experiment
+from workbench.space import EVERY, Choice, Space
+
+COMPARED = ("sequential", "decomposed", "fused")
+"""What `all schemes` compares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The state of the form. Nothing in it is checked: `problem`, `trial` and `experiment` raise Refusal."""
+
+    operator: str
+    shape: tuple[tuple[str, int | str], ...]
+    dtype: str
+    world: int
+    scheme: str
+    values: tuple[tuple[str, tuple[tuple[str, Value], ...]], ...] = ()
+    """By scheme: the axes that a person has set; all others keep their default."""
+    fabric: str
+    protocol: str = "default"
+    swept: tuple[str, ...] = ()
+    """Axes of which every value is to be tried; `scheme` compares the schemes."""
+    fresh: bool = False
+
+    def problem(self) -> Problem:
+        return operators.problem(self.operator, dict(self.shape), dtype=self.dtype, world=self.world)
+
+    def link(self) -> Fabric:
+        return parse(self.fabric)
+
+    def axes(self, machine: Machine) -> tuple[Axis, ...]:
+        """The axes of the scheme with what is legal here."""
+        return axes(self.problem(), self.scheme, machine, self.link())
+
+    def values_of(self, scheme: str) -> dict[str, Value]:
+        return dict(dict(self.values).get(scheme, ()))
+
+    def with_value(self, axis: str, value: Value) -> Asked:
+        """The same with *axis* of the current scheme set."""
+        mine = {**self.values_of(self.scheme), axis: value}
+        return replace(self, values=tuple({**dict(self.values), self.scheme: tuple(mine.items())}.items()))
+
+    def schedule(self, machine: Machine) -> Schedule:
+        return schedule(self.problem(), self.scheme, self.values_of(self.scheme), machine, self.link())
+
+    def trial(self, machine: Machine) -> Trial:
+        """The one trial that the form shows; an emulated link may not be resolved yet."""
+        return Trial(
+            problem=self.problem(),
+            schedule=self.schedule(machine),
+            backend=machine.backend,
+            machine=machine.name,
+            fabric=self.link(),
+            protocol=protocol(self.protocol),
+        )
+
+    def experiment(self, machine: Machine) -> Experiment:
+        """The trial, or the sweep over everything in `swept`."""
+        self.schedule(machine)
+        schemes = COMPARED if "scheme" in self.swept else (self.scheme,)
+        return Experiment(
+            problems=(self.problem(),),
+            space=Space(tuple(self._choice(scheme, machine) for scheme in schemes)),
+            backend=machine.backend,
+            machine=machine.name,
+            fabric=self.link(),
+            protocol=protocol(self.protocol),
+            title=f"{self.operator.replace('_', ' ')}: {', '.join(schemes)}",
+            parts="baseline" if self.swept else "each",
+            together=not self.swept,
+            fresh=self.fresh,
+        )
+
+    def _choice(self, scheme: str, machine: Machine) -> Choice:
+        known = {axis.name for axis in axes(self.problem(), scheme, machine, self.link())}
+        stated = {name: (value,) for name, value in self.values_of(scheme).items() if name in known}
+        swept = {name: (EVERY,) for name in self.swept if name in known}
+        return Choice(scheme, tuple({**stated, **swept}.items()))
+
+
+def scheme_words() -> list[tuple[str, str]]:
+    """What a person chooses among: label and scheme."""
+    return [(name, name) for name in SCHEMES]

@@ -1,0 +1,381 @@
+// Draws an Altair chart whose named datasets grow: what arrives is merged, and drawn at most once per animation frame.
+
+const VEGA_PATIENCE_MS = 5000; // then Python is asked to send Vega again
+const SELECTION_PAUSE_MS = 40; // a dragged brush tells Python this often
+
+// The newest rows of one dataset: numbers start to end of a generation (workbench/widgets/live_rows.py says the same).
+class Dataset {
+  generation = 0;
+  start = 0;
+  end = 0;
+  rows = [];
+
+  // True when no row is missing afterwards.
+  take({ generation, start, whole }, rows, maxRows) {
+    if (generation < this.generation) return true;
+    const newer = generation > this.generation;
+    if (!whole && (newer ? start > 0 : start > this.end)) return false;
+    if (newer || start > this.end) Object.assign(this, { generation, start, end: start, rows: [] });
+    this.rows = this.rows.concat(rows.slice(this.end - start));
+    this.end = Math.max(this.end, start + rows.length);
+    this.rows.splice(0, this.rows.length - maxRows);
+    this.start = this.end - this.rows.length;
+    return true;
+  }
+}
+
+// What one view has drawn of a dataset. Vega writes into the rows it is given and removes them by identity: it gets copies.
+class Drawn {
+  generation = 0;
+  start = 0;
+  end = 0;
+  tuples = [];
+
+  // The tuples to remove and to insert so that the view shows *dataset*; null when it does.
+  follow(dataset) {
+    const same = dataset.generation === this.generation;
+    if (same && dataset.start === this.start && dataset.end === this.end) return null;
+    const remove = this.tuples.splice(0, same ? dataset.start - this.start : this.tuples.length);
+    const insert = dataset.rows.slice(same ? Math.max(0, this.end - dataset.start) : 0).map((row) => ({ ...row }));
+    this.tuples = this.tuples.concat(insert);
+    Object.assign(this, { generation: dataset.generation, start: dataset.start, end: dataset.end });
+    return { remove, insert };
+  }
+}
+
+// One place on the page where the chart is drawn.
+class Figure {
+  embedded = null;
+  drawn = new Map();
+  stale = true; // to be embedded (again)
+  asked = false; // a frame is on its way
+  working = false;
+
+  constructor({ model, datasets, el, signal }) {
+    Object.assign(this, { model, datasets, signal });
+    this.node = element("div", "workbench-live-chart");
+    this.node.tabIndex = 0;
+    this.node.setAttribute("role", "group");
+    this.words = element("div", "workbench-live-chart-words");
+    this.words.setAttribute("role", "status");
+    this.place = element("div");
+    this.node.append(this.place, this.words);
+    el.append(this.node);
+    this.node.addEventListener("keydown", (event) => this.steer(event));
+    this.node.addEventListener("blur", () => this.point(null));
+  }
+
+  redraw() {
+    this.stale = true;
+    this.ask();
+  }
+
+  ask() {
+    if (this.asked || this.signal.aborted) return;
+    this.asked = true;
+    requestAnimationFrame(() => this.frame());
+  }
+
+  async frame() {
+    this.asked = false;
+    if (this.working) return; // asks again when it is done
+    this.working = true;
+    try {
+      const selections = this.stale ? await this.embed() : null;
+      await this.catchUp();
+      if (selections) await this.listen(selections);
+    } catch (error) {
+      this.explain(error);
+    } finally {
+      this.working = false;
+    }
+    if (this.stale || this.isBehind()) this.ask();
+  }
+
+  // Draw the chart without its rows; returns the selections to restore when they are drawn.
+  async embed() {
+    this.stale = false;
+    const vegaEmbed = await vega(this.model);
+    if (this.signal.aborted) return null;
+    const { spec, label, stretch, datasets: names } = this.model.get("_chart");
+    const mode = pageMode();
+    const kept = this.spec === JSON.stringify(spec) && this.embedded ? this.selections() : {};
+    this.dispose();
+    this.node.setAttribute("aria-label", label);
+    Object.assign(this.node.dataset, { mode, stretch });
+    this.embedded = await vegaEmbed(this.place, structuredClone(spec), {
+      ...{ actions: false, renderer: this.model.get("renderer"), config: this.model.get("_modes")[mode] },
+      ...{ tooltip: { theme: mode }, logLevel: 1 },
+    });
+    Object.assign(this, { names, spec: JSON.stringify(spec), width: this.node.clientWidth });
+    return kept;
+  }
+
+  get view() {
+    return this.embedded.view;
+  }
+
+  // Selections and variable parameters survive a change of theme; what points at rows by Vega's own count does not.
+  selections() {
+    const state = { signals: new Set(), data: new Set() };
+    for (const { name, select } of this.embedded.spec.params ?? []) {
+      if (!select) state.signals.add(name);
+      const store = select ? this.view.data(`${name}_store`) : [];
+      if (store.length === 0 || store.some((entry) => entry._vgsid_ !== undefined)) continue;
+      state.data.add(`${name}_store`);
+      // a brush is also remembered by its edges, in pixels and in units of the data
+      const fields = store.flatMap((entry) => entry.fields.map(({ field }) => field.replace(/\W/g, "_")));
+      for (const part of ["x", "y", ...fields]) state.signals.add(`${name}_${part}`);
+    }
+    return this.view.getState({ signals: (name) => state.signals.has(name), data: (name) => state.data.has(name) });
+  }
+
+  isBehind() {
+    const differs = (one, other) => one?.end !== other?.end || one?.generation !== other?.generation;
+    return this.embedded && this.names.some((name) => differs(this.datasets.get(name), this.drawn.get(name)));
+  }
+
+  async catchUp() {
+    if (!this.embedded) return;
+    const ends = {};
+    for (const name of this.names) {
+      const dataset = this.datasets.get(name);
+      if (!dataset) continue;
+      if (!this.drawn.has(name)) this.drawn.set(name, new Drawn());
+      const change = this.drawn.get(name).follow(dataset);
+      if (!change) continue;
+      this.view.change(name, this.view.changeset().remove(change.remove).insert(change.insert));
+      ends[name] = dataset.end;
+    }
+    if (Object.keys(ends).length === 0) return;
+    await this.view.runAsync();
+    if (this.node.dataset.stretch === "children") await this.fit();
+    this.point(null);
+    this.node.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: ends }));
+  }
+
+  // The chart takes the width of its cell, which may be dragged, hidden and shown again.
+  async resize() {
+    const width = this.node.clientWidth;
+    if (!this.embedded || width === 0 || width === this.width) return;
+    this.width = width;
+    if (this.node.dataset.stretch === "whole") await this.view.signal("width", width).runAsync();
+    if (this.node.dataset.stretch === "children") await this.fit();
+  }
+
+  // Charts one under the other cannot be told to fill their container: give them what is left over.
+  async fit() {
+    const left = this.node.clientWidth - this.place.querySelector("svg, canvas").getBoundingClientRect().width;
+    if (this.node.clientWidth === 0 || Math.abs(left) < 2) return;
+    const isWidth = (name) => /^(child_?width|concat_\d+_width|width)$/i.test(name);
+    const { signals } = this.view.getState({ signals: isWidth, data: () => false });
+    // when all are the same, the one width is the chart's own; else that one has no meaning
+    if (Object.keys(signals).length > 1) delete signals.width;
+    for (const [name, width] of Object.entries(signals)) this.view.signal(name, Math.max(80, width + left));
+    await this.view.runAsync();
+  }
+
+  // Restore *selections*, then tell Python of every click and of what is selected from now on.
+  async listen(selections) {
+    if (selections.data || selections.signals) await this.view.setState(selections);
+    this.view.addEventListener("click", (event, item) => {
+      if (isData(item)) this.tellClick(item, event.shiftKey);
+    });
+    for (const { name, select } of (this.embedded.spec.params ?? []).filter((param) => param.select)) {
+      let timer = null;
+      let told = JSON.stringify(this.view.data(`${name}_store`));
+      const tell = () => {
+        timer = null;
+        const store = this.signal.aborted ? told : JSON.stringify(this.view.data(`${name}_store`));
+        if (store !== told) this.tellSelection(name, select.type ?? select);
+        told = store;
+      };
+      this.view.addDataListener(`${name}_store`, () => {
+        if (this.model.get("_listening")) timer ??= setTimeout(tell, SELECTION_PAUSE_MS);
+      });
+    }
+  }
+
+  tellClick(item, shift) {
+    const layer = (item.mark.name ?? "").replace(/_?marks$/, "");
+    this.model.send({ kind: "click", datum: plain(item.datum), layer, shift });
+  }
+
+  // An entry of a selection's store holds the values of fields (of a brush: their ranges), or a number by which Vega knows
+  // the row.
+  tellSelection(name, type) {
+    const store = this.view.data(`${name}_store`);
+    const picked = ({ fields, values }) => Object.fromEntries(fields.map(({ field }, index) => [field, values[index]]));
+    const rows = store.map((entry) => (entry._vgsid_ === undefined ? picked(entry) : this.rowOf(entry._vgsid_)));
+    const value = type === "interval" ? (rows[0] ?? {}) : rows;
+    this.model.send({ kind: "selection", name, type, value: plain(value), store: plain(store) });
+  }
+
+  rowOf(number) {
+    return allMarks(this.view).find(({ item }) => item.datum._vgsid_ === number)?.item.datum ?? {};
+  }
+
+  // Arrow keys go from mark to mark, Enter clicks, Escape leaves.
+  steer(event) {
+    const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    const marks = this.embedded ? allMarks(this.view) : [];
+    if (event.key in steps && marks.length) {
+      const next = this.at === undefined ? (steps[event.key] > 0 ? 0 : -1) : this.at + steps[event.key];
+      this.point(marks, (next + marks.length) % marks.length);
+    } else if (event.key === "Enter" && marks[this.at]) {
+      this.tellClick(marks[this.at].item, event.shiftKey);
+    } else if (event.key === "Escape" && this.at !== undefined) {
+      this.point(null);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab would move to another cell
+  }
+
+  point(marks, at) {
+    this.at = marks ? at : undefined;
+    this.cursor?.remove();
+    this.words.textContent = "";
+    if (!marks) return;
+    const { item, x, y } = marks[at];
+    const words = item.description ?? JSON.stringify(plain(item.datum));
+    this.words.textContent = `${at + 1} of ${marks.length}: ${words}`;
+    this.cursor = element("div", "workbench-live-chart-cursor");
+    const [left, top] = [0, 1].map((side) => this.view.origin()[side] + this.view.padding()[["left", "top"][side]]);
+    const { x1, y1, x2, y2 } = item.bounds;
+    const box = { left: left + x + x1 - 4, top: top + y + y1 - 4, width: x2 - x1 + 4, height: y2 - y1 + 4 };
+    for (const [side, pixels] of Object.entries(box)) this.cursor.style[side] = `${pixels}px`;
+    this.node.append(this.cursor);
+  }
+
+  explain(error) {
+    console.error(error);
+    this.dispose();
+    const words = element("p");
+    words.setAttribute("role", "alert");
+    words.textContent = `This chart could not be drawn: ${error.message}`;
+    this.place.replaceChildren(words);
+  }
+
+  dispose() {
+    this.point(null);
+    this.embedded?.finalize();
+    this.embedded = null;
+    this.drawn.clear();
+  }
+}
+
+function element(tag, name = "") {
+  return Object.assign(document.createElement(tag), { className: name });
+}
+
+// A mark that stands for data: not an axis, not a legend, not the rectangle of a brush.
+function isData(item) {
+  const mark = item?.mark;
+  return mark?.role === "mark" && mark.marktype !== "group" && item.datum && !/_brush(_bg)?$/.test(mark.name ?? "");
+}
+
+// Every mark that stands for data, with the offset of the group it is in.
+function allMarks(view) {
+  const found = [];
+  const walk = (group, x, y) => {
+    for (const mark of group.items ?? []) {
+      for (const item of mark.items ?? []) {
+        if (mark.marktype === "group") walk(item, x + (item.x ?? 0), y + (item.y ?? 0));
+        else if (isData(item)) found.push({ item, x, y });
+      }
+    }
+  };
+  for (const root of view.scenegraph().root.items) walk(root, 0, 0);
+  return found;
+}
+
+// What of a value can go to Python: no functions, no symbols, no number that only Vega understands.
+function plain(value) {
+  return JSON.parse(JSON.stringify(value, (key, inner) => (key === "_vgsid_" ? undefined : inner)));
+}
+
+// JupyterLab says which theme it has; anywhere else the browser does.
+function pageMode() {
+  const light = document.body.dataset.jpThemeLight;
+  const dark = light === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : light === "false";
+  return dark ? "dark" : "light";
+}
+
+function onModeChange(listener, signal) {
+  let mode = pageMode();
+  const check = () => {
+    if (pageMode() === mode) return;
+    mode = pageMode();
+    listener();
+  };
+  const observer = new MutationObserver(check);
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  signal.addEventListener("abort", () => observer.disconnect());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", check, { signal });
+}
+
+// The page's one copy of Vega, which workbench/widgets/vega_runtime.js unpacks.
+async function vega(model) {
+  const { promise } = ((globalThis.workbenchVega ??= {})[model.get("_vega_lite")] ??= Promise.withResolvers());
+  const reminder = setTimeout(() => model.send({ kind: "vega" }), VEGA_PATIENCE_MS);
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(reminder);
+  }
+}
+
+function receive({ model, datasets }, { kind, datasets: parts }, buffers) {
+  if (kind !== "rows") return;
+  let complete = true;
+  for (const [index, part] of parts.entries()) {
+    if (!datasets.has(part.name)) datasets.set(part.name, new Dataset());
+    const rows = JSON.parse(new TextDecoder().decode(buffers[index]));
+    complete = datasets.get(part.name).take(part, rows, model.get("max_rows")) && complete;
+  }
+  if (!complete) hello(model, datasets);
+}
+
+// Tell Python what is here; it sends what is missing.
+function hello(model, datasets) {
+  const have = Object.fromEntries([...datasets].map(([name, { generation, end }]) => [name, [generation, end]]));
+  model.send({ kind: "hello", have });
+}
+
+export default () => {
+  const datasets = new Map();
+  const figures = new Set();
+
+  function initialize({ model }) {
+    model.on("msg:custom", (content, buffers) => {
+      receive({ model, datasets }, content, buffers);
+      figures.forEach((figure) => figure.ask());
+    });
+    const redraw = () => figures.forEach((figure) => figure.redraw());
+    model.on("change:_chart", () => {
+      const names = new Set(model.get("_chart").datasets);
+      for (const name of datasets.keys()) if (!names.has(name)) datasets.delete(name);
+      redraw();
+    });
+    model.on("change:renderer", redraw);
+    hello(model, datasets);
+  }
+
+  function render({ model, el, signal }) {
+    const figure = new Figure({ model, datasets, el, signal });
+    figures.add(figure);
+    onModeChange(() => figure.redraw(), signal);
+    const observer = new ResizeObserver(() => figure.resize());
+    observer.observe(figure.node);
+    figure.redraw();
+    return () => {
+      figures.delete(figure);
+      observer.disconnect();
+      figure.dispose();
+    };
+  }
+
+  return { initialize, render };
+};

@@ -1,0 +1,101 @@
+"""What a live chart needs of an Altair chart: Vega-Lite without a theme, its named datasets, its name read aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import altair as alt
+
+FIRST_WIDTH = 420
+"""Pixels of charts one under the other until the browser knows how wide their cell is."""
+
+_COMPOSED = ("hconcat", "vconcat", "concat", "facet", "repeat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSpec:
+    """A chart, ready for the browser."""
+
+    spec: dict[str, Any]
+    datasets: tuple[str, ...]
+    """Names of the datasets that get their rows later."""
+    label: str
+    """Title and description, for those who hear the chart."""
+    stretch: str
+    """How it takes the width of its cell: `whole` by itself, `children` one under the other, `none` (its own size)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the browser gets it."""
+        return {**asdict(self), "datasets": list(self.datasets)}
+
+
+def live_spec(chart: alt.TopLevelMixin) -> LiveSpec:
+    """Read *chart*; one without a width of its own takes that of its cell."""
+    spec = _without_theme(chart)
+    named = dict.fromkeys(_empty_datasets(spec))
+    label = ". ".join(part for part in (_title(spec.get("title")), spec.get("description", "")) if part)
+    stretch, resizable = _stretch(spec)
+    for child in resizable:
+        child["width"] = "container" if stretch == "whole" else FIRST_WIDTH
+    # rows that come later have longer numbers on their axes: room is made for them at every redraw
+    fit = {"type": "fit-x", "contains": "padding"} if stretch == "whole" else {"type": "pad"}
+    spec.setdefault("autosize", {**fit, "resize": True})
+    if label:
+        spec.setdefault("description", label)
+    return LiveSpec(spec=spec, datasets=tuple(named), label=label or "Chart", stretch=stretch)
+
+
+def _without_theme(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """Vega-Lite without the enabled theme's configuration: the browser adds the one of its light or dark mode."""
+    datasets: dict[str, Any] = {}
+    # Altair adds theme, schema and datasets to the outermost chart only
+    spec: dict[str, Any] = chart.to_dict(context={"top_level": False, "datasets": datasets})
+    return {"$schema": alt.SCHEMA_URL, **spec, "datasets": {**datasets, **spec.get("datasets", {})}}
+
+
+def _empty_datasets(spec: dict[str, Any]) -> Iterator[str]:
+    """Names used as data anywhere in *spec* that bring no rows along."""
+    brought = spec.get("datasets", {})
+    for node in _nodes({key: value for key, value in spec.items() if key != "datasets"}):
+        data = node.get("data")
+        if isinstance(data, dict) and not data.keys() & {"values", "url", "sequence", "graticule", "sphere"}:
+            name = data.get("name")
+            if name is not None and name not in brought:
+                yield name
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _nodes(item)
+
+
+def _title(title: Any) -> str:
+    """The words of a title and its subtitle."""
+    if isinstance(title, dict):
+        return ". ".join(part for part in (_title(title.get("text")), _title(title.get("subtitle"))) if part)
+    return " ".join(title) if isinstance(title, list) else title or ""
+
+
+def _stretch(spec: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """How *spec* takes its cell's width, and the parts of it whose width is set for that."""
+    facets = spec.get("encoding", {}).keys() & {"row", "column", "facet"}
+    if not any(key in spec for key in _COMPOSED):
+        way, children = ("whole", [spec]) if not facets else ("children", [spec] if facets == {"row"} else [])
+    elif "vconcat" in spec:
+        way, children = "children", spec["vconcat"]
+    else:
+        by_row = isinstance(spec.get("facet"), dict) and spec["facet"].keys() == {"row"}
+        way, children = "children", [spec["spec"]] if by_row else []
+    # a width that the author chose is kept, and what stands side by side has no one width to set
+    free = all("width" not in child and (child is spec or not _is_composed(child)) for child in children)
+    return (way, children) if children and free else ("none", [])
+
+
+def _is_composed(child: dict[str, Any]) -> bool:
+    return any(key in child for key in _COMPOSED)
