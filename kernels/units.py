@@ -16,9 +16,10 @@ _SIZES = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"), (1.0, "B"))
 
 def _scaled(value: float, table: tuple[tuple[float, str], ...]) -> str:
     if value == 0 or not math.isfinite(value):
-        return f"{value:g} {table[0][1]}"
-    scale, unit = next(((s, u) for s, u in table if abs(value) >= s), table[-1])
-    return f"{value / scale:.3g} {unit}" if abs(value / scale) < 1000 else f"{value / scale:.0f} {unit}"
+        return f"{value:g} {next(unit for scale, unit in table if scale == 1)}"
+    rounded = float(f"{value:.3g}")  # first: 999.7 µs is 1 ms, not 1e+03 µs
+    scale, unit = next(((s, u) for s, u in table if abs(rounded) >= s), table[-1])
+    return f"{rounded / scale:.3g} {unit}" if abs(rounded) < 1000 * scale else f"{value / scale:.0f} {unit}"
 
 
 def seconds_text(seconds: float) -> str:
