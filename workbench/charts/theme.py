@@ -1,0 +1,170 @@
+"""How every chart looks: one Altair theme in light and dark, and one table of colours for what is drawn.
+
+Colours are the same in both modes, so a chart follows a theme switch by its configuration alone. Each has a contrast of
+at least 3:1 on white and on JupyterLab's dark grey, and any two of a table stay apart under the three kinds of colour
+blindness (tests/charts/test_theme.py holds both). Shape, filling and dashes repeat what a colour says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import altair as alt
+
+Colour = alt.Color | alt.Fill | alt.Stroke
+
+THEME = "workbench"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
+
+
+class Mode(StrEnum):
+    """What lies behind a chart."""
+
+    LIGHT = "light"
+    DARK = "dark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ink:
+    """The colours of everything on a chart that is not data."""
+
+    text: str
+    """Titles and the numbers on axes."""
+    faint: str
+    """Subtitles, legends, axis lines."""
+    grid: str
+    page: str
+    """Behind the chart in JupyterLab; charts themselves are transparent."""
+
+
+INKS: Mapping[Mode, Ink] = {
+    Mode.LIGHT: Ink(text="#1f2328", faint="#59636e", grid="#e4e7eb", page="#ffffff"),
+    Mode.DARK: Ink(text="#e6e9ed", faint="#a3abb5", grid="#363b42", page="#212121"),
+}
+
+SCHEME_COLOURS: Mapping[str, str] = {
+    "sequential": "#6c707a",
+    "concurrent": "#a02be8",
+    "decomposed": "#2490d0",
+    "fused": "#e65c10",
+}
+
+SPAN_COLOURS: Mapping[str, str] = {
+    "compute": "#7f86f5",
+    "put": "#d27a00",
+    "pull": "#846c2e",
+    "reduce": "#ae01fe",
+    "copy": "#1fa670",
+    "collective": "#c616ac",
+    "wait": "#6d717b",
+}
+
+LOSS_COLOURS: Mapping[str, str] = {
+    "floor": "#6d717b",
+    "fill and drain": "#7f86f5",
+    "decomposition": "#1fa670",
+    "contention": "#d27a00",
+    "unexplained": "#c616ac",
+}
+"""The waterfall from the floor to the measured time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a number shows where it comes from, beside whatever colour it has."""
+
+    shape: str
+    filled: bool
+    """Only what was timed is filled."""
+    dash: tuple[int, ...]
+    """Lengths of stroke and gap in pixels; empty is a solid line."""
+
+
+SOURCE_LOOKS: Mapping[str, Look] = {
+    "measured": Look(shape="circle", filled=True, dash=()),
+    "recorded": Look(shape="square", filled=True, dash=(8, 2)),
+    "estimated": Look(shape="circle", filled=False, dash=(4, 3)),
+    "published": Look(shape="diamond", filled=False, dash=(1, 3)),
+}
+
+
+def scheme_colour(field: str = "scheme", channel: type[Colour] = alt.Color, **options: Any) -> Colour:
+    """The colour of a column that holds schemes. Hollow marks need it twice, as `alt.Fill` and as `alt.Stroke`."""
+    return _nominal(channel, field, SCHEME_COLOURS, options)
+
+
+def span_colour(field: str = "kind", channel: type[Colour] = alt.Color, **options: Any) -> Colour:
+    """The colour of a column that holds kinds of spans."""
+    return _nominal(channel, field, SPAN_COLOURS, options)
+
+
+def loss_colour(field: str = "part", channel: type[Colour] = alt.Color, **options: Any) -> Colour:
+    """The colour of a column that holds the parts of a waterfall."""
+    return _nominal(channel, field, LOSS_COLOURS, options)
+
+
+def source_shape(field: str = "source", **options: Any) -> alt.Shape:
+    """The shape channel of a column that holds sources."""
+    return _nominal(alt.Shape, field, {source: look.shape for source, look in SOURCE_LOOKS.items()}, options)
+
+
+def source_filling(field: str = "source", **options: Any) -> alt.FillOpacity:
+    """The filling of a point or bar: solid when it was timed, hollow when it was not."""
+    opacity = {source: 1.0 if look.filled else 0.0 for source, look in SOURCE_LOOKS.items()}
+    return _nominal(alt.FillOpacity, field, opacity, {"legend": None, **options})
+
+
+def source_dash(field: str = "source", **options: Any) -> alt.StrokeDash:
+    """The dashes of a line or of a bar's outline."""
+    dashes = {source: list(look.dash) or [1, 0] for source, look in SOURCE_LOOKS.items()}
+    return _nominal(alt.StrokeDash, field, dashes, {"legend": None, **options})
+
+
+def _nominal(channel: Any, field: str, table: Mapping[str, Any], options: dict[str, Any]) -> Any:
+    # "ordinal" said aloud: Vega-Lite would take an opacity's list for the two ends of a continuous range
+    scale = alt.Scale(type="ordinal", domain=list(table), range=list(table.values()))
+    return channel(f"{field}:N", scale=scale, **options)
+
+
+def enable(mode: Mode = Mode.LIGHT) -> None:
+    """Make every Altair chart of this process look like the workbench's."""
+    alt.theme.register(THEME, enable=False)(_theme)
+    alt.theme.enable(THEME, mode=Mode(mode).value)
+
+
+def _theme(mode: str = Mode.LIGHT.value) -> alt.theme.ThemeConfig:
+    return {"config": config(Mode(mode))}  # type: ignore[typeddict-item]
+
+
+def config(mode: Mode) -> dict[str, Any]:
+    """The Vega-Lite configuration of one mode: fonts, sizes, ink; no colour of data depends on *mode*."""
+    ink = INKS[mode]
+    label = {"labelColor": ink.text, "labelFontSize": 11, "titleColor": ink.text, "titleFontSize": 12}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None, "continuousWidth": 420, "continuousHeight": 240, "discreteHeight": {"step": 22}},
+        "title": {
+            **{"anchor": "start", "fontSize": 14, "fontWeight": 600, "offset": 10, "color": ink.text},
+            **{"subtitleColor": ink.faint, "subtitleFontSize": 12},
+        },
+        "axis": {
+            **label,
+            **{"titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 4, "labelOverlap": True},
+            **{"domainColor": ink.faint, "tickColor": ink.faint, "tickSize": 4},
+            **{"grid": True, "gridColor": ink.grid, "gridOpacity": 1},
+        },
+        "axisBand": {"grid": False},
+        "legend": {**label, "titleFontWeight": "normal", "symbolSize": 90, "symbolStrokeWidth": 2, "orient": "top"},
+        "header": {**label, "titleFontWeight": "normal"},
+        "range": {"category": list(SCHEME_COLOURS.values()), "heatmap": {"scheme": "viridis"}},
+        "bar": {"cornerRadiusEnd": 1},
+        "line": {"strokeWidth": 2},
+        "point": {"size": 55, "strokeWidth": 1.5, "opacity": 1},
+        "rule": {"color": ink.text, "strokeWidth": 1.5},
+        "text": {"color": ink.text, "fontSize": 11},
+        "tick": {"thickness": 2},
+    }
