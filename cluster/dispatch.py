@@ -52,6 +52,20 @@ class Ask:
     cancelled: threading.Event
 
 
+def open_client(address: str | Path | None = None) -> Client:
+    """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
+    target = address_in(address)
+    try:
+        knock(target)
+        return Client(target, timeout=ANSWER_S - 1, set_as_default=False, name="workbench")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"The scheduler {target} was asked for, but nobody answered there within {ANSWER_S:.0f} s "
+            f"({_first_line(error)}). Accepted: the address of a running Dask scheduler, such as "
+            "tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
+        ) from None
+
+
 class Cluster:
     """A connection to one Dask cluster; several threads may stream at once."""
 
@@ -71,24 +85,20 @@ class Cluster:
         The broker and the rank processes are installed unless another client did so before.
         """
         target = address_in(address)
-        try:
-            knock(target)
-            client = Client(target, timeout=ANSWER_S - 1, set_as_default=False, name="workbench")
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"The scheduler {target} was asked for, but nobody answered there within {ANSWER_S:.0f} s "
-                f"({_first_line(error)}). Accepted: the address of a running Dask scheduler, such as "
-                "tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
-            ) from None
+        client = open_client(target)
         try:
             plugin = dumps(broker.Broker(entry or Entry()))
             assert client.scheduler is not None
             install = client.scheduler.register_scheduler_plugin
             client.sync(install, plugin=plugin, name=broker.NAME, idempotent=True, callback_timeout=30)
             return cls(client)
-        except BaseException:
+        except Exception as error:
             client.close(timeout=ANSWER_S)
-            raise
+            raise ValueError(
+                f"The scheduler {target} was asked for, and answers, but cannot take the workbench's broker "
+                f"({type(error).__name__}: {_first_line(error)}). Accepted: a scheduler whose environment has the same "
+                "Python, Dask and overlap-workbench as this one."
+            ) from error
 
     def stream(
         self,
@@ -215,7 +225,7 @@ class Attempt:
             what = ", ".join(f"{place['name']} on {place['host']} has {known}" for known, place in prints.items())
             sentence = (
                 f"The ranks of this gang have different kernels: {what}. A time only counts when all ranks run the "
-                "same source, torch and triton: install one version on these hosts and restart their workers."
+                "same source, torch and triton: install one version on these hosts and ask again."
             )
             raise _Broken(Verdict(None, "refused", None, sentence))
 
@@ -297,18 +307,22 @@ class Attempt:
         """Raises _Broken when the user, the scheduler or the broker has let go of this attempt."""
         if self.ask.cancelled.is_set():
             raise _Broken(Verdict(None, "cancelled", None, "Cancelled before every rank had a result."))
-        if self.cluster.client.status != "running":
-            self._scheduler_gone("the connection is closed")
+        self._still_connected()
         if time.monotonic() - self.beat_at > _BEAT_S:
             self.beat_at = time.monotonic()
             if self.stream not in self._call("heartbeat") and self.batches.empty():
                 self._scheduler_gone("it was started anew and knows nothing of this request")
 
     def _call(self, question: str, **facts: Any) -> Any:
+        self._still_connected()
         try:
             return self.cluster.call(question, client=self.cluster.client.id, **facts)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, RuntimeError) as error:
             self._scheduler_gone(_first_line(error) or f"no answer within {ANSWER_S:.0f} s")
+
+    def _still_connected(self) -> None:
+        if self.cluster.client.status != "running":
+            self._scheduler_gone("the connection is closed")
 
     def _scheduler_gone(self, why: str) -> NoReturn:
         self.held = False

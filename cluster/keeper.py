@@ -43,6 +43,7 @@ class RankProcess:
         """What it says, hello and failed apart; the last one is `gone`."""
         self.started_at = time.monotonic()
         self.ready = False
+        self.failed = False
         self.killed = False
         self._tell = tell
         """Called in the reading thread with (self, event) for hello, failed and gone."""
@@ -120,25 +121,27 @@ class Keeper(WorkerPlugin):
         self.worker = worker
         self.closing = False
         self.quick_deaths = 0
+        self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
         self._start()
 
     def teardown(self, worker: Worker) -> None:
         """End the rank process with its worker."""
         self.closing = True
-        self.process.kill()
-        self.process.popen.wait(timeout=5)
+        if self.process is not None:
+            self.process.kill()
+            self.process.popen.wait(timeout=5)
 
     def kill(self, incarnation: str) -> None:
         """Kill this incarnation, if it is still the one; the next is started when its pipe closes."""
-        if self.process.incarnation == incarnation:
+        if self.process is not None and self.process.incarnation == incarnation:
             self.process.kill()
 
     def perform(self, order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
         """Pass the order to the rank process and its events to the client, until it is done. In the task's thread."""
         process = self.process
         outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
-        if process.incarnation != incarnation:
+        if process is None or process.incarnation != incarnation:
             outbox.add({"kind": "gone", "message": "the rank process was replaced before its order came"})
             outbox.flush()
             return
@@ -159,9 +162,18 @@ class Keeper(WorkerPlugin):
 
     def _start(self) -> None:
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
-        self.process = RankProcess(self.entry, self._told)
-        process = self.process
+        try:
+            process = RankProcess(self.entry, self._told)
+        except OSError as error:  # no memory, no more processes
+            self._report("failed", "", f"{type(error).__name__}: {error}")
+            self.worker.loop.call_later(_LONGEST_PAUSE_S, self._start_unless_closing)
+            return
+        self.process = process
         self.worker.loop.call_later(STARTED_S, lambda: None if process.ready else process.kill())
+
+    def _start_unless_closing(self) -> None:
+        if not self.closing:
+            self._start()
 
     def _told(self, process: RankProcess, event: Event) -> None:
         if not self.closing:
@@ -170,24 +182,29 @@ class Keeper(WorkerPlugin):
     def _changed(self, process: RankProcess, event: Event) -> None:
         if self.closing or process is not self.process:
             return
-        if event["kind"] == "hello":
-            process.ready = True
-            self._report("ready", process, event["fingerprint"])
-        elif event["kind"] == "failed":
-            self._report("failed", process, event["message"])
-        else:
-            self._report("gone", process, event["message"])
-            self._start_again(process)
+        match event["kind"]:
+            case "hello":
+                process.ready = True
+                self._report("ready", process.incarnation, event["fingerprint"])
+            case "failed":
+                process.failed = True
+                self._report("failed", process.incarnation, event["message"])
+            case "gone":
+                if process.ready or process.failed:
+                    self._report("gone", process.incarnation, event["message"])
+                else:
+                    self._report("failed", process.incarnation, f"{event['message']} before it said hello")
+                self._start_again(process)
 
     def _start_again(self, process: RankProcess) -> None:
         """At once after a kill or a long life; ever more slowly when it dies by itself as soon as it lives."""
         quick = not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S
         self.quick_deaths = self.quick_deaths + 1 if quick else 0
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (self.quick_deaths - 2)) if self.quick_deaths > 1 else 0.0
-        self.worker.loop.call_later(pause, lambda: None if self.closing else self._start())
+        self.worker.loop.call_later(pause, self._start_unless_closing)
 
-    def _report(self, change: str, process: RankProcess, text: str) -> None:
-        self.worker.batched_send({"op": NAME, "change": change, "incarnation": process.incarnation, "text": text})
+    def _report(self, change: str, incarnation: str, text: str) -> None:
+        self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text})
 
 
 def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:

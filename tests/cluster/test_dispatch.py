@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import threading
@@ -16,6 +17,7 @@ from fake_bench import FakeTrial
 from fake_cluster import await_ranks
 
 from cluster.dispatch import Cluster
+from cluster.rank import Entry
 
 Events = list[dict[str, Any]]
 
@@ -163,6 +165,28 @@ def test_an_unreachable_scheduler_is_one_sentence_within_five_seconds() -> None:
     with pytest.raises(ValueError, match=f"The scheduler tcp://127.0.0.1:{port} was asked for, but nobody answered"):
         Cluster.connect(f"tcp://127.0.0.1:{port}")
     assert time.monotonic() - began < 6.0
+
+
+class Unknown(Entry):
+    """What another version of this package would send."""
+
+    def __reduce__(self) -> Any:
+        return importlib.import_module, ("no_such_package",)
+
+
+def test_a_scheduler_that_cannot_take_the_broker_is_one_sentence(cluster: Cluster, address: str) -> None:
+    with pytest.raises(ValueError, match="cannot take the workbench's broker") as raised:
+        Cluster.connect(address, entry=Unknown())
+    assert "no_such_package" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_closed_connection_is_a_failure_of_every_trial(address: str) -> None:
+    with Cluster.connect(address) as closed:
+        pass
+    events = stream(closed, FakeTrial(key="a"), FakeTrial(key="b"))
+    assert [(event["trial"], event["stage"]) for event in events] == [("a", "lost"), ("b", "lost")]
+    assert "the connection is closed" in events[0]["message"]
 
 
 @pytest.mark.parametrize(

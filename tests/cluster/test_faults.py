@@ -207,7 +207,7 @@ def test_ranks_with_different_kernels_are_not_timed_together(cluster: Cluster, f
     assert failure["stage"] == "refused"
     assert "host-rank0 on 127.0.0.1 has fake" in failure["message"]
     assert "host-rank1 on 127.0.0.1 has other" in failure["message"]
-    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
+    # both rank processes are started anew and read what is installed by then, so that the next stream works
 
 
 def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:
