@@ -17,6 +17,7 @@ from kernels.schemes import schedule
 from kernels.trial import Trial, fingerprint
 from workbench.answer import Answer, FromRecordings
 from workbench.provenance import provenance
+from workbench.recommend import estimates
 from workbench.search import Search, rounds
 from workbench.simulator.predict import predict, resolved
 from workbench.sitting import Events, Sitting
@@ -117,8 +118,8 @@ class Run(Sitting):
         self.experiment, self._answer, self._machine = experiment, answer, machine
         self._estimates: dict[str, Estimate | None] = {}
         self._settled: dict[str, Outcome] = {}
-        self._wanted: set[str] = set()
-        """Trials that count as progress: what was asked for, without the parts and baselines beside it."""
+        self.asked: set[str] = set()
+        """Keys of what was asked for, without the parts and baselines beside it: these count as progress."""
         self._correction = 1.0
         """Measured over estimated time, lately."""
         self._granted = 0
@@ -143,12 +144,13 @@ class Run(Sitting):
         fabric = yield from self._fabric(problem, found.schedules)
         if fabric is None:
             return
-        walk = rounds(self.experiment.search, found.schedules, lambda some: self._guess(problem, some, fabric))
+        walk = rounds(self.experiment.search, found.schedules,
+                      lambda some: estimates(problem, some, self._machine, fabric))  # fmt: skip
         times: dict[Schedule, float] = {}
         chosen = next(walk, None)
         while chosen is not None and not self.cancelled.is_set():
             wholes = [self._meant(self.experiment.trial(problem, asked, fabric)) for asked in chosen]
-            self._wanted |= {trial.key for trial in wholes}
+            self.asked |= {trial.key for trial in wholes}
             yield from self._ask(with_parts(self.experiment, wholes, self._machine))
             times |= {trial.schedule: outcome.time_s for trial in wholes
                       if isinstance(outcome := self._settled.get(trial.key), Measurement | Estimate)}  # fmt: skip
@@ -156,10 +158,6 @@ class Run(Sitting):
                 chosen = walk.send(times)
             except StopIteration:
                 chosen = None
-
-    def _guess(self, problem: Problem, some: Sequence[Schedule], fabric: Fabric) -> list[float]:
-        found = [self._estimate(self.experiment.trial(problem, asked, fabric)) for asked in some]
-        return [estimate.time_s if estimate else float("inf") for estimate in found]
 
     def _meant(self, trial: Trial) -> Trial:
         """*trial*, or the recorded one that stands for it: machine and protocol are the recording's own."""
@@ -274,7 +272,8 @@ class Run(Sitting):
     def _estimate(self, trial: Trial) -> Estimate | None:
         if trial.key not in self._estimates:
             try:
-                self._estimates[trial.key] = predict(trial, self._machine, with_spans=False)
+                # a sweep has thousands: their simulated spans are played again from the trial by who wants to see one
+                self._estimates[trial.key] = predict(trial, self._machine, with_spans=self.experiment.together)
             except Refusal:
                 self._estimates[trial.key] = None
         return self._estimates[trial.key]
@@ -289,13 +288,13 @@ class Run(Sitting):
     def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
         """A trial's own outcome."""
         self._settled[outcome.trial.key] = outcome
-        if outcome.trial.key in self._wanted:
+        if outcome.trial.key in self.asked:
             self._count(outcome)
         return self._keep(outcome, self._machine, origin)
 
     def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
         """A schedule that was asked for and never got as far as a rank."""
-        self._wanted.add(trial.key)
+        self.asked.add(trial.key)
         return self._settle(Failure(trial=trial, stage=stage, message=message, source=self._answer.source))
 
 

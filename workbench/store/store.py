@@ -95,11 +95,8 @@ class Store:
         origin: str | None = None,
         samples: Sequence[Sample] = (),
     ) -> int:
-        """An outcome with the samples not yet written, in one transaction; the answer is its cursor.
-
-        Only measured spans are kept: those of an estimate are played again from its trial.
-        """
-        trial, spans = outcome.trial, outcome.spans if isinstance(outcome, Measurement) else ()
+        """An outcome with the samples not yet written, in one transaction; the answer is its cursor."""
+        trial, spans = outcome.trial, getattr(outcome, "spans", ())
         with self._database.write() as connection:
             _insert_samples(connection, run, samples)
             connection.execute(

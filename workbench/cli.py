@@ -1,0 +1,52 @@
+"""The command line: every command is a function of a cli_ file, and every error one sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import typer
+
+from workbench import cli_answer, cli_lists
+from workbench.cli_show import say
+
+app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, rich_markup_mode=None,
+                  pretty_exceptions_enable=False, help="Explore, measure and simulate how computation hides "
+                  "communication. `workbench COMMAND --help` says more.")  # fmt: skip
+
+for command in (cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
+                cli_lists.operators, cli_lists.schemes, cli_lists.machines, cli_lists.presets):  # fmt: skip
+    app.command()(command)
+
+_USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
+"""What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
+
+
+def main() -> None:
+    """Exit 0 on success, 2 on bad input or a refusal, 1 on a failed trial, 130 when a person stopped it."""
+    sys.exit(status(sys.argv[1:]))
+
+
+def status(arguments: list[str]) -> int:
+    """The exit status of one command line."""
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except _USAGE as error:
+        say(_usage(error))
+        return 2
+    except ValueError as error:
+        say(str(error))
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        say("Stopped.")
+        return 130
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "workbench"
+    return f"{error.format_message()} `{path} --help` says what is accepted."
+
+
+if __name__ == "__main__":
+    main()

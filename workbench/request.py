@@ -1,0 +1,113 @@
+"""A Request is what a person typed; it becomes an Experiment, or one sentence about what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels import fabric as fabrics
+from kernels import operators
+from kernels.axes import Axis
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.problem import Problem
+from kernels.protocol import protocol
+from kernels.schedule import Refusal
+from kernels.schemes import axes, scheme
+from workbench import machines, presets
+from workbench.experiment import Experiment
+from workbench.space import Space, choices
+
+COMPARED = ("sequential", "decomposed", "fused")
+"""The schemes that are compared where none is stated."""
+WORLD = 2
+BACKENDS = ("cpu", "triton")
+DTYPES = {"cpu": "float32", "triton": "bfloat16"}
+LINKS = {"cpu": fabrics.DEFAULT, "triton": "nvlink"}
+"""What is meant where dtype or fabric is not stated, by backend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Nothing in it is checked yet; None stands for what was not stated."""
+
+    operator: str
+    preset: str | None = None
+    shape: tuple[tuple[str, str], ...] = ()
+    dtype: str | None = None
+    world: int | None = None
+    schemes: tuple[str, ...] = ()
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Axis name and the values wanted; each goes to every scheme that has the axis."""
+    backend: str | None = None
+    machine: str | None = None
+    fabric: str | None = None
+    protocol: str = "default"
+
+    def machine_description(self) -> Machine:
+        """The machine, by default the one of CPU ranks; Refusal where it has another backend."""
+        if self.backend not in (None, *BACKENDS):
+            raise Refusal(
+                f"backend = {self.backend!r} was asked for, which is unknown. Accepted: {', '.join(BACKENDS)}."
+            )
+        if self.machine is None and self.backend == "triton":
+            offered = [name for name in machines.names() if machines.machine(name).backend == "triton"]
+            raise Refusal(f"backend = triton was asked for without a machine. Accepted: one of {', '.join(offered)}.")
+        found = machines.machine(self.machine or machines.LAPTOP)
+        if self.backend not in (None, found.backend):
+            raise Refusal(
+                f"backend = {self.backend} was asked for on machine {found.name}, whose backend is {found.backend}. "
+                f"Accepted: backend = {found.backend}, or another machine."
+            )
+        return found
+
+    def problem(self, machine: Machine) -> Problem:
+        """The checked problem: a preset's, or the one of the shape."""
+        if self.preset is not None:
+            if self.shape:
+                raise Refusal(
+                    f"preset = {self.preset} and shape {_pairs(self.shape)} were both asked for, and each states the "
+                    "sizes. Accepted: one of them."
+                )
+            operators.operator(self.operator)
+            return presets.preset(self.preset, self.operator, world=self.world, dtype=self.dtype)[0]
+        return operators.problem(self.operator, dict(self.shape), dtype=self.dtype or DTYPES[machine.backend],
+                                 world=WORLD if self.world is None else self.world)  # fmt: skip
+
+    def link(self, machine: Machine) -> Fabric:
+        """The fabric: as stated, as the preset is meant, or the backend's usual one."""
+        meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
+        return fabrics.parse(self.fabric or meant or LINKS[machine.backend])
+
+    def space(self, problem: Problem, machine: Machine, fabric: Fabric) -> Space:
+        """The schemes asked for with the axis values asked for."""
+        wanted = self.schemes or COMPARED
+        known: dict[str, Sequence[Axis]] = {
+            name: axes(problem, scheme(name).name, machine, fabric) for name in wanted
+        }  # fmt: skip
+        return choices(wanted, dict(self.settings), known)
+
+    def experiment(self, **fields: Any) -> Experiment:
+        """The Experiment that answers this request; *fields* are those of an Experiment that a Request has not."""
+        machine = self.machine_description()
+        problem, fabric = self.problem(machine), self.link(machine)
+        return Experiment(
+            problems=(problem,), space=self.space(problem, machine, fabric), backend=machine.backend,
+            machine=machine.name, fabric=fabric, protocol=protocol(self.protocol),
+            **{"title": f"{self.operator}: {', '.join(self.schemes or COMPARED)}", **fields},
+        )  # fmt: skip
+
+
+def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pairs)
+
+
+def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
+    """`name=value` texts of one option of the command line."""
+    split = [text.partition("=") for text in texts]
+    if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
+        raise Refusal(
+            f"{option} {wrong[0]!r} was asked for, which is not of the form name=value. Write {option} m=1024."
+        )
+    return tuple((name.strip(), value.strip()) for name, _, value in split)

@@ -1,0 +1,116 @@
+"""A sweep as a TOML file: problems, schemes with lists of axis values, and how to search them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from kernels import operators
+from kernels.protocol import protocol
+from kernels.schemes import scheme
+from workbench.experiment import PARTS, Experiment
+from workbench.request import COMPARED, Request
+from workbench.search import Search
+from workbench.space import Space
+
+_KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "backend", "fabric", "protocol", "search",
+         "parts", "scheme")  # fmt: skip
+
+
+def load(path: Path) -> Experiment:
+    """The experiment in TOML file *path*: lists of operators, dtypes, worlds and sizes make several problems.
+
+    operator = "gemm_all_to_all"      preset = "..." or [shape] m = 1024, n = [1024, 2048], ...
+    world = [2, 4]                    search = {kind = "estimate_first", count = 20}
+    [scheme.decomposed]               one table per scheme; axes not stated keep their default
+    pieces = [2, 4, 8]                split = "all"
+    """
+    data = _read(path)
+    requests = _requests(data, path.name)
+    machine = requests[0].machine_description()
+    problems = tuple(dict.fromkeys(request.problem(machine) for request in requests))
+    fabric = requests[0].link(machine)
+    experiment = Experiment(
+        problems=problems, space=_space(data.get("scheme", {name: {} for name in COMPARED}), path.name),
+        backend=machine.backend, machine=machine.name, fabric=fabric, protocol=protocol(requests[0].protocol),
+        search=_search(data.get("search", "exhaustive"), path.name), title=str(data.get("title", path.stem)),
+        parts=_one_of(data.get("parts", "baseline"), PARTS, f"{path.name}: parts"),
+    )  # fmt: skip
+    for problem in problems:  # an unknown scheme or axis is told before anything is measured
+        experiment.points(problem, machine)
+    return experiment
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path} was asked for as a space, and there is no such file. Accepted: a TOML file."
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as a space: {error}. A space is a TOML file.") from error
+    if unknown := [key for key in data if key not in _KEYS]:
+        raise ValueError(f"{path.name} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(_KEYS)}.")
+    if "operator" not in data:
+        raise ValueError(f"{path.name} has no 'operator'; every space states it. Accepted: "
+                         f"{', '.join(operators.OPERATORS)}.")  # fmt: skip
+    return data
+
+
+def _requests(data: Mapping[str, Any], where: str) -> list[Request]:
+    """One per problem."""
+    shape = data.get("shape", {})
+    if not isinstance(shape, Mapping):
+        raise ValueError(f"{where}: shape = {shape!r}, but it is a table of sizes. Write [shape], then m = 1024.")
+    fixed = {key: data[key] for key in ("preset", "machine", "backend", "fabric", "protocol") if key in data}
+    if wrong := [key for key, value in fixed.items() if not isinstance(value, str)]:
+        raise ValueError(f'{where}: {wrong[0]} = {fixed[wrong[0]]!r}, but it is one name. Write {wrong[0]} = "...".')
+    found = []
+    for operator, dtype, world in product(*(_list(data.get(key)) for key in ("operator", "dtype", "world"))):
+        if world is not None and (not isinstance(world, int) or isinstance(world, bool)):
+            raise ValueError(f"{where}: world = {world!r}, but it is a whole number of ranks. Write world = 2.")
+        for sizes in product(*(_list(size) for size in shape.values())):
+            texts = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
+            found.append(Request(operator=str(operator), dtype=dtype, world=world, shape=texts, **fixed))
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _space(tables: Any, where: str) -> Space:
+    if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+        raise ValueError(f"{where}: schemes are tables of axes. Write [scheme.decomposed], then pieces = [2, 4, 8].")
+    for name in tables:
+        scheme(name)
+    data = [{"scheme": name, "values": {axis: _list(values) for axis, values in table.items()}}
+            for name, table in tables.items()]  # fmt: skip
+    for entry in data:
+        for axis, values in entry["values"].items():
+            if wrong := [v for v in values if not isinstance(v, int | str) or isinstance(v, bool)]:
+                raise ValueError(
+                    f"{where}: {entry['scheme']}.{axis} = {wrong[0]!r}, but values are whole numbers or words."
+                )
+    return Space.from_json(data)
+
+
+def _search(stated: Any, where: str) -> Search:
+    fields = {"kind": stated} if isinstance(stated, str) else stated
+    if not isinstance(fields, Mapping) or (unknown := [key for key in fields if key not in ("kind", "count", "seed")]):
+        asked = unknown[0] if isinstance(fields, Mapping) else stated
+        raise ValueError(f"{where}: search = {asked!r}. Write search = \"exhaustive\", or "
+                         f"search = {{kind = \"estimate_first\", count = 20}}.")  # fmt: skip
+    if wrong := [key for key in ("count", "seed") if not isinstance(fields.get(key, 0), int)]:
+        raise ValueError(f"{where}: search.{wrong[0]} = {fields[wrong[0]]!r}, but it is a whole number.")
+    return Search.from_json(fields)
+
+
+def _one_of(value: Any, accepted: Sequence[str], what: str) -> str:
+    if value not in accepted:
+        raise ValueError(f"{what} = {value!r} was asked for, which is unknown. Accepted: {', '.join(accepted)}.")
+    return str(value)
