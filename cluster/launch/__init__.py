@@ -1,0 +1,27 @@
+"""Clusters are started, found, looked at and ended; every kind is thin over one of Dask's own launchers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from cluster.launch.attach import attach
+from cluster.launch.contract import Kind
+from cluster.launch.detached import down, up
+from cluster.launch.hold import hold
+from cluster.launch.kinds import KINDS, kind_of
+from cluster.launch.local import Local
+from cluster.launch.status import status
+from cluster.rank import Entry
+from cluster.scheduler_file import Record, running
+
+__all__ = ["KINDS", "Kind", "Record", "attach", "down", "hold", "kind_of", "local", "running", "status", "up"]
+
+
+def local(
+    num_ranks: int | None = None, *, published: bool = True, entry: Entry | None = None
+) -> AbstractContextManager[Record]:
+    """A cluster on this host for as long as the `with` lasts; by default as many ranks as it has cores, 4 to 8.
+
+    `published`: it is the one that notebooks and commands of this user find; otherwise it is private.
+    """
+    return hold(Local() if num_ranks is None else Local(num_ranks=num_ranks), published=published, entry=entry)

@@ -1,0 +1,35 @@
+"""The process that keeps a detached cluster: `python -m cluster.launch '{"kind": ..., "options": {...}}'`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+
+from cluster import scheduler_file
+from cluster.launch.hold import hold
+from cluster.launch.kinds import kind_of
+
+LOOK_S = 2.0
+"""How often the keeper looks whether its scheduler still takes connections."""
+
+
+def main() -> int:
+    """Until a signal comes or the scheduler is gone. What goes wrong at the start is one line on standard error."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    order = json.loads(sys.argv[1])
+    try:
+        with hold(kind_of(order["kind"], order["options"]), detached=True) as record:
+            while not ended.wait(LOOK_S):
+                scheduler_file.knock(record.address)
+    except (ValueError, OSError, RuntimeError, TimeoutError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

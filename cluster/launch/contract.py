@@ -1,0 +1,92 @@
+"""What every worker of a cluster of ours must be, whoever starts it: one thread, one rank, no memory limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import util
+from typing import Any, ClassVar, Protocol
+
+from distributed.deploy.cluster import Cluster as DaskCluster
+
+from cluster import probe
+from cluster.broker import dask_settings
+
+DISTRIBUTION = "overlap-workbench"
+LOOPBACK = "127.0.0.1"
+RESOURCE = "rank"
+"""Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
+
+OPTIONS: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "resources": {RESOURCE: 1}, "dashboard": False}
+"""For a worker that is made in Python."""
+ARGUMENTS = ("--nthreads", "1", "--memory-limit", "0", "--resources", f"{RESOURCE}=1", "--no-dashboard")
+"""The same for `dask worker`."""
+
+
+class Kind(Protocol):
+    """One way to start a cluster: a value whose fields are all that a person states."""
+
+    name: ClassVar[str]
+
+    @property
+    def num_ranks(self) -> int:
+        """How many workers it starts in all."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long starting it may take."""
+
+    def refusal(self) -> str | None:
+        """Why it cannot be started from here, or None."""
+
+    def start(self) -> DaskCluster:
+        """Dask's own cluster object; closing it ends the cluster."""
+
+
+def environment() -> dict[str, str]:
+    """Dask's settings as variables, for workers that are started by a command on another host."""
+    return {
+        "DASK_" + name.upper().replace("-", "_").replace(".", "__"): str(value)
+        for name, value in dask_settings().items()
+    }
+
+
+def missing(kind: str, module: str, extra: str) -> str | None:
+    """The sentence for an optional library that is not here, or None."""
+    if util.find_spec(module) is not None:
+        return None
+    return (
+        f"A cluster of kind {kind} was asked for, which needs the Python package {module}, and that is not installed "
+        f"here. Accepted after: pip install 'overlap-workbench[{extra}]'"
+    )
+
+
+def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why these workers of somebody else's cluster, as its scheduler knows them, cannot keep ranks; or None."""
+    broad = [f"{worker['name']} has {worker['nthreads']}" for worker in workers.values() if worker["nthreads"] != 1]
+    if not broad:
+        return None
+    return (
+        f"The cluster at {address} was asked for, but a rank needs a worker with 1 thread, and {len(broad)} of its "
+        f"{len(workers)} workers have another number: {_first(broad)}. "
+        f"Accepted: workers started with `dask worker {address} {' '.join(ARGUMENTS)}`."
+    )
+
+
+def stranger(address: str, told: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why workers cannot keep ranks that told their `version` of the workbench, or their `trouble`; or None."""
+    ours = probe.version(DISTRIBUTION)
+    others = [
+        f"{name}: {facts.get('trouble') or facts['version']}"
+        for name, facts in told.items()
+        if facts.get("version") != ours
+    ]
+    if not others:
+        return None
+    return (
+        f"The cluster at {address} was asked for, but {len(others)} of its {len(told)} workers do not have "
+        f"{DISTRIBUTION} {ours} as this process has: {_first(others)}. Accepted: the same version for all of them."
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")

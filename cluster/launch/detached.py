@@ -1,0 +1,103 @@
+"""A cluster that stays when the command that started it ends: a process of its own keeps it until it is told to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cluster import scheduler_file
+from cluster.launch.contract import Kind
+from cluster.launch.hold import refuse_second
+from cluster.launch.kinds import kind_of
+from cluster.scheduler_file import Record
+
+END_S = 20.0
+"""A keeper ends its cluster within this time, or is killed: then its workers notice by themselves that it is gone."""
+
+_started: list[subprocess.Popen[bytes]] = []
+"""Keepers that this process started; they may outlive it."""
+
+
+def up(kind: str, **options: Any) -> Record:
+    """Start a cluster that stays until `down`; ValueError when it cannot be started.
+
+    Returns when its scheduler answers. The workers of a local cluster are there by then; others come as they can.
+    """
+    chosen = kind_of(kind, options)
+    refuse_second()
+    log = scheduler_file.path().with_suffix(".log")
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    order = json.dumps({"kind": kind, "options": options})
+    # the keeper imports what we import, however this process was started
+    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+    with log.open("w") as text:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "cluster.launch", order],
+            stdin=subprocess.DEVNULL,
+            stdout=text,
+            stderr=text,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+    _started.append(keeper)
+    try:
+        return _record_of(keeper, chosen, log)
+    except BaseException:
+        _end(keeper.pid)
+        raise
+
+
+def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record:
+    """What the keeper writes when its cluster runs."""
+    why = f"its scheduler did not answer within {kind.patience_s:.0f} s"
+    give_up_at = time.monotonic() + kind.patience_s
+    while time.monotonic() < give_up_at:
+        record = scheduler_file.read()
+        if record is not None and record.pid == keeper.pid:
+            return record
+        if keeper.poll() is not None:
+            why = log.read_text().strip().rpartition("\n")[2] or f"its process ended with exit code {keeper.returncode}"
+            break
+        time.sleep(0.05)
+    raise ValueError(f"A cluster of kind {kind.name} was asked for, but it did not start: {why} (more in {log})")
+
+
+def down() -> Record:
+    """End the cluster that `up` left; ValueError when there is none. A lab's cluster ends with its lab."""
+    record = scheduler_file.read()
+    if record is None or not record.alive:
+        raise ValueError(
+            "The end of a cluster was asked for, but none of this user runs on this host. "
+            "Accepted: a cluster that `workbench cluster up` started here."
+        )
+    if not record.detached:
+        raise ValueError(
+            f"The end of the cluster at {record.address} was asked for, but it belongs to a lab (process {record.pid}) "
+            "and ends with it. Accepted: end the lab, with Ctrl-C where it runs."
+        )
+    _end(record.pid)
+    scheduler_file.remove(record)
+    return record
+
+
+def _end(pid: int) -> None:
+    """End a keeper and all that it started on this host; its cluster had the time to end in good order."""
+    try:
+        keeper = psutil.Process(pid)
+        keeper.terminate()
+        keeper.wait(timeout=END_S)
+    except psutil.NoSuchProcess:
+        return
+    except psutil.TimeoutExpired:
+        os.killpg(pid, signal.SIGKILL)
+        keeper.wait(timeout=END_S)
+    for started in _started:
+        started.poll()

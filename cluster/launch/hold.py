@@ -1,0 +1,57 @@
+"""A cluster of any kind, held for as long as a `with` lasts: started, given its broker, findable, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import dask
+import psutil
+
+from cluster import scheduler_file
+from cluster.broker import dask_settings
+from cluster.dispatch import Cluster
+from cluster.launch.contract import Kind
+from cluster.rank import Entry
+from cluster.scheduler_file import Record
+
+
+@contextlib.contextmanager
+def hold(kind: Kind, *, published: bool = True, detached: bool = False, entry: Entry | None = None) -> Iterator[Record]:
+    """Start the cluster and end it afterwards; ValueError when it cannot be started or another one is published.
+
+    `published`: notebooks and commands of this user find it. It ends with this process, however that ends.
+    """
+    if published:
+        refuse_second()
+    if (sentence := kind.refusal()) is not None:
+        raise ValueError(sentence)
+    with dask.config.set(dask_settings()), kind.start() as cluster:
+        Cluster.connect(cluster.scheduler_address, entry=entry).close()  # leaves the broker there
+        record = Record(
+            address=cluster.scheduler_address,
+            dashboard=cluster.dashboard_link or "",
+            kind=kind.name,
+            num_ranks=kind.num_ranks,
+            detached=detached,
+            pid=os.getpid(),
+            started_at=psutil.Process().create_time(),
+        )
+        if published:
+            refuse_second()  # another one may have been quicker
+            scheduler_file.write(record)
+        try:
+            yield record
+        finally:
+            scheduler_file.remove(record)
+
+
+def refuse_second() -> None:
+    """ValueError when this user has a published cluster on this host already."""
+    if (other := scheduler_file.running()) is not None:
+        how = "with `workbench cluster down`" if other.detached else f"by ending the lab (process {other.pid})"
+        raise ValueError(
+            f"A cluster was asked for, but one of kind {other.kind} with {other.num_ranks} ranks runs already at "
+            f"{other.address}, and a user has one on a host. Accepted: use that one, or stop it first {how}."
+        )

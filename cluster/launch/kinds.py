@@ -1,0 +1,34 @@
+"""The table of kinds: one file each, and a value made from what a person states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from cluster.launch.contract import Kind
+from cluster.launch.kubernetes import Kubernetes
+from cluster.launch.local import Local
+from cluster.launch.slurm import Slurm
+from cluster.launch.ssh import Ssh
+
+KINDS: dict[str, Callable[..., Kind]] = {"local": Local, "ssh": Ssh, "slurm": Slurm, "kubernetes": Kubernetes}
+"""By name; the fields of each are its options."""
+
+
+def kind_of(name: str, options: dict[str, Any]) -> Kind:
+    """The kind with these options; ValueError says what is accepted, or what is not installed."""
+    if name not in KINDS:
+        raise ValueError(f"A cluster of kind {name!r} was asked for, which is unknown. Accepted: {', '.join(KINDS)}.")
+    fields = signature(KINDS[name]).parameters
+    unknown = [f"{option}, which is unknown" for option in options if option not in fields]
+    absent = [f"no {field}" for field, how in fields.items() if how.default is how.empty and field not in options]
+    if unknown or absent:
+        raise ValueError(
+            f"A cluster of kind {name} was asked for with {' and '.join(unknown + absent)}. "
+            f"Accepted: {', '.join(fields)}."
+        )
+    kind = KINDS[name](**options)
+    if (sentence := kind.refusal()) is not None:
+        raise ValueError(sentence)
+    return kind

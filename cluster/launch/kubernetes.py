@@ -1,0 +1,75 @@
+"""Kind kubernetes: scheduler and workers as pods, made by the operator of dask-kubernetes."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dask.utils import parse_bytes
+
+from cluster.launch.contract import ARGUMENTS, environment, missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubernetes:
+    """Ranks in pods of the namespace that `kubectl` would use; the cluster needs the Dask operator."""
+
+    name: ClassVar[str] = "kubernetes"
+
+    image: str
+    """With this distribution installed in the same version."""
+    num_pods: int = 1
+    ranks_per_pod: int = 1
+    """Ranks of one pod share memory; pods do not, even on the same node."""
+    memory_per_rank: str = "8 GiB"
+    """Of which shared memory is a part."""
+    namespace: str | None = None
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_pods * self.ranks_per_pod
+
+    @property
+    def patience_s(self) -> float:
+        return 300.0
+
+    def refusal(self) -> str | None:
+        if self.num_pods < 1 or self.ranks_per_pod < 1:
+            return (
+                f"num_pods = {self.num_pods} and ranks_per_pod = {self.ranks_per_pod} were asked for. "
+                "Accepted: 1 or more of each."
+            )
+        return missing("kubernetes", "dask_kubernetes", "kubernetes")
+
+    def start(self) -> Any:
+        """Returns when the scheduler answers; pods come as the cluster has room for them."""
+        from dask_kubernetes.operator import KubeCluster, make_cluster_spec
+
+        spec = make_cluster_spec(
+            name=f"overlap-workbench-{getpass.getuser()}",
+            image=self.image,
+            n_workers=self.num_pods,
+            env=environment(),
+            worker_command=self.worker_command(),
+        )
+        return KubeCluster(
+            custom_cluster_spec=self.fitted(spec), namespace=self.namespace, shutdown_on_close=True, quiet=True
+        )
+
+    def worker_command(self) -> list[str]:
+        """One process per rank; dask-kubernetes adds the pod's name, Dask the number of the process."""
+        return ["dask", "worker", "--nworkers", str(self.ranks_per_pod), *ARGUMENTS]
+
+    def fitted(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The operator's spec with room for the ranks' heap: unless mounted, a pod's /dev/shm has 64 MiB."""
+        pod = spec["spec"]["worker"]["spec"]
+        worker = pod["containers"][0]
+        # its own page would be started although the command says no
+        worker["args"] = [word for word in worker["args"] if word != "--dashboard"]
+        memory = parse_bytes(self.memory_per_rank) * self.ranks_per_pod
+        room = {"cpu": str(self.ranks_per_pod), "memory": str(memory)}
+        worker["resources"] = {"requests": room, "limits": room}
+        worker["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+        pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+        return spec

@@ -1,0 +1,75 @@
+"""Kind local: scheduler and workers on this host, started by Dask's own nannies, reachable from this host only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from distributed import Nanny, Scheduler, SpecCluster, Worker
+
+from cluster.launch.contract import LOOPBACK, OPTIONS
+from cluster.probe import usable_cores
+
+FEWEST, MOST = 4, 8
+"""Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
+
+
+def num_ranks_here() -> int:
+    """One rank per core of this host, within bounds."""
+    return min(max(FEWEST, usable_cores()), MOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """Ranks on this host."""
+
+    name: ClassVar[str] = "local"
+
+    num_ranks: int = field(default_factory=num_ranks_here)
+
+    @property
+    def patience_s(self) -> float:
+        return 60.0
+
+    def refusal(self) -> str | None:
+        if self.num_ranks >= 1:
+            return None
+        return f"num_ranks = {self.num_ranks} was asked for, but a cluster has at least 1 rank. Accepted: 1 or more."
+
+    def start(self) -> SpecCluster:
+        """Returns when all workers are there; their rank processes start behind that."""
+        # a worker opens a page with its metrics too, to the network unless told otherwise
+        near = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0"}
+        options = OPTIONS | near | {"silence_logs": logging.ERROR, "preload": [__name__]}
+        scheduler = near | {"port": 0, "dashboard": True}
+        host = socket.gethostname().partition(".")[0]
+        with _environment_kept():
+            return SpecCluster(
+                {f"{host}-rank{rank}": {"cls": Nanny, "options": options} for rank in range(self.num_ranks)},
+                {"cls": Scheduler, "options": scheduler},
+                name="overlap-workbench",
+                silence_logs=logging.ERROR,
+            )
+
+
+def dask_setup(worker: Worker) -> None:
+    """Dask calls this in every worker: Ctrl-C in the terminal is for the lab, which ends its workers when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """A nanny sets OMP_NUM_THREADS=1 and others in its own process too, from where a notebook would inherit them."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

@@ -1,0 +1,76 @@
+"""Kind slurm: the scheduler here, workers as SLURM jobs, submitted by dask-jobqueue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dask.utils import parse_bytes
+
+from cluster.launch.contract import ARGUMENTS, LOOPBACK, environment, missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slurm:
+    """Ranks in jobs; they come one job after the other, as the queue lets them.
+
+    The scheduler runs where this is started, usually a login node, and listens on its network.
+    """
+
+    name: ClassVar[str] = "slurm"
+
+    num_jobs: int
+    ranks_per_job: int = 1
+    """Ranks of one job sit on one host and share memory."""
+    queue: str | None = None
+    """SLURM's partition."""
+    account: str | None = None
+    walltime: str = "01:00:00"
+    memory_per_rank: str = "8 GiB"
+    interface: str | None = None
+    """Network between the hosts, such as ib0; by default the one towards the scheduler."""
+    directives: Sequence[str] = ()
+    """Further #SBATCH lines, such as --gres=gpu:4."""
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_jobs * self.ranks_per_job
+
+    @property
+    def patience_s(self) -> float:
+        return 60.0
+
+    def refusal(self) -> str | None:
+        if self.num_jobs < 1 or self.ranks_per_job < 1:
+            return (
+                f"num_jobs = {self.num_jobs} and ranks_per_job = {self.ranks_per_job} were asked for. "
+                "Accepted: 1 or more of each."
+            )
+        return missing("slurm", "dask_jobqueue", "jobqueue")
+
+    def start(self) -> Any:
+        """Returns when the scheduler runs and the jobs are submitted; nobody knows when they start."""
+        cluster = self.prepare()
+        cluster.scale(jobs=self.num_jobs)
+        return cluster
+
+    def prepare(self) -> Any:
+        """The scheduler alone; its `job_script()` is what `start` submits."""
+        from dask_jobqueue.slurm import SLURMCluster
+
+        return SLURMCluster(
+            name="overlap-workbench",
+            job_name="overlap-workbench",
+            queue=self.queue,
+            account=self.account,
+            walltime=self.walltime,
+            cores=self.ranks_per_job,
+            processes=self.ranks_per_job,
+            memory=f"{parse_bytes(self.memory_per_rank) * self.ranks_per_job} B",
+            interface=self.interface,
+            worker_extra_args=list(ARGUMENTS),
+            job_script_prologue=[f"export {name}={value}" for name, value in environment().items()],
+            job_extra_directives=list(self.directives),
+            scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},
+        )

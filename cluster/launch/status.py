@@ -1,0 +1,59 @@
+"""Who is in a cluster and what each worker does now, as rows: the broker's view joined with what the workers say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from cluster import broker, keeper, probe
+from cluster.dispatch import open_client
+
+Row = dict[str, Any]
+
+
+def status(address: str | Path | None = None) -> list[Row]:
+    """One row per worker of the cluster at this address or scheduler file, by default the lab's; ValueError if none.
+
+    Keys: name, address, host, threads, state (idle, granted, starting, troubled; foreign where the workbench was never
+    connected), client (who holds it), trouble, fingerprint, rank_pid, rank_alive, and the facts of `probe.here`.
+    """
+    with open_client(address) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        told = probe.ask(client, list(workers), _of_worker)
+        known = _known(client)
+    rows = [
+        told[place] | {"name": str(worker["name"]), "address": place, "host": worker["host"]} | _state(known.get(place))
+        for place, worker in workers.items()
+    ]
+    return sorted(rows, key=lambda row: row["name"])
+
+
+def _known(client: Client) -> dict[str, Row]:
+    """What the broker knows of each worker, and who holds it."""
+    described = client.run_on_scheduler(_describe)
+    holders = {worker: holder for holder, _, workers in described["grants"] for worker in workers}
+    return {worker["address"]: worker | {"client": holders.get(worker["address"])} for worker in described["workers"]}
+
+
+def _describe(dask_scheduler: Any) -> dict[str, Any]:
+    found = dask_scheduler.plugins.get(broker.NAME)
+    return found.describe() if found else {"workers": [], "grants": []}
+
+
+def _state(known: Row | None) -> Row:
+    if known is None:
+        return {"state": "foreign", "client": None, "fingerprint": None}
+    calm = "idle" if known["ready"] else "starting"
+    state = "troubled" if known["trouble"] else "granted" if known["busy"] else calm
+    trouble = {"trouble": known["trouble"]} if known["trouble"] else {}
+    return {"state": state, "client": known["client"], "fingerprint": known["fingerprint"] or None} | trouble
+
+
+def _of_worker(worker: Any) -> Row:
+    """In the worker: its host, and whether its rank process lives."""
+    found = worker.plugins.get(keeper.NAME)
+    popen = found.process.popen if found and found.process else None
+    rank = {"rank_pid": popen and popen.pid, "rank_alive": popen is not None and popen.poll() is None}
+    return {"trouble": None, "threads": worker.state.nthreads} | rank | probe.here()

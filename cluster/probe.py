@@ -1,0 +1,138 @@
+"""What this host and the workers of a cluster are made of: facts as rows, found without measuring or printing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Facts = dict[str, Any]
+
+PACKAGES = ("overlap-workbench", "torch", "triton", "numpy", "dask", "distributed")
+SHARED_MEMORY = Path("/dev/shm")
+ANSWER_S = 5.0
+"""A worker that does not say by then how it is counts as stuck."""
+TORCH_S = 60.0
+"""Importing torch from a cold network disk takes long."""
+
+# in a process of its own: a worker or a notebook must not carry torch, nor a CUDA context, because it was asked this
+_ASK_TORCH = """
+import collections, json, torch, torch.distributed as dist
+cuda = torch.cuda.is_available()
+found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count() if cuda else 0)]
+names = collections.Counter(f"{gpu.name} {gpu.total_memory / 2**30:.0f} GiB sm_{gpu.major}{gpu.minor}" for gpu in found)
+print(json.dumps({
+    "gpus": ", ".join(f"{count} x {name}" for name, count in names.items()) or "none",
+    "gloo": dist.is_available() and dist.is_gloo_available(),
+    "nccl": dist.is_available() and dist.is_nccl_available(),
+}))
+"""
+
+
+def here() -> Facts:
+    """This process's host; what cannot be found out, or is not installed, is None."""
+    from distributed.system import MEMORY_LIMIT  # knows what a container may use
+
+    return {
+        "host": socket.gethostname(),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "memory_bytes": int(MEMORY_LIMIT),
+        "shared_memory_free_bytes": shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None,
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def here_with_torch() -> Facts:
+    """The same, and what torch finds: GPUs, gloo, NCCL. Takes seconds."""
+    try:
+        answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=TORCH_S)
+    except subprocess.TimeoutExpired:
+        return here() | {"trouble": f"torch was not imported within {TORCH_S:.0f} s"}
+    if answer.returncode != 0:
+        last_line = answer.stderr.strip().rpartition("\n")[2]
+        return here() | {"trouble": f"torch cannot be used: {last_line}"}
+    return here() | json.loads(answer.stdout)
+
+
+def rows(client: Client | None = None) -> list[Facts]:
+    """The doctor's facts: this host first, then each worker of the client's cluster."""
+    first = {"place": "here"} | here_with_torch()
+    if client is None:
+        return [first]
+    workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    on_host = {str(worker["host"]): address for address, worker in workers.items()}
+    # torch tells all workers of a host the same
+    told = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
+    return [first] + [
+        {"place": worker["name"], "address": address} | told[on_host[str(worker["host"])]]
+        for address, worker in workers.items()
+    ]
+
+
+def _of_worker(worker: Any) -> Facts:
+    return here_with_torch()
+
+
+def ask(
+    client: Client, workers: list[str], what: Callable[..., Facts], deadline_s: float = ANSWER_S
+) -> dict[str, Facts]:
+    """What each worker answers, by address; one that cannot answer in time has the fact `trouble`.
+
+    `what` runs in a thread of the worker, beside its event loop and its one task. A parameter of the name
+    `dask_worker` would be the worker.
+    """
+
+    async def one(worker: str) -> Facts:
+        try:
+            answers = await asyncio.wait_for(client.run(_in_a_thread, what, workers=[worker]), deadline_s)
+            return dict(answers[worker])
+        except TimeoutError:
+            return {"trouble": f"no answer within {deadline_s:.0f} s"}
+        except Exception as error:  # whatever goes wrong over there is what is asked about
+            return {"trouble": f"{type(error).__name__}: {error}"}
+
+    async def everyone() -> dict[str, Facts]:
+        return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
+
+    return client.sync(everyone, callback_timeout=deadline_s + ANSWER_S)
+
+
+async def _in_a_thread(what: Callable[[Any], Facts], dask_worker: Any) -> Facts:
+    return await asyncio.to_thread(what, dask_worker)
+
+
+def version(package: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> str | None:
+    """The processor's name as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
