@@ -189,6 +189,7 @@ def main() -> None:
     threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
     try:
         parts = Entry(**start["entry"]).load()
+        getattr(parts["bench"], "warm", lambda: None)()
         fingerprint = parts["fingerprint"]()
     except Exception as error:
         traceback.print_exc()

@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from kernels.backends import open_backend
+from kernels.backends import open_backend, warm_backends
 from kernels.backends.base import Backend, Prepared, Seat
 from kernels.reference import expected
 from kernels.schedule import Refusal
@@ -36,6 +36,11 @@ class Bench:
         """
         for sitting in _sittings(trials):
             self._sit(list(sitting))
+
+    @staticmethod
+    def warm() -> None:
+        """Loads what a rank's first trial would wait for; called while the rank has nothing to do."""
+        warm_backends()
 
     def close(self) -> None:
         for backend in self._backends.values():

@@ -51,7 +51,8 @@ class Fabric:
         """
         if self.resolved or self.wire_to_compute is None:
             return self
-        return replace(self, bandwidth_bytes_per_second=max(1, wire_bytes) / (self.wire_to_compute * compute_seconds))
+        found = emulated_bandwidth(max(1, wire_bytes), self.wire_to_compute, compute_seconds)
+        return replace(self, bandwidth_bytes_per_second=found)
 
     def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
         """Time that one egress direction is busy with *num_bytes* in *num_messages*."""
@@ -60,7 +61,8 @@ class Fabric:
         return num_bytes / self.bandwidth_bytes_per_second + num_messages * self.message_seconds
 
     def __str__(self) -> str:
-        stated = {name: value for name, value in asdict(self).items() if name != "kind" and value}
+        stated = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
+        stated = stated if self.emulated else {}
         return self.kind + (":" + ",".join(f"{n}={v:.6g}" for n, v in stated.items()) if stated else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -71,11 +73,17 @@ class Fabric:
         return cls(**data)
 
 
+def emulated_bandwidth(wire_bytes: Any, wire_to_compute: Any, compute_seconds: Any) -> Any:
+    """Bytes per second at which the wire takes wire_to_compute times as long as the computation; numbers or columns."""
+    return wire_bytes / (wire_to_compute * compute_seconds)
+
+
 def parse(text: str) -> Fabric:
     """The fabric written as `kind` or `kind:name=value,...`; Refusal says what is accepted.
 
     `emulated` alone means wire_to_compute = 1; `emulated:wire_to_compute=0.5`;
-    `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `shared_memory`; `network`; `nvlink`.
+    `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `shared_memory`; `network`; `nvlink`. Where both
+    the ratio and the bandwidth are stated, as `str` of a resolved fabric does, the bandwidth counts.
     """
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
@@ -87,8 +95,6 @@ def parse(text: str) -> Fabric:
         return Fabric(kind=kind)
     if "bandwidth_bytes_per_second" not in numbers:
         numbers.setdefault("wire_to_compute", 1.0)
-    elif "wire_to_compute" in numbers:
-        raise Refusal(f"fabric = {text!r} was asked for; it states both the bandwidth and wire_to_compute. State one.")
     numbers.setdefault("latency_seconds", LATENCY_SECONDS)
     numbers.setdefault("message_seconds", MESSAGE_SECONDS)
     return Fabric(kind=kind, **numbers)

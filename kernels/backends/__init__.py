@@ -19,6 +19,15 @@ def open_backend(name: str, seat: Seat) -> Backend:
     return opens[name](seat)
 
 
+def warm_backends() -> None:
+    """Imports and compiles what does not depend on a trial."""
+    import kernels.backends.cpu.backend
+    from kernels.backends.cpu import pooling
+
+    assert kernels.backends.cpu.backend
+    pooling.warm()
+
+
 def _cpu(seat: Seat) -> Backend:
     from kernels.backends.cpu.backend import CpuBackend
 

@@ -12,7 +12,7 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.problem import Problem
 from workbench import metrics
-from workbench.charts import timeline, trials
+from workbench.charts import timeline, trials, waterfall
 from workbench.reports.run_report import run_report
 from workbench.store import Store
 
@@ -31,10 +31,14 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
     """What was asked, as plain values; of several problems only what they share."""
     asked, provenance = run["experiment"], run["provenance"]
     found: dict[str, Any] = {
-        "title": run["title"], "run": run["id"], "started_at": run["started_at"], "provenance": provenance,
-        "cores": provenance.get("cores"), "protocol": asked.get("protocol"),
+        "title": run["title"],
+        "run": run["id"],
+        "started_at": run["started_at"],
+        "provenance": provenance,
+        "cores": provenance.get("cores"),
+        "protocol": asked.get("protocol"),
         **{key: _shared(rows, key) for key in ("operator", "dtype", "world", "backend", "machine", "fabric", "shape")},
-    }  # fmt: skip
+    }
     if found["operator"] and found["shape"] and found["world"] and found["dtype"]:
         stated = OPERATORS[found["operator"]]
         problem = Problem(stated.name, tuple(found["shape"].items()), found["dtype"], found["world"])
@@ -59,7 +63,8 @@ def charts(store: Store, run: str, rows: Sequence[Row]) -> list[Titled]:
     best = fastest(rows)
     if best is not None:
         drawn += [("", timeline.chart(panels(store, run, best), _words(best)))]
-        drawn += losses(store, run, rows, best)
+        lost = losses(store, run, rows, best)
+        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], _words(best), best["source"]))]
     return drawn
 
 
@@ -77,20 +82,23 @@ def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
     return {words[source]: spans for source, spans in by_source.items() if spans}
 
 
-def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Titled]:
-    """The waterfall of one timed trial, if all its parts were timed."""
-    from workbench.charts import waterfall
-
+def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float] | None:
+    """Where the time of one trial went, in seconds by part; None while one of its parts was not timed."""
     spans = store.spans(run, row["key"], row["source"])
     found = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
-    return [] if found is None else [("", waterfall.chart(found, _words(row)))]
+    return None if found is None else dict(found)
 
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
     """The computation alone of the schedule of *row*."""
-    alike = [other["time_s"] for other in rows if other.get("part") == "compute" and other.get("time_s") is not None
-             and other["source"] == row["source"]
-             and all(other.get(key) == row.get(key) for key in ("scheme", "axes", "shape", "operator", "world"))]  # fmt: skip
+    alike = [
+        other["time_s"]
+        for other in rows
+        if other.get("part") == "compute"
+        and other.get("time_s") is not None
+        and other["source"] == row["source"]
+        and all(other.get(key) == row.get(key) for key in ("scheme", "axes", "shape", "operator", "world"))
+    ]
     return min(alike, default=None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets
@@ -19,6 +20,7 @@ from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator
 from workbench.charts import theme, timeline
 from workbench.experiment import Experiment
 from workbench.experiment import run as experiment_run
+from workbench.predictions import known_link, predictions
 from workbench.provenance import usable_cores
 from workbench.reports import stored
 from workbench.simulator.predict import predict
@@ -45,7 +47,7 @@ class Explorer:
         self.question = Question(DEFAULT_PRESET, DEFAULT_MACHINE)
         self.session = Session(self.store, self._hear)
         self.timeline = LiveChart(timeline.live())
-        self.panels = Panels(self.store)
+        self.panels = Panels(self.store, self._predict_all)
         self.results = Results()
         self.frozen = Frozen(self.store)
         self.report = ReportButton(self.store, self._current_run)
@@ -65,23 +67,44 @@ class Explorer:
 
     def _build(self) -> None:
         wide = ipywidgets.Layout(width="100%")
-        self.source = ipywidgets.ToggleButtons(options=SOURCES, value="cluster", style={"button_width": "auto"},
-                                               tooltips=["On the cluster's ranks", "Played on a machine's description",
-                                                         "Recorded runs as if live"])  # fmt: skip
-        self.guess = ipywidgets.FloatText(value=0.0, description="Your guess, ms", style={"description_width": "92px"},
-                                          tooltip="What do you expect? It is drawn beside estimate and measurement.",
-                                          layout=wide)  # fmt: skip
-        self.run_button = ipywidgets.Button(description="Run", button_style="primary", icon="play",
-                                            tooltip="Measure, simulate or replay what the form asks")  # fmt: skip
+        self.source = ipywidgets.ToggleButtons(
+            options=SOURCES,
+            value="cluster",
+            style={"button_width": "auto"},
+            tooltips=["On the cluster's ranks", "Played on a machine's description", "Recorded runs as if live"],
+        )
+        self.guess = ipywidgets.Text(
+            description="Your guess, ms",
+            placeholder="before you press Run",
+            style={"description_width": "108px"},
+            tooltip="What do you expect? It is drawn beside estimate and measurement.",
+            layout=wide,
+        )
+        self.run_button = ipywidgets.Button(
+            description="Run",
+            button_style="primary",
+            icon="play",
+            tooltip="Measure, simulate or replay what the form asks",
+        )
         self.stop_button = ipywidgets.Button(description="Stop", icon="stop", disabled=True)
-        self.pin_button = ipywidgets.Button(description="Pin as A", icon="thumb-tack",
-                                            tooltip="Keep this timeline above the next ones")  # fmt: skip
+        self.pin_button = ipywidgets.Button(
+            description="Pin as A", icon="thumb-tack", tooltip="Keep this timeline above the next ones"
+        )
         self.recording = ipywidgets.Dropdown(description="Recording", layout=ipywidgets.Layout(display="none"))
         self.headline, self.banner, self.status, self.message = (ipywidgets.HTML(layout=wide) for _ in range(4))
-        for control, mark in ((self.source, "wb-source"), (self.guess, "wb-guess"), (self.run_button, "wb-run"),
-                              (self.stop_button, "wb-stop"), (self.pin_button, "wb-pin"), (self.headline, "wb-headline"),
-                              (self.banner, "wb-banner"), (self.status, "wb-cluster"), (self.recording, "wb-recording"),
-                              (self.timeline, "wb-timeline"), (self.message, "wb-message")):  # fmt: skip
+        for control, mark in (
+            (self.source, "wb-source"),
+            (self.guess, "wb-guess"),
+            (self.run_button, "wb-run"),
+            (self.stop_button, "wb-stop"),
+            (self.pin_button, "wb-pin"),
+            (self.headline, "wb-headline"),
+            (self.banner, "wb-banner"),
+            (self.status, "wb-cluster"),
+            (self.recording, "wb-recording"),
+            (self.timeline, "wb-timeline"),
+            (self.message, "wb-message"),
+        ):
             control.add_class(mark)
         self.run_button.on_click(lambda _: self.run())
         self.stop_button.on_click(lambda _: self.stop())
@@ -91,13 +114,24 @@ class Explorer:
         self.view = self._laid_out()
 
     def _laid_out(self) -> ipywidgets.Widget:
-        buttons = ipywidgets.HBox([self.run_button, self.stop_button, self.pin_button, self.report.button],
-                                  layout=ipywidgets.Layout(flex_flow="row wrap"))  # fmt: skip
+        buttons = ipywidgets.HBox(
+            [self.run_button, self.stop_button, self.pin_button, self.report.button],
+            layout=ipywidgets.Layout(flex_flow="row wrap"),
+        )
         left = ipywidgets.VBox(
-            [self.question.view, self.guess, self.source, self.recording, buttons, self.status, self.banner, self.message,
-             self.report.link],
-            layout=ipywidgets.Layout(flex="0 0 360px", width="360px"),
-        )  # fmt: skip
+            [
+                self.question.view,
+                self.guess,
+                self.source,
+                self.recording,
+                buttons,
+                self.status,
+                self.banner,
+                self.message,
+                self.report.link,
+            ],
+            layout=ipywidgets.Layout(flex="0 0 380px", width="380px"),
+        )
         right = ipywidgets.VBox(
             [self.headline, self.timeline, self.results.progress, self.panels.view, self.results.table],
             layout=ipywidgets.Layout(flex="1 1 560px", min_width="420px", overflow="hidden"),
@@ -122,7 +156,10 @@ class Explorer:
         asked, machine = self.question.asked, self.question.machine_value
         self._warn(asked.world)
         try:
-            self._estimate = predict(asked.trial(machine), machine)
+            trial = asked.trial(machine)
+            fabric = known_link(trial.fabric, trial.problem, machine, self.store)
+            self._estimate = predict(replace(trial, fabric=fabric), machine)
+            self.panels.landscape.offer([axis.name for axis in asked.axes(machine)])
         except Refusal:
             self._estimate = None
             self.headline.value = note_html("No estimate: what is asked cannot be. The reason stands under the form.")
@@ -132,6 +169,12 @@ class Explorer:
         self._measured = ()
         self.headline.value = note_html(_estimate_words(self._estimate))
         self._draw_timeline()
+
+    def _predict_all(self, swept: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Estimates of the question with the axes *swept* taking every value."""
+        machine = self.question.machine_value
+        asked = replace(self.question.asked, swept=tuple(swept))
+        return predictions(asked.experiment(machine), machine, self.store)
 
     def _draw_timeline(self) -> None:
         panels: dict[str, Sequence[Span]] = {}
@@ -158,9 +201,13 @@ class Explorer:
     def _warn(self, world: int) -> None:
         cores = usable_cores()
         on_cpu = self.question.machine_value.backend == "cpu"
-        self.banner.value = warning_html(
-            f"{world} ranks share {cores} cores here: they slow each other down beyond what overlap explains."
-        ) if on_cpu and world > cores and self.source.value == "cluster" else ""  # fmt: skip
+        self.banner.value = (
+            warning_html(
+                f"{world} ranks share {cores} cores here: they slow each other down beyond what overlap explains."
+            )
+            if on_cpu and world > cores and self.source.value == "cluster"
+            else ""
+        )
 
     # running
 
@@ -179,11 +226,18 @@ class Explorer:
 
     def _begin(self, sitting: Sitting, experiment: Experiment) -> None:
         self.run_id = sitting.run
-        guess_s = self.guess.value / 1e3 if self.guess.value > 0 else None
-        self.panels.begin(sitting.run, experiment, guess_s)
+        self.panels.begin(experiment, self._guess_s())
         self.results.begin()
         self.run_button.disabled, self.stop_button.disabled = True, False
         self.session.start(sitting)
+
+    def _guess_s(self) -> float | None:
+        """The student's guess in seconds; what is no number is no guess."""
+        try:
+            guess_ms = float(self.guess.value.strip().removesuffix("ms").replace(",", "."))
+        except ValueError:
+            return None
+        return guess_ms / 1e3 if 0 < guess_ms < float("inf") else None
 
     def stop(self) -> None:
         """Ends the run within two seconds; what was measured stays."""
@@ -212,7 +266,6 @@ class Explorer:
             self.stop_button.disabled = True
             self.run_button.disabled = False
             self.message.value = refusal_html(news.error) if news.error else ""
-            self.panels.end(news.run)
             self.frozen.freeze(news.run)
 
     def _is_shown(self, row: Mapping[str, Any]) -> bool:
@@ -275,7 +328,8 @@ def _estimate_words(estimate: Estimate) -> str:
     """The estimate in one line, its trust said aloud."""
     trust = "" if estimate.calibrated else " The machine is not calibrated here: trust the order, not the size."
     return (
-        f"Estimated {seconds_text(estimate.time_s)} ({seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}) "
+        f"Estimated {seconds_text(estimate.time_s)} "
+        f"({seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}) "
         f"on {estimate.trial.machine}, simulated before anything runs.{trust}"
     )
 

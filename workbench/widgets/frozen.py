@@ -9,7 +9,6 @@ import base64
 from typing import Any
 
 from IPython.display import display
-
 from markupsafe import Markup
 
 from workbench.reports.bundle import PICTURE, bundle
@@ -48,6 +47,8 @@ class Frozen:
 def _folded(content: dict[str, Any], run: str) -> dict[str, Any]:
     """A live notebook shows the explorer above, so the copy is folded away there; reports draw the chart itself."""
     picture = base64.b64encode(str(content[PICTURE]).encode()).decode()
-    page = Markup('<details><summary>Kept in this notebook: run {}</summary><img alt="{}" src="data:image/svg+xml;base64,{}">'
-                  "</details>").format(run, content["text/plain"], picture)  # fmt: skip
+    page = Markup(
+        "<details><summary>Kept in this notebook: run {}</summary>"
+        '<img alt="{}" src="data:image/svg+xml;base64,{}"></details>'
+    ).format(run, content["text/plain"], picture)
     return {**content, "text/html": str(page)}

@@ -20,6 +20,7 @@ from workbench import presets
 from workbench.machines import machine as machine_named
 from workbench.machines import names as machine_names
 from workbench.widgets.asking import Asked
+from workbench.widgets.controls import LAYOUT, WIDE, dropdown, html, marked, number_line, one_of, tick
 from workbench.widgets.words import axis_title, refusal_html, sizes_html
 
 OWN = "own sizes"
@@ -28,8 +29,6 @@ BASIC = {"sequential": (), "decomposed": ("pieces",), "fused": ("slice_tiles",),
 """The axes that are not under Advanced."""
 WORLDS = (1, 2, 4, 8)
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
-_WIDE = {"description_width": "92px"}
-_LAYOUT = ipywidgets.Layout(width="100%", margin="1px 0")
 
 
 class Question:
@@ -44,8 +43,16 @@ class Question:
         self._build(machine)
         self._fill_presets(default_preset)
         self._take_preset()
-        for control in (self.scheme, self.ratio, self.dtype, self.protocol, self.machine, self.fabric,
-                        self.sweep_schemes, self.fresh):  # fmt: skip
+        for control in (
+            self.scheme,
+            self.ratio,
+            self.dtype,
+            self.protocol,
+            self.machine,
+            self.fabric,
+            self.sweep_schemes,
+            self.fresh,
+        ):
             control.observe(self._changed, "value")
         self.operator.observe(self._operator_changed, "value")
         self.preset.observe(self._preset_changed, "value")
@@ -56,42 +63,29 @@ class Question:
 
     def _build(self, machine: str) -> None:
         words = [(stated.words, name) for name, stated in OPERATORS.items()]
-        self.operator = _dropdown("Operator", words, "wb-operator", value="gemm_all_to_all")
-        self.preset = _dropdown("Problem", [OWN], "wb-preset")
-        self.scheme = _marked(
-            ipywidgets.ToggleButtons(
-                options=list(SCHEMES), tooltips=[s.idea for s in SCHEMES.values()], value="fused",
-                style={"button_width": "auto"}, layout=_LAYOUT,
-            ),
-            "wb-scheme",
-        )  # fmt: skip
-        self.sweep_schemes = _marked(_tick("Compare all schemes"), "wb-sweep-schemes")
-        self.ratio = _marked(
-            ipywidgets.SelectionSlider(
-                options=RATIOS, value=1.0, description="Wire : compute", style=_WIDE, layout=_LAYOUT
-            ),
-            "wb-ratio",
-        )
-        self.basic_axes = ipywidgets.VBox(layout=_LAYOUT)
-        self.advanced_axes = ipywidgets.VBox(layout=_LAYOUT)
-        self.shape = ipywidgets.VBox(layout=_LAYOUT)
-        self.dtype = _dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
-        self.world = _dropdown("Ranks", list(WORLDS), "wb-world", value=2)
-        self.protocol = _dropdown(
-            "Protocol", [(_protocol_words(p), p) for p in PROTOCOLS], "wb-protocol", value="default"
-        )
-        self.machine = _dropdown("Machine", machine_names(), "wb-machine", value=machine)
-        self.fabric = _dropdown("Link", _fabrics(machine_named(machine)), "wb-fabric")
-        self.fresh = _marked(_tick("Measure again what is known"), "wb-fresh")
-        self.sizes = ipywidgets.HTML(layout=_LAYOUT)
-        self.refusal = _marked(ipywidgets.HTML(layout=_LAYOUT), "wb-refusal")
-        advanced = ipywidgets.VBox([self.world, self.dtype, self.fabric, self.machine, self.protocol, self.advanced_axes,
-                                    self.shape, self.fresh])  # fmt: skip
-        self.advanced = _marked(
-            ipywidgets.Accordion([advanced], titles=("Advanced",), selected_index=None), "wb-advanced"
-        )
-        self.view = ipywidgets.VBox([self.operator, self.preset, self.scheme, self.sweep_schemes, self.basic_axes,
-                                     self.ratio, self.advanced, self.sizes, self.refusal])  # fmt: skip
+        self.operator = dropdown("Operator", words, "wb-operator", value="gemm_all_to_all")
+        self.preset = dropdown("Problem", [OWN], "wb-preset")
+        self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [stated.idea for stated in SCHEMES.values()])
+        self.sweep_schemes = tick("Compare all schemes", "wb-sweep-schemes")
+        self.ratio = number_line("Wire : compute", RATIOS, 1.0, "wb-ratio")
+        self.basic_axes = ipywidgets.VBox(layout=LAYOUT)
+        self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
+        advanced = ipywidgets.Accordion([self._advanced(machine)], titles=("Advanced",), selected_index=None)
+        self.advanced = marked(advanced, "wb-advanced")
+        shown = [self.operator, self.preset, self.scheme, self.sweep_schemes, self.basic_axes, self.ratio]
+        self.view = ipywidgets.VBox([*shown, self.advanced, self.sizes, self.refusal])
+
+    def _advanced(self, machine: str) -> ipywidgets.VBox:
+        self.world = dropdown("Ranks", list(WORLDS), "wb-world", value=2)
+        self.dtype = dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
+        self.fabric = dropdown("Link", _fabrics(machine_named(machine)), "wb-fabric")
+        self.machine = dropdown("Machine", machine_names(), "wb-machine", value=machine)
+        protocols = [(_protocol_words(name), name) for name in PROTOCOLS]
+        self.protocol = dropdown("Protocol", protocols, "wb-protocol", value="default")
+        self.advanced_axes, self.shape = ipywidgets.VBox(layout=LAYOUT), ipywidgets.VBox(layout=LAYOUT)
+        self.fresh = tick("Measure again what is known", "wb-fresh")
+        first = [self.world, self.dtype, self.fabric, self.machine, self.protocol]
+        return ipywidgets.VBox([*first, self.advanced_axes, self.shape, self.fresh])
 
     # what it says
 
@@ -203,7 +197,7 @@ class Question:
     def _show_shape(self, shape: Mapping[str, int | str]) -> None:
         self._sizes = {}
         for key in OPERATORS[self.operator.value].keys:
-            options: dict[str, Any] = {"description": key.name, "style": _WIDE, "layout": _LAYOUT, "tooltip": key.doc}
+            options: dict[str, Any] = {"description": key.name, "style": WIDE, "layout": LAYOUT, "tooltip": key.doc}
             if key.words:
                 control: Any = ipywidgets.Dropdown(
                     options=key.words, value=shape.get(key.name, key.words[0]), **options
@@ -211,7 +205,7 @@ class Question:
             else:
                 control = ipywidgets.BoundedIntText(value=int(shape[key.name]), min=1, max=2**31, **options)
             control.observe(self._size_changed, "value")
-            self._sizes[key.name] = _marked(control, f"wb-size-{key.name}")
+            self._sizes[key.name] = marked(control, f"wb-size-{key.name}")
         self.shape.children = tuple(self._sizes.values())
 
     def _size_changed(self, _: Any) -> None:
@@ -255,19 +249,30 @@ class Question:
     def _axis_row(self, axis: Axis, value: Value) -> ipywidgets.HBox:
         options = axis.values if value in axis.values else (*axis.values, value)
         kind = ipywidgets.SelectionSlider if _is_number_line(axis) else ipywidgets.Dropdown
-        control = _marked(
-            kind(options=options, value=value, description=axis_title(axis.name), tooltip=axis.doc, style=_WIDE,
-                 layout=ipywidgets.Layout(flex="1 1 auto", width="auto")),
+        control = marked(
+            kind(
+                options=options,
+                value=value,
+                description=axis_title(axis.name),
+                tooltip=axis.doc,
+                style=WIDE,
+                layout=ipywidgets.Layout(flex="1 1 auto", width="auto"),
+            ),
             f"wb-axis-{axis.name}",
-        )  # fmt: skip
-        sweep = _marked(
-            ipywidgets.ToggleButton(value=axis.name in self._swept, description="all", tooltip=f"Try every {axis.name}",
-                                    layout=ipywidgets.Layout(width="42px"), disabled=len(axis.values) < 2),
+        )
+        sweep = marked(
+            ipywidgets.ToggleButton(
+                value=axis.name in self._swept,
+                description="all",
+                tooltip=f"Try every {axis.name}",
+                layout=ipywidgets.Layout(width="42px"),
+                disabled=len(axis.values) < 2,
+            ),
             f"wb-sweep-{axis.name}",
-        )  # fmt: skip
+        )
         control.observe(lambda change: self._set_axis(axis.name, change["new"]), "value")
         sweep.observe(lambda change: self._set_sweep(axis.name, change["new"]), "value")
-        return ipywidgets.HBox([control, sweep], layout=_LAYOUT)
+        return ipywidgets.HBox([control, sweep], layout=LAYOUT)
 
     def _set_axis(self, name: str, value: Value) -> None:
         self._values.setdefault(self.scheme.value, {})[name] = value
@@ -296,18 +301,3 @@ def _fabrics(machine: Machine) -> tuple[str, ...]:
 def _protocol_words(name: str) -> str:
     known = PROTOCOLS[name]
     return f"{name}: {known.repeats} samples after {known.warmups} warm-ups"
-
-
-def _dropdown(label: str, options: Sequence[Any], mark: str, value: Any = None) -> ipywidgets.Dropdown:
-    more = {} if value is None else {"value": value}
-    return _marked(ipywidgets.Dropdown(options=options, description=label, style=_WIDE, layout=_LAYOUT, **more), mark)
-
-
-def _tick(label: str) -> ipywidgets.Checkbox:
-    return ipywidgets.Checkbox(value=False, description=label, indent=False, layout=_LAYOUT)
-
-
-def _marked(control: Any, mark: str) -> Any:
-    """A stable selector for tests, style sheets and people's own scripts."""
-    control.add_class(mark)
-    return control

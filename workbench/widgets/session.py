@@ -86,7 +86,15 @@ class Session:
             for row in rows:
                 joins.add(row)
             if rows or samples or ended:
-                self._tell(News(run=sitting.run, rows=[joins.fill(row) for row in rows], samples=samples,
-                                progress=sitting.progress, ended=ended, error=self._error if ended else None))  # fmt: skip
+                self._tell(
+                    News(
+                        run=sitting.run,
+                        rows=[joins.fill(row) for row in rows],
+                        samples=samples,
+                        progress=sitting.progress,
+                        ended=ended,
+                        error=self._error if ended else None,
+                    )
+                )
             if ended:
                 return

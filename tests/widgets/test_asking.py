@@ -1,0 +1,54 @@
+"""The form's state becomes a problem, a trial and an experiment, and says why it cannot."""
+
+import pytest
+
+from kernels.schedule import Refusal
+from workbench.machines import machine
+from workbench.widgets.asking import COMPARED, Asked
+
+SHAPE = (("m", 64), ("n", 64), ("k", 64))
+
+
+def asked(**changes: object) -> Asked:
+    return Asked(**{"operator": "gemm_all_to_all", "shape": SHAPE, "dtype": "float32", "world": 2, "scheme": "fused",
+                    "fabric": "emulated:wire_to_compute=1", **changes})  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_values_that_were_set_are_in_the_trial_and_the_others_keep_their_default() -> None:
+    trial = asked(values=(("fused", (("write", "staged"),)),)).trial(machine("laptop_cpu"))
+    assert trial.schedule["write"] == "staged"
+    assert trial.schedule["tile_order"] == "rotated"
+
+
+def test_values_of_one_scheme_are_kept_while_another_is_shown() -> None:
+    both = asked().with_value("slice_tiles", 2)
+    assert both.values_of("fused") == {"slice_tiles": 2}
+    assert both.values_of("decomposed") == {}
+
+
+def test_one_trial_is_measured_together_with_everything_it_is_compared_with() -> None:
+    experiment = asked().experiment(machine("laptop_cpu"))
+    assert experiment.together
+    assert experiment.parts == "each"
+    assert len(experiment.points(experiment.problems[0], machine("laptop_cpu")).schedules) == 1
+
+
+def test_a_swept_axis_takes_all_its_values_and_schemes_are_compared_on_request() -> None:
+    here = machine("laptop_cpu")
+    swept = asked(swept=("slice_tiles", "scheme"), shape=(("m", 512), ("n", 512), ("k", 64))).experiment(here)
+    schedules = swept.points(swept.problems[0], here).schedules
+    assert {schedule.scheme for schedule in schedules} == set(COMPARED)
+    assert len({schedule["slice_tiles"] for schedule in schedules if schedule.scheme == "fused"}) > 2
+    assert not swept.together
+
+
+def test_an_illegal_combination_says_why() -> None:
+    with pytest.raises(Refusal, match=r"pattern = ring"):
+        asked(scheme="decomposed", values=(("decomposed", (("pattern", "ring"), ("grouping", "fused"))),)).trial(
+            machine("laptop_cpu")
+        )
+
+
+def test_a_scheme_that_is_not_built_yet_refuses_with_what_is_accepted() -> None:
+    with pytest.raises(Refusal, match=r"Accepted: sequential, decomposed, fused"):
+        asked(scheme="concurrent").experiment(machine("laptop_cpu"))
