@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 
@@ -29,7 +30,7 @@ def present(table: Sequence[str], found: Sequence[object]) -> list[str]:
     return [entry for entry in table if entry in found]
 
 
-def scheme(channel: type[Colour] = alt.Color, schemes: Sequence[str] = SCHEMES) -> Colour:
+def scheme(channel: type[Colour] = alt.Color, schemes: Sequence[str] = SCHEMES) -> Any:
     """Colour by scheme; the legend above the chart lists *schemes*."""
     legend = alt.Legend(title=None, values=list(schemes), symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
     return scheme_colour(channel=channel, legend=legend)
@@ -61,7 +62,7 @@ def filling(field: str = "look") -> alt.FillOpacity:
     return alt.FillOpacity(f"{field}:N", scale=scale, legend=None)
 
 
-def said(columns: Mapping[str, str] = FACTS) -> dict[str, object]:
+def said(columns: Mapping[str, str] = FACTS) -> dict[str, Any]:
     """The channels of what is shown when a mark is pointed at, and of what is read aloud: the column `aloud`."""
     shown = [alt.Tooltip(f"{column}:N", title=name) for column, name in columns.items()]
     return {"tooltip": shown, "description": alt.Description("aloud:N")}

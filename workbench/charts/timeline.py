@@ -129,7 +129,9 @@ def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
     moved = alt.selection_interval(
         name="moved", encodings=["x"], bind="scales", zoom="wheel![event.altKey]", clear="dblclick"
     )
-    return alt.layer(_ends(), _bars(kinds).add_params(_POINTED, moved), _headings(), data=data).properties(
+    return alt.LayerChart(
+        layer=[_ends(), _bars(kinds).add_params(_POINTED, moved), _headings()],
+        data=data,
         title=title(QUESTION, [context, HINT]),
         height=alt.Step(ROW_PIXELS),
         description="Timeline: one row per rank and lane, time from left to right. Arrow keys go from bar to bar.",

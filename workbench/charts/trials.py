@@ -129,7 +129,9 @@ def _drawn(data: Any, axis: str, context: str, shown: tuple[Sequence[str], Seque
     schemes, looks = shown
     # the first layer with a shape decides how the legend is filled
     layers = [_spread(schemes), _points(axis, schemes, looks), _floors(looks), _failures(schemes, looks)]
-    return alt.layer(*[layer.encode(**_place(axis)) for layer in layers], data=data).properties(
+    return alt.LayerChart(
+        layer=[layer.encode(**_place(axis)) for layer in layers],
+        data=data,
         title=title(QUESTION if axis == TRIAL else f"How long does each trial take, by {axis}?", context),
         description="Times of trials: measured, estimated, floor and guess. Arrow keys go from one to another.",
     )
@@ -159,7 +161,7 @@ def _points(axis: str, schemes: Sequence[str], looks: Sequence[str]) -> alt.Char
     return (
         alt.Chart(name="times")
         .transform_filter(f"isValid(datum.time_ms) && datum.look !== '{FLOOR}'")
-        .mark_point(**({"size": crowd} if axis == TRIAL else {}))
+        .mark_point(size=crowd if axis == TRIAL else alt.Undefined)
         .encode(
             y=_time(),
             shape=shape(looks=looks),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import altair as alt
 import pandas as pd
 
 from kernels.units import rate_text, seconds_text
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row] | pd.DataFrame
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[Row] | pd.DataFrame
 """A frame of the store, or rows; with the columns of kernels.outcome.ROW_KEYS."""
 
 LINE_CHARACTERS = 100
@@ -32,9 +32,8 @@ VERDICTS = {True: "yes, equal to the reference", False: "no, the result is wrong
 
 def listed(rows: Rows) -> list[dict[str, Any]]:
     """*rows* as dictionaries in which what is missing is None, and axes and shape are dictionaries again."""
-    if isinstance(rows, pd.DataFrame):
-        rows = rows.to_dict(orient="records")  # type: ignore[assignment]
-    return [{key: _present(key, value) for key, value in row.items()} for row in rows]
+    given: Sequence[Any] = rows.to_dict(orient="records") if isinstance(rows, pd.DataFrame) else rows
+    return [{key: _present(key, value) for key, value in row.items()} for row in given]
 
 
 def _present(key: str, value: Any) -> Any:
@@ -154,7 +153,7 @@ def title(question: str, context: str | Sequence[str]) -> alt.TitleParams:
         for text in given
         for line in textwrap.wrap(_unbreakable(text), LINE_CHARACTERS)
     ]
-    return alt.TitleParams(question, **({"subtitle": lines} if lines else {}))
+    return alt.TitleParams(question, subtitle=lines) if lines else alt.TitleParams(question)
 
 
 _KEPT = "\N{NO-BREAK SPACE}"

@@ -1,0 +1,157 @@
+"""How fast is the best schedule so far? Every trial as a dot, the best as a stair, against floor and sequential."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
+from workbench.charts.ranked import first, order
+from workbench.charts.theme import SCHEME_COLOURS, SOURCE_LOOKS, source_dash
+from workbench.charts.words import TIMED, Row, Rows, context, facts, is_whole, listed, milliseconds, title
+
+DATASET = "best"
+QUESTION = "How fast is the best schedule so far?"
+OVER = {"trials": ("number", "Trial, in order"), "time": ("elapsed_s", "Time since the first outcome in s")}
+"""What runs from left to right: the column, and the axis's title."""
+REFERENCES = {"floor": ("floor_ms", INK), "sequential": ("sequential_ms", SCHEME_COLOURS["sequential"])}
+"""Lines to compare with: what they are called, their column and colour."""
+SOURCES = tuple(SOURCE_LOOKS)
+
+
+def chart(trials: Rows, over: str = "trials") -> alt.LayerChart:
+    """The best of *trials*, which are of one problem, over their number or the time at which they came."""
+    found = rows(trials)
+    legends = present(SCHEMES, [row["scheme"] for row in found]), present(SOURCES, [row["look"] for row in found])
+    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), over, context(trials), legends)
+
+
+def live(over: str = "trials", context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to which `rows(...)` are appended; the page finds the best of them."""
+    return _drawn(alt.NamedData(DATASET), over, context, (schemes, SOURCES))
+
+
+def rows(
+    trials: Rows, numbers: MutableMapping[str, int] | None = None, began_at: float | None = None
+) -> list[dict[str, Any]]:
+    """One record per whole trial that has a time, with the numbers that `trials.rows` gives.
+
+    *numbers* grows: hand over the same one at every append, and as *began_at* the first row's `at` (Unix time).
+    """
+    numbers = {} if numbers is None else numbers
+    found = []
+    for row in listed(trials):
+        if not is_whole(row):
+            continue
+        number = numbers.setdefault(str(row.get("key")), len(numbers) + 1)
+        began_at = row.get("at") if began_at is None else began_at
+        if row.get("time_s") is not None:
+            found.append(_record(row, number, began_at))
+    return found
+
+
+def _record(row: Row, number: int, began_at: float | None) -> dict[str, Any]:
+    told = facts(row)
+    at = row.get("at")
+    return told | {
+        "key": row.get("key"), "number": number, "scheme": row.get("scheme"), "look": row["source"],
+        "elapsed_s": None if at is None or began_at is None else at - began_at,
+        "is_timed": int(row["source"] in TIMED), "time_ms": milliseconds(row["time_s"]),
+        "floor_ms": milliseconds(row.get("floor_s")), "sequential_ms": milliseconds(row.get("sequential_s")),
+        "aloud": f"Trial {number}, {told['schedule']}: {told['time']}, {told['source']}",
+    }  # fmt: skip
+
+
+_COLUMNS = ("key", "number", "elapsed_s", "scheme", "look", "is_timed", "time_ms", "floor_ms", "sequential_ms", *FACTS,
+            "aloud")  # fmt: skip
+
+
+def _drawn(data: Any, over: str, context: str, shown: tuple[Sequence[str], Sequence[str]]) -> alt.LayerChart:
+    if over not in OVER:
+        raise ValueError(f"over = {over!r} was asked for, which is unknown. Accepted: {', '.join(OVER)}.")
+    schemes, sources = shown
+    across = [_trials(over, schemes, sources), _stair(over), _steps(over, schemes, sources), _winner(over)]
+    lines = [layer for name in REFERENCES for layer in _reference(name)]
+    return alt.LayerChart(
+        layer=[*across, *lines],
+        data=data,
+        title=title(QUESTION, context),
+        description="The best time so far as a stair that goes down, with lines for the floor and for sequential.",
+    )
+
+
+def _across(over: str) -> alt.X:
+    field, name = OVER[over]
+    steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if over == "trials" else {}
+    scale = alt.Scale(zero=False, nice=False, padding=14)
+    return alt.X(f"{field}:Q", title=name, axis=alt.Axis(grid=False, labelFlush=False, **steps), scale=scale)
+
+
+def _time(field: str) -> alt.Y:
+    return alt.Y(f"{field}:Q", title="Time in ms", scale=alt.Scale(zero=False, padding=10))
+
+
+def _so_far(name: str, over: str) -> alt.Chart:
+    """Every trial with the best of its source until then."""
+    trials, earlier = alt.Chart(name=name), order([OVER[over][0]])
+    return trials.transform_window(best_ms="min(time_ms)", sort=earlier, frame=[None, 0], groupby=["look"])
+
+
+def _stair(over: str) -> alt.Chart:
+    return (
+        _so_far("stair", over)
+        .mark_line(interpolate="step-after", stroke=INK, strokeWidth=2)
+        .encode(
+            x=_across(over), y=_time("best_ms"), strokeDash=source_dash("look"), description=alt.value("Best so far")
+        )
+    )
+
+
+def _points(chart: alt.Chart, over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
+    return chart.encode(
+        x=_across(over),
+        y=_time("time_ms"),
+        shape=shape(looks=sources),
+        fill=scheme(alt.Fill, schemes),
+        stroke=scheme(alt.Stroke, schemes),
+        fillOpacity=filling(),
+        **said({**FACTS, "number": "Trial"}),
+    )
+
+
+def _trials(over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
+    return _points(alt.Chart(name="trials").mark_point(size=22, opacity=0.45), over, schemes, sources)
+
+
+def _steps(over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
+    """The trials that were the best when they came."""
+    steps = _so_far("steps", over).transform_filter("datum.time_ms === datum.best_ms")
+    return _points(steps.mark_point(size=75), over, schemes, sources)
+
+
+def _winner(over: str) -> alt.Chart:
+    """The best of all in words: of what was timed, if anything was."""
+    side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width / 2 ? 'right' : 'left'")
+    return (
+        first(alt.Chart(name="winner"), ["-is_timed", "time_ms"])
+        .transform_calculate(words="datum.scheme + ', ' + format(datum.time_ms, '.3~r') + ' ms'")
+        .mark_text(align=side, baseline="top", dy=9, fontWeight=600, aria=False)
+        .encode(x=_across(over), y=_time("time_ms"), text="words:N")
+    )
+
+
+def _reference(name: str) -> list[alt.Chart]:
+    """A line at the newest value, measured before estimated, and its name."""
+    field, colour = REFERENCES[name]
+    words = f"'{name} ' + format(datum.{field}, '.3~r') + ' ms'"
+
+    def newest(part: str) -> alt.Chart:
+        valid = alt.Chart(name=f"{name}_{part}").transform_filter(f"isValid(datum.{field})")
+        return first(valid, ["-is_timed", "-number"]).transform_calculate(words=words).encode(y=_time(field))
+
+    line = newest("line").mark_rule(stroke=colour, strokeDash=[6, 3]).encode(description="words:N")
+    label = newest("label").mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)
+    return [line, label.encode(text="words:N")]

@@ -1,0 +1,215 @@
+"""Where is it fast? The best or mean time over two axes, measured cells marked against estimated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from kernels.outcome import SOURCES
+from kernels.units import seconds_text
+from workbench.charts.looks import FACTS, FAILED, INK, LOOKS, filling, present, said, shape
+from workbench.charts.words import Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+
+DATASET = "landscape"
+CELL = "cell"
+"""Name of the point selection; its fields are x and y."""
+STATISTICS = ("best", "mean")
+ROW_PIXELS = 30
+LABELS_MOST = 150
+"""With more cells than this there is no room for a number in each."""
+HINT = "A star marks the best cell, filled when measured. Click a cell to load its best schedule."
+
+
+ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
+"""What is legible on a fast and on a slow cell, whatever the page."""
+STAR = "M0,-1L.225,-.309L.951,-.309L.363,.118L.588,.809L0,.382L-.588,.809L-.363,.118L-.951,-.309L-.225,-.309Z"
+
+Cell = list[dict[str, Any]]
+
+
+def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerChart:
+    """The landscape of *trials* over the axes *x* and *y*; the subtitle counts those without both."""
+    whole = [row for row in listed(trials) if is_whole(row)]
+    missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
+    left_out = f"Outcomes without {x} or {y}, and so not here: {missing}." if missing else ""
+    found = rows(whole, x, y, statistic)
+    looks = present(tuple(LOOKS), [row["look"] for row in found])
+    data = pd.DataFrame(found, columns=list(_COLUMNS))
+    return _drawn(data, (x, y), statistic, ([context(whole), HINT, left_out], looks))
+
+
+def live(x: str, y: str, statistic: str = "best", context: str = "") -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to be replaced by `rows(...)`."""
+    return _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], tuple(LOOKS)))
+
+
+def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:
+    """One record per cell; `scheme`, `axes` and `key` are those of its fastest trial, for who clicks on it.
+
+    A cell shows what was timed where anything was, else what was estimated; of a cell that only failed, why.
+    """
+    if statistic not in STATISTICS:
+        raise ValueError(
+            f"statistic = {statistic!r} was asked for, which is unknown. Accepted: {', '.join(STATISTICS)}."
+        )
+    cells: dict[tuple[int | str, int | str], Cell] = {}
+    for row in listed(trials):
+        at_x, at_y = axis_value(row, x), axis_value(row, y)
+        if is_whole(row) and at_x is not None and at_y is not None:
+            cells.setdefault((at_x, at_y), []).append(row)
+    found = [_record(cell, at, statistic) for at, cell in cells.items()]
+    _place(found)
+    _mark_best(found)
+    _ink(found)
+    return found
+
+
+def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str) -> dict[str, Any]:
+    timed = [row for row in cell if row.get("time_s") is not None]
+    source = next((name for name in SOURCES if any(row["source"] == name for row in timed)), None)
+    shown = [row for row in timed if row["source"] == source]
+    best = min(shown, key=lambda row: row["time_s"], default=cell[-1])
+    time_s = None if source is None else best["time_s"] if statistic == "best" else fmean(r["time_s"] for r in shown)
+    told = facts(best)
+    if statistic == "mean" and time_s is not None:
+        told["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {told['time']}"
+    return _EMPTY | told | {
+        "x": at[0], "y": at[1], "look": source or FAILED, "time_ms": milliseconds(time_s), "estimate": _estimate(timed),
+        "count": len(shown), "key": best.get("key"), "scheme": best.get("scheme"), "axes": best.get("axes"),
+        "aloud": f"{at[0]} and {at[1]}: {told['time']}, {told['source']}, {told['schedule']}",
+    }  # fmt: skip
+
+
+def _estimate(timed: Cell) -> str:
+    """The simulator's best, which stands beside what was measured."""
+    estimates = [row["time_s"] for row in timed if row["source"] == "estimated"]
+    return seconds_text(min(estimates)) if estimates else "none"
+
+
+def _place(found: list[dict[str, Any]]) -> None:
+    """Numbers stand in their order; words in that in which they came."""
+    for field in ("x", "y"):
+        words = list(dict.fromkeys(row[field] for row in found if isinstance(row[field], str)))
+        for row in found:
+            row[f"{field}_order"] = words.index(row[field]) if row[field] in words else row[field]
+
+
+def _mark_best(found: list[dict[str, Any]]) -> None:
+    for source in SOURCES:
+        mine = [row for row in found if row["look"] == source]
+        if mine:
+            min(mine, key=lambda row: row["time_ms"])["best"] = True
+
+
+def _ink(found: list[dict[str, Any]]) -> None:
+    """The number in each cell, and the colour that is legible on it."""
+    times = [row["time_ms"] for row in found if row["time_ms"]]
+    lowest, highest = (math.log(edge(times)) for edge in (min, max)) if times else (0.0, 0.0)
+    for row in found:
+        if row["time_ms"]:
+            slow = (math.log(row["time_ms"]) - lowest) / ((highest - lowest) or 1.0)
+            row["ink"] = ON_PALE if slow < 0.5 else ON_DEEP
+            row["label"] = f"{row['time_ms']:.3g}" if len(found) <= LABELS_MOST else None
+
+
+_COLUMNS = ("x", "y", "x_order", "y_order", "look", "time_ms", "estimate", "count", "best", "ink", "label", "key",
+            "scheme", "axes", *FACTS, "aloud")  # fmt: skip
+_EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"ink": INK}
+
+
+def _drawn(
+    data: Any, axes: tuple[str, str], statistic: str, told: tuple[Sequence[str], Sequence[str]]
+) -> alt.LayerChart:
+    (x, y), (subtitle, looks) = axes, told
+    inside = [layer.encode(x=_across(x), y=_upwards(y)) for layer in (_cells(statistic), _failures(), _numbers())]
+    left, right = (
+        symbol.encode(x=_across(x, at), y=_upwards(y)) for symbol, at in ((_sources(looks), 0.13), (_stars(), 0.8))
+    )
+    return alt.LayerChart(
+        layer=[*inside, left, right],
+        data=data,
+        title=title(f"Which {x} and {y} are fast?", subtitle),
+        height=alt.Step(ROW_PIXELS),
+        description=f"Heat map of the {statistic} time over {x} and {y}.",
+    )
+
+
+def _across(axis: str, position: float = 0.5) -> alt.X:
+    by_value = alt.EncodingSortField(field="x_order", op="min")
+    steps = alt.Axis(labelAngle=0, grid=False, labelLimit=120)
+    return alt.X("x:O", title=axis, axis=steps, sort=by_value, bandPosition=position, scale=_BANDS)
+
+
+def _upwards(axis: str) -> alt.Y:
+    by_value = alt.EncodingSortField(field="y_order", op="min", order="descending")
+    return alt.Y("y:O", title=axis, axis=alt.Axis(grid=False, labelLimit=160), sort=by_value, scale=_BANDS)
+
+
+_BANDS = alt.Scale(type="band", padding=0.05)
+_SAID = said({**FACTS, "estimate": "Estimated here"})
+
+
+def _cells(statistic: str) -> alt.Chart:
+    cell = alt.selection_point(name=CELL, fields=["x", "y"], empty=False)
+    scale = alt.Scale(type="log", scheme="viridis", reverse=True, nice=False)
+    name = f"{statistic.capitalize()} time in ms, brighter is faster"
+    legend = alt.Legend(title=name, titleLimit=320, gradientLength=220, tickCount=4, format="~r")
+    return (
+        alt.Chart(name="cells")
+        .transform_filter("isValid(datum.time_ms)")
+        .mark_rect(cornerRadius=3, cursor="pointer")
+        .encode(
+            color=alt.Color("time_ms:Q", scale=scale, legend=legend),
+            stroke=alt.condition(cell, alt.Stroke("ink:N", scale=None, legend=None), alt.value("transparent")),
+            strokeWidth=alt.value(3),
+            **_SAID,
+        )
+        .add_params(cell)
+    )
+
+
+def _failures() -> alt.Chart:
+    return (
+        alt.Chart(name="failures")
+        .transform_filter("!isValid(datum.time_ms)")
+        .mark_rect(fill="transparent", stroke=INK, strokeDash=[2, 3], cornerRadius=3)
+        .encode(**_SAID)
+    )
+
+
+def _numbers() -> alt.Chart:
+    return (
+        alt.Chart(name="numbers")
+        .transform_filter("isValid(datum.label)")
+        .mark_text(fontSize=12, aria=False)
+        .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None), **_SAID)
+    )
+
+
+def _sources(looks: Sequence[str]) -> alt.Chart:
+    """At the left of each cell."""
+    return _symbol("sources", "true").encode(shape=shape(looks=looks))
+
+
+def _stars() -> alt.Chart:
+    """At the right of the best cell of each source."""
+    return _symbol("stars", "datum.best").encode(shape=alt.value(STAR), size=alt.value(90))
+
+
+def _symbol(name: str, which: str) -> alt.Chart:
+    return (
+        alt.Chart(name=name)
+        .transform_filter(which)
+        .mark_point(size=30, aria=False)
+        .encode(
+            fill=alt.Fill("ink:N", scale=None, legend=None),
+            stroke=alt.Stroke("ink:N", scale=None, legend=None),
+            fillOpacity=filling(),
+            **_SAID,
+        )
+    )

@@ -1,0 +1,186 @@
+"""How does the time depend on one axis? One line per scheme over its values, the measured one before the estimated one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from kernels.axes import Value
+from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
+from workbench.charts.ranked import first
+from workbench.charts.theme import SOURCE_LOOKS, source_dash
+from workbench.charts.words import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+
+DATASET = "sweep"
+SOURCES = tuple(SOURCE_LOOKS)
+HINT = "Of several trials at one value the fastest counts. A ring marks each scheme's best time."
+WORDS = "words"
+"""An axis whose values are not numbers."""
+
+
+def chart(trials: Rows, axis: str) -> alt.LayerChart:
+    """*trials* over *axis*."""
+    found = rows(trials, axis)
+    legends = present(SCHEMES, [row["scheme"] for row in found]), present(SOURCES, [row["look"] for row in found])
+    values = [row["value"] for row in found if row["value"] is not None]
+    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), (axis, _scale(values)), context(trials), legends)
+
+
+def live(axis: str, values: Sequence[Value], context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to which `rows(...)` are appended. *values* are those the axis may have."""
+    return _drawn(alt.NamedData(DATASET), (axis, _scale(values)), context, (schemes, SOURCES))
+
+
+def rows(trials: Rows, axis: str) -> list[dict[str, Any]]:
+    """One record per whole trial that has a time; its value is None where its scheme does not have *axis*."""
+    return [_record(row, axis) for row in listed(trials) if is_whole(row) and row.get("time_s") is not None]
+
+
+def _record(row: Row, axis: str) -> dict[str, Any]:
+    told, value = facts(row), axis_value(row, axis)
+    return told | {
+        "key": row.get("key"), "scheme": row.get("scheme"), "look": row["source"], "value": value,
+        "is_estimate": int(row["source"] == "estimated"), "time_ms": milliseconds(row["time_s"]),
+        "low_ms": milliseconds(row.get("low_s")), "high_ms": milliseconds(row.get("high_s")),
+        "floor_ms": milliseconds(row.get("floor_s")),
+        "aloud": f"{axis} {'absent' if value is None else value}, {told['schedule']}: {told['time']}, {told['source']}",
+    }  # fmt: skip
+
+
+_COLUMNS = (
+    "key",
+    "scheme",
+    "look",
+    "value",
+    "is_estimate",
+    "time_ms",
+    "low_ms",
+    "high_ms",
+    "floor_ms",
+    *FACTS,
+    "aloud",
+)
+
+
+def _scale(values: Sequence[object]) -> str:
+    """Halving and doubling are equal steps, unless the axis has words or a zero."""
+    if not all(isinstance(value, int) for value in values):
+        return WORDS
+    return "log" if all(isinstance(value, int) and value > 0 for value in values) else "linear"
+
+
+def _drawn(
+    data: Any, axis: tuple[str, str], context: str, shown: tuple[Sequence[str], Sequence[str]]
+) -> alt.LayerChart:
+    schemes = shown[0]
+    # between words there is nothing to draw a line through
+    lines = [] if axis[1] == WORDS else [_lines(schemes)]
+    over = [
+        layer.encode(x=_across(*axis))
+        for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), _least())
+    ]
+    return alt.LayerChart(
+        layer=[*over, *_level(schemes), *_floor()],
+        data=data,
+        title=title(f"How does the time depend on {axis[0]}?", [context, HINT]),
+        description=f"Time over {axis[0]}, one line per scheme. Arrow keys go from one point to another.",
+    )
+
+
+def _across(axis: str, kind: str) -> alt.X:
+    if kind == WORDS:
+        return alt.X("value:O", title=axis, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=120))
+    scale = (
+        alt.Scale(type="log", base=2, nice=False, padding=20) if kind == "log" else alt.Scale(zero=False, padding=20)
+    )
+    name = f"{axis} (each step doubles)" if kind == "log" else axis
+    return alt.X("value:Q", title=name, scale=scale, axis=alt.Axis(format="d", grid=False, labelFlush=False))
+
+
+def _time(field: str) -> alt.Y:
+    return alt.Y(f"{field}:Q", title="Time in ms", scale=alt.Scale(zero=False, padding=12))
+
+
+def _fastest(name: str) -> alt.Chart:
+    """The fastest trial at each value, by scheme and source."""
+    placed = alt.Chart(name=name).transform_filter("isValid(datum.value)")
+    return first(placed, ["time_ms"], ["scheme", "look", "value"])
+
+
+def _lines(schemes: Sequence[str]) -> alt.Chart:
+    opacity = alt.condition("datum.is_estimate", alt.value(0.55), alt.value(1))
+    return (
+        _fastest("lines")
+        .mark_line()
+        .encode(y=_time("time_ms"), stroke=scheme(alt.Stroke, schemes), strokeDash=source_dash("look"), opacity=opacity)
+    )
+
+
+def _spread(schemes: Sequence[str]) -> alt.Chart:
+    """Of what was timed alone: an estimate's band is as wide as the chart where nothing was calibrated."""
+    timed = _fastest("spread").transform_filter("!datum.is_estimate && isValid(datum.low_ms) && isValid(datum.high_ms)")
+    return timed.mark_rule(opacity=0.6, aria=False).encode(
+        y=_time("low_ms"), y2="high_ms:Q", stroke=scheme(alt.Stroke, schemes)
+    )
+
+
+def _points(schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
+    return (
+        _fastest("points")
+        .mark_point()
+        .encode(
+            y=_time("time_ms"),
+            shape=shape(looks=sources),
+            fill=scheme(alt.Fill, schemes),
+            stroke=scheme(alt.Stroke, schemes),
+            fillOpacity=filling(),
+            **said(),
+        )
+    )
+
+
+def _bottom(name: str, groups: Sequence[str]) -> alt.Chart:
+    """The fastest of what was timed, of each of *groups*."""
+    timed = alt.Chart(name=name).transform_filter("isValid(datum.value) && !datum.is_estimate")
+    return first(timed, ["time_ms"], groups).encode(y=_time("time_ms"))
+
+
+def _rings(schemes: Sequence[str]) -> alt.Chart:
+    rings = _bottom("rings", ["scheme"]).mark_point(size=220, strokeWidth=2, aria=False)
+    return rings.encode(stroke=scheme(alt.Stroke, schemes))
+
+
+def _least() -> alt.Chart:
+    """The fastest of all, in words."""
+    words = "datum.value + ': ' + format(datum.time_ms, '.3~r') + ' ms'"
+    least = _bottom("least", []).transform_calculate(words=words)
+    return least.mark_text(baseline="top", dy=12, fontWeight=600, aria=False).encode(text="words:N")
+
+
+def _level(schemes: Sequence[str]) -> list[alt.Chart]:
+    """The fastest trial of each scheme that does not have the axis, and its name."""
+
+    def best(part: str) -> alt.Chart:
+        without = alt.Chart(name=f"level_{part}").transform_filter("!isValid(datum.value)")
+        return first(without, ["time_ms"], ["scheme", "look"]).encode(y=_time("time_ms"))
+
+    stroke = scheme(alt.Stroke, schemes)
+    line = best("line").mark_rule(strokeWidth=2).encode(stroke=stroke, strokeDash=source_dash("look"), **said())
+    timed = best("label").transform_filter("!datum.is_estimate")
+    named = timed.transform_calculate(words="datum.scheme + ' ' + format(datum.time_ms, '.3~r') + ' ms'")
+    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 2"), aria=False).encode(text="words:N")
+    return [line, label]
+
+
+def _floor() -> list[alt.Chart]:
+    def lowest(part: str) -> alt.Chart:
+        known = alt.Chart(name=f"floor_{part}").transform_filter("isValid(datum.floor_ms)")
+        words = "'floor ' + format(datum.floor_ms, '.3~r') + ' ms'"
+        return first(known, ["is_estimate", "floor_ms"]).transform_calculate(words=words).encode(y=_time("floor_ms"))
+
+    line = lowest("line").mark_rule(stroke=INK, strokeDash=[6, 3]).encode(description="words:N")
+    label = lowest("label").mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)
+    return [line, label.encode(text="words:N")]
