@@ -1,4 +1,4 @@
-"""How does the time depend on one axis? One line per scheme over its values, the measured one before the estimated one."""
+"""How does the time depend on one axis? One line per scheme, the estimated one behind the measured one."""
 
 from __future__ import annotations
 

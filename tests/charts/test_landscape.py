@@ -1,0 +1,75 @@
+"""The landscape: one record per cell, timed before estimated, the best marked, what to load on a click."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from tests.charts.made import EVIL, estimate_of, made_row, svg
+from workbench.charts import landscape
+
+
+def cell(key: str, pieces: int, tile: str, time_s: float | None = 0.06, **given: object) -> dict[str, object]:
+    axes = {"tile": tile, "pieces": pieces, "steps": key}
+    return made_row(key, time_s, scheme="decomposed", axes=axes, **given)
+
+
+def test_a_cell_is_its_fastest_trial_and_a_click_brings_that_schedule() -> None:
+    (found,) = landscape.rows([cell("slow", 4, "t", 0.07), cell("fast", 4, "t", 0.05)], "pieces", "tile")
+    assert (found["x"], found["y"], found["time_ms"], found["count"]) == (4, "t", 50, 2)
+    assert (found["key"], found["scheme"]) == ("fast", "decomposed")
+    assert found["axes"] == {"tile": "t", "pieces": 4, "steps": "fast"}
+
+
+def test_the_mean_is_of_all_trials_in_the_cell() -> None:
+    (found,) = landscape.rows([cell("a", 4, "t", 0.07), cell("b", 4, "t", 0.05)], "pieces", "tile", "mean")
+    assert found["time_ms"] == pytest.approx(60)
+    assert found["key"] == "b"
+
+
+def test_what_was_timed_covers_what_was_estimated_even_if_that_is_faster() -> None:
+    measured = cell("a", 4, "t", 0.07)
+    (found,) = landscape.rows([measured, estimate_of(measured, 0.05)], "pieces", "tile")
+    assert (found["look"], found["time_ms"], found["estimate"]) == ("measured", 70, "50 ms")
+
+
+def test_the_best_cell_of_each_source_is_marked() -> None:
+    estimated = [estimate_of(cell(f"e{pieces}", pieces, "u"), 0.04 + pieces / 1000) for pieces in (1, 2)]
+    rows = [cell("a", 1, "t", 0.07), cell("b", 2, "t", 0.05), *estimated]
+    best = {(found["x"], found["y"]) for found in landscape.rows(rows, "pieces", "tile") if found["best"]}
+    assert best == {(2, "t"), (1, "u")}
+
+
+def test_a_cell_that_only_failed_says_why() -> None:
+    (found,) = landscape.rows([cell("a", 64, "t", None, stage="refused", message="64 > 32.")], "pieces", "tile")
+    assert (found["look"], found["time_ms"], found["time"]) == ("failed", None, "no time: refused. 64 > 32.")
+
+
+def test_the_subtitle_counts_what_has_no_place() -> None:
+    rows = [cell("a", 1, "t"), made_row("s", scheme="sequential", axes={"tile": "t"})]
+    assert "Outcomes without pieces or tile, and so not here: 1." in str(
+        landscape.chart(rows, "pieces", "tile").to_dict()
+    )
+
+
+def test_an_unknown_statistic_is_refused_with_what_is_accepted() -> None:
+    with pytest.raises(ValueError, match=r"'median' was asked for.*Accepted: best, mean"):
+        landscape.rows([], "pieces", "tile", "median")
+
+
+def test_axes_that_came_back_from_a_file_as_text_still_count() -> None:
+    frame = pd.DataFrame([{**cell("a", 4, "t"), "axes": json.dumps({"tile": "t", "pieces": 4})}])
+    assert landscape.rows(frame, "pieces", "tile")[0]["x"] == 4
+
+
+def test_many_cells_have_no_number_each() -> None:
+    rows = [cell(f"{x}-{y}", x, str(y)) for x in range(1, 21) for y in range(10)]
+    assert {found["label"] for found in landscape.rows(rows, "pieces", "tile")} == {None}
+
+
+def test_markup_in_an_axis_value_shows_as_text() -> None:
+    drawn = svg(landscape.chart([cell("a", 1, EVIL)], "pieces", "tile"))
+    assert "<img" not in drawn
+    assert "&lt;img" in drawn

@@ -1,0 +1,82 @@
+"""The timeline: panels on one time axis, one record per bar, the same specification whatever it shows."""
+
+from __future__ import annotations
+
+from kernels.outcome import Span
+from tests.charts.made import EVIL, made_span, svg
+from workbench.charts import timeline
+
+
+def two_ranks(stop_s: float) -> list[Span]:
+    return [
+        made_span("0/compute/-1/0", 0.0, 0.010),
+        made_span("0/put/1/0", 0.010, 0.015, lane="link", after="0/compute/-1/0"),
+        made_span("1/reduce/-1/0", 0.016, stop_s, after="0/put/1/0"),
+    ]
+
+
+def test_measured_stands_above_simulated_with_ranks_and_lanes_in_order() -> None:
+    found = timeline.rows({"measured": two_ranks(0.020), "simulated": two_ranks(0.018)})
+    ordered = list(dict.fromkeys(row["row"] for row in sorted(found, key=lambda row: row["order"])))
+    lanes = ["rank 0 compute", "rank 0 link", "rank 1 compute"]
+    assert ordered == ["0|", *[f"0|{lane}" for lane in lanes], "1|", *[f"1|{lane}" for lane in lanes]]
+
+
+def test_a_panel_is_headed_by_its_name_and_time() -> None:
+    found = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
+    assert [row["heading"] for row in found if row["heading"]] == ["measured: 20 ms", "simulated: no spans"]
+
+
+def test_times_are_milliseconds_and_the_hover_says_the_step_and_what_it_waited_for() -> None:
+    found = timeline.rows({"measured": two_ranks(0.020)})
+    (reduce,) = [row for row in found if row["kind"] == "reduce"]
+    assert (reduce["start_ms"], reduce["stop_ms"]) == (16, 20)
+    assert reduce["words"] == "rank 1 sums its contributions, number 0"
+    assert reduce["why"] == "rank 0 sends to rank 1, number 0"
+    assert reduce["waited"] == "0/put/1/0"
+
+
+def test_a_wait_is_thinner_than_a_step() -> None:
+    thickness = {row["kind"]: row["thickness"] for row in timeline.rows({"measured": two_ranks(0.020)}) if row["kind"]}
+    assert thickness["wait"] < thickness["compute"]
+
+
+def test_merged_kinds_do_not_hide_each_other_thin_ones_come_later() -> None:
+    spans = []
+    for number in range(4000):
+        at = number * 1e-5
+        spans += [
+            made_span(f"0/compute/-1/{number}", at, at + 8e-6),
+            made_span(f"0/put/1/{number}", at + 8e-6, at + 1e-5),
+        ]
+    bars = [row for row in timeline.rows({"measured": spans}) if row["kind"]]
+    assert [row["kind"] for row in bars] == ["compute", "put"]
+    assert bars[0]["thickness"] > bars[1]["thickness"]
+
+
+def test_of_many_ranks_a_few_are_shown_the_last_among_them_and_the_heading_says_so() -> None:
+    spans = [made_span(f"{rank}/compute/-1/0", 0.0, 0.010 + (rank == 40)) for rank in range(64)]
+    found = timeline.rows({"measured": spans})
+    shown = {row["row"] for row in found if row["kind"]}
+    assert len(shown) == timeline.RANKS_MOST
+    assert "0|rank 40 compute" in shown
+    assert "8 of 64 ranks" in found[0]["heading"]
+
+
+def test_a_window_shows_single_steps_again() -> None:
+    spans = [made_span(f"0/compute/-1/{number}", number * 1e-5, number * 1e-5 + 9e-6) for number in range(9000)]
+    assert len(timeline.rows({"measured": spans})) < 50
+    close = timeline.rows({"measured": spans}, window_s=(0.0, 2e-4))
+    assert {row["kind"] for row in close} == {None, "compute"}
+    assert 20 <= len(close) <= 30
+
+
+def test_the_specification_does_not_depend_on_what_is_shown() -> None:
+    assert timeline.live().to_dict() == timeline.live().to_dict()
+    assert "datasets" not in timeline.live().to_dict()
+
+
+def test_a_panel_called_by_markup_shows_it_as_text() -> None:
+    drawn = svg(timeline.live(), {timeline.DATASET: timeline.rows({EVIL: two_ranks(0.020)})})
+    assert "<img" not in drawn
+    assert "&lt;img src=x onerror=alert(1)&gt;" in drawn
