@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from kernels.backends import open_backend, warm_backends
 from kernels.backends.base import Backend, Prepared, Seat
+from kernels.outcome import span_values
 from kernels.reference import expected
 from kernels.schedule import Refusal
 from kernels.timing import interleaved
@@ -99,7 +99,7 @@ class Bench:
         interleaved([one for _, one, _ in kept], protocol.warmups, protocol.repeats, each)
         for (trial, one, found), mine in zip(kept, samples, strict=True):
             typical = _typical(backend.exchange(mine))
-            spans = [list(astuple(span)) for span in one.spans(typical)]
+            spans = [list(span_values(span)) for span in one.spans(typical)]
             self._tell(
                 trial,
                 "result",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -222,6 +223,10 @@ class Gather:
             max_relative_error=max(errors, default=None),
             spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
         )
+
+
+span_values: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Span)))
+"""The fields of a Span in order, for sending and storing: a hundred times faster than dataclasses.astuple."""
 
 
 def span(data: Sequence[Any]) -> Span:

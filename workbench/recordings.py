@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from kernels.outcome import Measurement, Sample, Span, row
+from kernels.outcome import Measurement, Sample, Span, row, span_values
 from kernels.trial import Trial
 from workbench import resources
 from workbench.answer import Recorded
@@ -90,5 +89,5 @@ def write(store: Store, run: str, path: Path) -> Path:
 def _line(entry: Recorded, run: str) -> dict[str, Any]:
     raw = [[s.rank, s.index, s.seconds, s.at] for s in entry.samples]
     facts = {"provenance": dict(entry.provenance), "trial": entry.measurement.trial.to_json(), "raw": raw,
-             "spans": [astuple(span) for span in entry.measurement.spans]}  # fmt: skip
+             "spans": [span_values(span) for span in entry.measurement.spans]}  # fmt: skip
     return {**row(entry.measurement, run), **facts}
