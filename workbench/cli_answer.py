@@ -41,7 +41,7 @@ def run(
     """Measure one schedule, or compare three, interleaved in one sitting with what they are compared with."""
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric, "protocol": protocol}  # fmt: skip
-    with documented(json, operator, scheme, "measured", asked):
+    with documented(json, operator, scheme, "measured", asked, shape, settings):
         request = _request(operator, shape, scheme, settings, asked)
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
         rows, stopped = measured(experiment, request.machine_description(), cluster, store)
@@ -76,7 +76,7 @@ def predict(
 
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric, "protocol": protocol}  # fmt: skip
-    with documented(json, operator, scheme, "estimated", asked):
+    with documented(json, operator, scheme, "estimated", asked, shape, settings):
         request = _request(operator, shape, scheme, settings, asked)
         known = opened(store) if _store_path(store).exists() else None
         rows = predictions(request.experiment(), request.machine_description(), known)
@@ -136,7 +136,7 @@ def recommend(
 
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric}  # fmt: skip
-    with documented(json, operator, scheme, "estimated", asked):
+    with documented(json, operator, scheme, "estimated", asked, shape, settings):
         request = _request(operator, shape, scheme, settings, asked)
         place = request.machine_description()
         stated, link = request.problem(place), request.link(place)
@@ -212,13 +212,18 @@ def _request(operator: str, shape: list[str] | None, scheme: str | None, setting
 
 
 @contextmanager
-def documented(json: bool, operator: str, scheme: str | None, source: str, asked: Mapping[str, Any]) -> Iterator[None]:
+def documented(
+    json: bool, operator: str, scheme: str | None, source: str, asked: Mapping[str, Any],
+    shape: Sequence[str] | None, settings: Sequence[str] | None,
+) -> Iterator[None]:  # fmt: skip
     """A refusal prints its failure document, too: what was typed, as far as a document has a place for it."""
     try:
         yield
     except ValueError as error:
         if json:
             typed = {"operator": operator, "scheme": scheme, **asked}
+            typed |= {"shape": dict(text.partition("=")[::2] for text in shape or ()) or None,
+                      "axes": dict(text.partition("=")[::2] for text in settings or ()) or None}  # fmt: skip
             failed = {"outcome": "failure", "source": source, "stage": "refused", "message": str(error)}
             show_json(document({**typed, **failed}))
         raise

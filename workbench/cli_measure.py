@@ -29,12 +29,11 @@ def connected(address: str | None, num_ranks: int) -> Iterator[Cluster]:
         with Cluster.connect(address) as found:
             yield found
         return
-    from cluster.launch.hold import hold
-    from cluster.launch.local import Local
+    from cluster.launch import local
 
     say(f"No cluster is running: {num_ranks} ranks are started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
-    with hold(Local(num_ranks=num_ranks), published=False) as record, Cluster.connect(record.address) as found:
+    with local(num_ranks, published=False) as record, Cluster.connect(record.address) as found:
         yield found
 
 

@@ -20,8 +20,10 @@ Machine = Annotated[
 ]
 Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
 Protocol = Annotated[str, typer.Option(help="quick, default or thorough: how often it is timed.")]
-Cluster = Annotated[str | None, typer.Option(help="A Dask scheduler's address or file. Default: the lab's, or one made "
-                                             "for this command.")]  # fmt: skip
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", help="A Dask scheduler's address or file. Default: the lab's, or one made for this."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is known.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite beside your runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

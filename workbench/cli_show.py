@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DOCUMENT_KEYS = tuple(key for key in ROW_KEYS if key != "part")
 """What `run --json` and `predict --json` print of one outcome; it is always of the whole."""
 NOTHING = "–"
-PIPE_COLUMNS = 200
+PIPE_COLUMNS = 260
 
 
 def say(sentence: str) -> None:
