@@ -61,17 +61,25 @@ def stated(problem: Problem) -> Operator:
 
 def tile_axis(problem: Problem, machine: Machine) -> Axis:
     """The tile sizes offered: powers of two that are not larger than a chunk needs."""
-    extent, rows = stated(problem).extent(problem), stated(problem).chunk_rows(problem)
-    is_gpu = machine.device.kind == "gpu"
-    sizes_m = _powers(16 if is_gpu else 32, 256, rows)
-    sizes_n = _powers(16 if is_gpu else 64, 256 if is_gpu else 1024, extent.columns)
-    k = min(64, _above(extent.contraction)) if is_gpu else extent.contraction
-    values = tuple(str(Tile(m, n, k)) for m in sizes_m for n in sizes_n)
-    best = Tile(
-        sizes_m[max(0, len(sizes_m) - (1 if is_gpu else 2))], sizes_n[-1] if is_gpu else sizes_n[len(sizes_n) // 2], k
-    )
-    default = str(best) if str(best) in values else values[-1]
-    return Axis("tile", values, default, "Rows x columns x contraction computed at once.", open=True)
+    best = default_tile(problem, machine)
+    rows, columns = _tile_sides(problem, machine)
+    values = tuple(str(Tile(m, n, best.k)) for m in rows for n in columns)
+    return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
+
+
+def default_tile(problem: Problem, machine: Machine) -> Tile:
+    """The tile that is taken when none is asked for."""
+    contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
+    if machine.device.kind == "gpu":
+        return Tile(rows[-1], columns[-1], min(64, _above(contraction)))
+    return Tile(rows[max(0, len(rows) - 2)], columns[len(columns) // 2], contraction)
+
+
+def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int]]:
+    rows, columns = stated(problem).chunk_rows(problem), stated(problem).extent(problem).columns
+    if machine.device.kind == "gpu":
+        return _powers(16, 256, rows), _powers(16, 256, columns)
+    return _powers(32, 256, rows), _powers(64, 1024, columns)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +73,12 @@ def step_overhead(schedule: Schedule, machine: Machine) -> float:
     return machine.costs.step_seconds + (0.0 if schedule.scheme == "fused" else machine.costs.launch_seconds)
 
 
-def compute_slots(schedule: Schedule, machine: Machine) -> int:
-    """Tiles computed at once, less what communication takes away (GPUs only)."""
+def slots_left(machine: Machine, grid: Any, comm_sms: Any, engine: Any) -> Ints:
+    """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some."""
     slots = machine.device.slots
-    taken, grid = int(schedule.get("comm_sms") or 0), int(schedule.get("grid") or 0)
-    if schedule.scheme == "decomposed" and schedule["engine"] in ("sm", "library"):
-        taken = machine.costs.send_blocks
-    return max(1, min(slots, grid or slots) - taken)
+    grids = np.asarray(grid, dtype=np.int64)
+    taken = comm_sms + np.isin(engine, ("sm", "library")) * machine.costs.send_blocks
+    return np.maximum(1, np.minimum(slots, np.where(grids > 0, grids, slots)) - taken)
 
 
 def work_share(problem: Problem) -> tuple[str, float]:
@@ -103,7 +103,8 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
     if not len(steps):
         return seconds
-    slots = compute_slots(plan.schedule, machine)
+    schedule = plan.schedule
+    slots = int(slots_left(machine, schedule.get("grid", 0), schedule.get("comm_sms", 0), schedule.get("engine", "")))
     if plan.schedule.scheme == "fused":
         seconds[steps] = _one_kernel(plan, machine, steps, slots)
     else:

@@ -1,0 +1,295 @@
+"""How long each scheme takes, in closed form: the longest of the compute lane, the link, and the ways through both.
+
+All ranks do the same (tile orders and peers are rotated), so that one rank's sends are timed as another's arrivals.
+Pieces and slices are taken as equal; times then grow by the same amount from each to the next, and a lane that follows
+another is done at the later of two ends: all of its work after the first that reaches it, or its last after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
+from workbench.simulator.points import Column, Floats, Points
+
+
+def seconds(points: Points) -> Floats:
+    """Whole trials; what is illegal gets some number, too."""
+    costs = points.machine.costs
+    start = costs.barrier_seconds + (costs.launch_seconds if points.scheme == "fused" else 0.0)
+    return start + np.broadcast_to(_SCHEMES[points.scheme, points.receives](points), (points.count,))
+
+
+def _bytes(points: Points, rows: Column, width: Column) -> Floats:
+    return np.asarray(rows * width * points.problem.itemsize, dtype=float)
+
+
+def _sequential_send(points: Points) -> Floats:
+    work = points.step(points.world, points.chunk, points.columns, points.contraction) + points.overhead
+    part = _bytes(points, points.chunk, points.columns)
+    if points.word("collective") == "library":
+        return work + _library_call(points, part)
+    sent = points.world * part if points.word("collective") == "one_shot" else part
+    done = _once(points, work, sent)
+    if points.operator.reduces:
+        done = done + points.reduce(sent)
+    if points.broadcasts and points.word("collective") != "one_shot":
+        done = _once(points, done, part)
+    return done
+
+
+def _once(points: Points, ready: Floats, num_bytes: Floats) -> Floats:
+    """One message to every peer, all ready at once: when everybody has them and the sender is free."""
+    puts, peers = put_costs(points, num_bytes), range(points.world - 1)
+    issued = [ready + (peer + 1) * (puts.on_lane + puts.elsewhere) for peer in peers]
+    return np.maximum(ready + (points.world - 1) * puts.on_lane, arrivals(points, one_each(issued, num_bytes)))
+
+
+def _library_call(points: Points, part: Floats) -> Floats:
+    """A collective of one part per peer, and the unpacking of what it brings."""
+    return _call(points, part) + _unpack(points, part)
+
+
+def _call(points: Points, part: Floats) -> Floats:
+    return points.collective((points.world - 1) * part * (2 if points.broadcasts else 1))
+
+
+def _unpack(points: Points, part: Floats) -> Floats:
+    if points.broadcasts:
+        return np.zeros(points.count)
+    return points.overhead + points.copy(part if points.operator.reduces else points.world * part)
+
+
+def _sequential_receive(points: Points) -> Floats:
+    work = points.step(points.world, points.chunk, points.columns, points.contraction) + points.overhead
+    shard = _bytes(points, points.chunk, points.contraction)
+    if points.word("collective") == "library":
+        return work + _library_call(points, shard)
+    return _once(points, np.zeros(points.count), shard) + work
+
+
+def cuts(points: Points) -> tuple[Column, Column, Column]:
+    """Pieces along rows, columns and contraction, as kernels.schemes.decomposed cuts them."""
+    count, direction = points.number("pieces"), points.operator.splits[str(points.word("split"))]
+    one = np.ones_like(count)
+    if direction != "rows_and_contraction":
+        return tuple(count if direction == d else one for d in ("rows", "columns", "contraction"))  # type: ignore[return-value]
+    found, which = np.unique(count, return_inverse=True)
+    rows = np.array([next(r for r in range(int(c**0.5), 0, -1) if c % r == 0) for c in found])[which]
+    return rows, one, count // rows
+
+
+def _piece(points: Points, chunks: int) -> Floats:
+    """The mean step that computes one piece of *chunks* chunks: pieces differ by a row, a column or a k."""
+    if not chunks:
+        return np.zeros(points.count)
+    lengths = (points.chunk, points.columns, points.contraction)
+    mean = np.zeros(points.count)
+    for longer in product((0, 1), repeat=3):
+        share, size = np.ones(points.count), []
+        for extra, length, count in zip(longer, lengths, cuts(points), strict=True):
+            share = share * np.where(extra, length % count, count - length % count) / count
+            size.append(np.maximum(1, length // count + extra))
+        if share.any():
+            mean = mean + share * points.step(chunks, size[0], size[1], size[2])
+    return mean + points.overhead
+
+
+def _decomposed_send(points: Points) -> Floats:
+    peers, pieces = points.world - 1, points.number("pieces")
+    part = _bytes(points, points.chunk, points.columns) / pieces
+    apart = points.word("steps") == "local_first"
+    if points.word("engine") == "library":
+        work = _piece(points, points.world)
+        call, unpack = _call(points, part), _unpack(points, part)
+        behind = np.maximum(work + pieces * call, pieces * work + call) + unpack
+        return np.maximum(pieces * (work + unpack), behind)
+    puts, one = put_costs(points, part), _piece(points, 1)
+    ring, alone = points.word("pattern") == "ring", points.word("grouping") == "unfused"
+    zero = np.zeros(points.count)
+    if ring or alone:
+        each = one + puts.on_lane
+        step = pieces if ring else np.ones_like(pieces)
+        period = each if ring else peers * each + (zero if apart else one)
+        first = [(peer * step + 1) * each for peer in range(peers)]
+        lane = pieces * (peers * each + one)
+    else:
+        group = _piece(points, peers + (not apart))
+        period = group + peers * puts.on_lane
+        first = [group + (peer + 1) * puts.on_lane for peer in range(peers)]
+        lane = pieces * (period + (one if apart else zero))
+    ready = [begin + (pieces - 1) * period for begin in first]
+    numbers = [(p * pieces + 1, (p + 1) * pieces) if ring else (p + 1 + 0 * pieces, (pieces - 1) * peers + p + 1)
+               for p in range(peers)]  # fmt: skip
+    begin = first[0] if peers else zero
+    issued = (
+        issued_at(puts, first, [n for n, _ in numbers], begin),
+        issued_at(puts, ready, [n for _, n in numbers], begin),
+    )
+    messages = Messages(*issued, pieces, part, part, zero, ring)
+    own = pieces * peers * each + one if ring else lane - (pieces - 1) * one if apart else period
+    return _finish(points, messages, lane, _Own(own, ring or apart))
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A sender's own units, where they are summed."""
+
+    computed: Floats
+    """When the first of them is computed."""
+    comes_last: bool
+    """After all that leaves for peers."""
+
+
+def _finish(points: Points, messages: Messages, lane: Floats, own: _Own) -> Floats:
+    """Arrivals and what depends on them: sums, and where the operator says so their way to everybody."""
+    there = arrivals(points, messages)
+    if not points.operator.reduces:
+        return np.maximum(lane, there)
+    part, units, peers = messages.num_bytes, messages.per_peer, points.world - 1
+    summing, again = points.reduce(part), put_costs(points, part)
+    if not points.broadcasts:
+        return np.maximum(lane + units * summing, there + summing)
+    sends = peers * again.on_lane
+    lane = lane + units * (summing + sends)
+    last = np.maximum(lane - sends, there + summing)
+    issued = [last + (peer + 1) * (again.on_lane + again.elsewhere) for peer in range(peers)]
+    told = arrivals(points, one_each(issued, part))
+    summed = np.maximum(own.computed, first_of_each(points, messages)) + summing + again.on_lane + again.elsewhere
+    busy = [np.zeros(points.count)]
+    for peer in range(peers):
+        one, delay = points.transit(peer, part), points.delay(peer)
+        round_trip = points.peer_links.count(points.peer_links[peer]) * one
+        left = there - messages.early - delay
+        if own.comes_last:  # all sums leave behind all contributions
+            ways = [np.maximum(summed, left) + units * round_trip]
+        else:  # the last sums but one are made while the last unit is computed, and leave behind its contributions
+            ways = [summed + units * round_trip, left + np.minimum(2, units) * round_trip]
+        begin = messages.first[0] - messages.early
+        ways += [begin + 2 * units * round_trip, begin + 2 * units * peers * again.elsewhere + one,
+                 ways[0] - units * round_trip + units * peers * again.elsewhere + one]  # fmt: skip
+        busy += [way + delay for way in ways]
+    return np.maximum.reduce([lane, told, *busy])
+
+
+def _decomposed_receive(points: Points) -> Floats:
+    peers, pieces = points.world - 1, points.number("pieces")
+    part = _bytes(points, points.chunk, points.contraction) / pieces
+    everything, one = _piece(points, points.world), _piece(points, 1)
+    if points.word("engine") == "library":
+        call, unpack = _call(points, part), points.overhead + points.copy(points.world * part)
+        return np.maximum(call + pieces * (unpack + everything), pieces * call + unpack + everything)
+    ring, alone = points.word("pattern") == "ring", points.word("grouping") == "unfused"
+    if ring or alone:
+        return _behind(points, _operands(points, part, pieces, ring), pieces * points.world * one, one)
+    if points.word("steps") == "local_first":
+        remote = _piece(points, peers)
+        return _behind(points, _operands(points, part, pieces), pieces * (one + remote), remote, together=True)
+    return _behind(points, _operands(points, part, pieces), pieces * everything, everything, together=True)
+
+
+def _operands(points: Points, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
+    """Operand pieces for every peer, all ready at once."""
+    peers, puts = points.world - 1, put_costs(points, part)
+    one = puts.on_lane + puts.elsewhere
+    first = [(peer * (per_peer if ring else 1) + 1) * one for peer in range(peers)]
+    last = [begin + (per_peer - 1) * (1 if ring else peers) * one for begin in first]
+    return Messages(first, last, per_peer, part, part, np.zeros(1), ring)
+
+
+def _behind(points: Points, messages: Messages, total: Floats, one: Floats, *, together: bool = False,
+            ordered: bool = False) -> Floats:  # fmt: skip
+    """Computation of *total* that waits for operands, *one* for each: what is left of it after an arrival.
+
+    *together*: each step wants a piece of every peer; *ordered*: everybody sends in rank order, which is worst for the
+    last rank, whose pieces of a round all come at once.
+    """
+    peers, count = points.world - 1, messages.per_peer
+    ways = [count * peers * put_costs(points, messages.num_bytes).on_lane + total]
+    there = arrivals(points, messages)
+    if peers and (together or ordered):
+        begin = first_of_each(points, messages)
+        ways += [begin + count * (1 if together else peers) * one, there + (1 if together else peers) * one]
+    elif peers:
+        ways += [there + one]
+        for link in dict.fromkeys(points.peer_links):
+            peer = points.peer_links.index(link)
+            begin = messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer)
+            ways += [begin + count * points.peer_links.count(link) * one]
+    return np.maximum.reduce(np.broadcast_arrays(*ways))
+
+
+class _Kernel:
+    """When a fused kernel's tiles are done, bookkeeping not counted."""
+
+    def __init__(self, points: Points) -> None:
+        self._points, self.tiles = points, tiles_of_chunk(points)
+        m, n = points.tile_m, points.tile_n
+        self._waves = points.machine.device.kind == "gpu"
+        if self._waves:
+            self._tile = points.one_tile(m, n, points.contraction)
+            whole = -(-points.world * self.tiles // points.slots) * self._tile
+            self._tile = self._tile * np.maximum(1.0, points.kernel_memory_seconds() / whole)
+        else:
+            self._tile = points.one_tile(np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction)
+            self._chunk = points.step(1, points.chunk, points.columns, points.contraction)
+
+    def end(self, chunks: int, tiles: Column | int = 0) -> Floats:
+        """When *chunks* whole chunks and *tiles* more are done."""
+        if self._waves:
+            return np.asarray(-(-(chunks * self.tiles + tiles) // self._points.slots) * self._tile)
+        return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self._tile))
+
+
+def tiles_of_chunk(points: Points) -> Column:
+    """Tiles of one chunk."""
+    return np.asarray(-(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n))
+
+
+def _fused_send(points: Points) -> Floats:
+    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
+    size = np.minimum(points.number("slice_tiles"), tiles)
+    slices = -(-tiles // size)
+    result = _bytes(points, points.chunk, points.columns)
+    part, last_part = result * size / tiles, result * (tiles - (slices - 1) * size) / tiles
+    puts = put_costs(points, part, in_place=points.word("write") == "zero_copy")
+    own, each = slices * points.overhead, points.overhead + puts.on_lane
+    before = 1 if points.word("tile_order") == "natural" else 0
+    first = [kernel.end(before + p, size) + before * own + (p * slices + 1) * each for p in range(peers)]
+    last = [kernel.end(before + p + 1, 0) + before * own + (p + 1) * slices * each for p in range(peers)]
+    begin = first[0] if peers else np.zeros(points.count)
+    early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
+    messages = Messages(issued_at(puts, first, [p * slices + 1 for p in range(peers)], begin),
+                        issued_at(puts, last, [(p + 1) * slices for p in range(peers)], begin),
+                        slices, part, last_part, early, True)  # fmt: skip
+    sent = peers * slices * each
+    lane = kernel.end(points.world, 0) + sent + own
+    mine = _Own(kernel.end(peers, size) + sent + points.overhead, True)
+    return _finish(points, messages, lane, mine)
+
+
+def _fused_receive(points: Points) -> Floats:
+    across = -(-points.columns // points.tile_n)
+    rows = -(-points.number("slice_tiles") // across) * points.tile_m
+    slices = -(-points.chunk // rows)
+    part = _bytes(points, points.chunk, points.contraction) / slices
+    chunk = _Kernel(points).end(points.world) / points.world
+    unstage = points.overhead + points.copy(part) if points.word("write") == "staged" else np.zeros(points.count)
+    one = chunk / slices + points.overhead
+    total = slices * (points.world * one + (points.world - 1) * unstage)
+    ordered = points.word("tile_order") != "rotated"
+    return _behind(points, _operands(points, part, slices), total, one + unstage, ordered=ordered)
+
+
+_SCHEMES: dict[tuple[str, bool], Callable[[Points], Floats]] = {
+    ("sequential", False): _sequential_send,
+    ("sequential", True): _sequential_receive,
+    ("decomposed", False): _decomposed_send,
+    ("decomposed", True): _decomposed_receive,
+    ("fused", False): _fused_send,
+    ("fused", True): _fused_receive,
+}

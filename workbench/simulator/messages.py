@@ -1,0 +1,86 @@
+"""Equal messages on their way: what issuing them costs, and when the first and the last of them is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.simulator.points import Column, Floats, Points
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
+    """One put's cost to its sender: on the compute lane, or on a lane of its own."""
+
+    on_lane: Floats
+    elsewhere: Floats
+
+
+def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> Puts:
+    """As cost: what is in place is only signalled; a copy engine or, on a GPU, blocks of its own spare the lane."""
+    costs, is_gpu = points.machine.costs, points.machine.device.kind == "gpu"
+    nothing = np.zeros(points.count)
+    if points.word("engine") == "copy_engine":
+        return Puts(nothing, nothing + costs.copy_engine_seconds)
+    copied = costs.step_seconds + (nothing if in_place else points.copy(num_bytes))
+    own = np.full(points.count, is_gpu and points.scheme != "fused")
+    if is_gpu and points.scheme == "fused":
+        own = points.axis("comm_sms") > 0
+    return Puts(np.where(own, 0.0, copied), np.where(own, points.overhead, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Equal messages to every peer. By peer, the next rank's first: when its first and last one is issued."""
+
+    first: Sequence[Floats]
+    last: Sequence[Floats]
+    per_peer: Column
+    num_bytes: Floats
+    last_bytes: Floats
+    early: Floats
+    """By how much the rank that begins first is ahead of the one whose messages these are."""
+    peer_by_peer: bool
+    """All messages of one peer before those of the next; else one to each peer in turn."""
+
+
+def arrivals(points: Points, messages: Messages) -> Floats:
+    """When all are there: each link takes its messages as they are issued."""
+    ends: list[Floats] = [np.zeros(points.count)]
+    for link in dict.fromkeys(points.peer_links):
+        peers = [peer for peer, its in enumerate(points.peer_links) if its == link]
+        one, last = (points.transit(peers[0], size) for size in (messages.num_bytes, messages.last_bytes))
+        for place, peer in enumerate(peers):
+            left = len(peers) - place
+            if messages.peer_by_peer:
+                rest = [left * messages.per_peer, (left - 1) * messages.per_peer + 1]
+            else:
+                rest = [(messages.per_peer - 1) * len(peers) + left, left + 0 * messages.per_peer]
+            for issued, behind in zip((messages.first[peer], messages.last[peer]), rest, strict=True):
+                ends.append(issued + (behind - 1) * one + last + points.delay(peer))
+    return np.maximum.reduce(ends)
+
+
+def one_each(issued: Sequence[Floats], num_bytes: Floats) -> Messages:
+    """One message to every peer."""
+    return Messages(issued, issued, np.ones(1, dtype=np.int64), num_bytes, num_bytes, np.zeros(1), False)
+
+
+def issued_at(puts: Puts, ready: Sequence[Floats], numbers: Sequence[Column], begin: Floats) -> list[Floats]:
+    """When messages with these *numbers* (from 1) are issued: as soon as ready, or by a lane of their own."""
+    return [np.maximum(r + puts.elsewhere, begin + n * puts.elsewhere) for r, n in zip(ready, numbers, strict=True)]
+
+
+def first_of_each(points: Points, messages: Messages) -> Floats:
+    """When the first message from every peer is there."""
+    ends = [np.zeros(points.count)]
+    for link in dict.fromkeys(points.peer_links):
+        peers = [peer for peer, its in enumerate(points.peer_links) if its == link]
+        one = points.transit(peers[0], messages.num_bytes)
+        for place, peer in enumerate(peers):
+            before = place * (messages.per_peer if messages.peer_by_peer else 1)
+            delay = points.delay(peer)
+            ends += [messages.first[peer] + one + delay, messages.first[peers[0]] + (before + 1) * one + delay]
+    return np.maximum.reduce(ends)
