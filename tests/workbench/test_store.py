@@ -151,7 +151,7 @@ def test_a_closed_buffer_has_written_everything(store: Store, make_trial: MakeTr
     for index in range(100):
         buffer.add(Sample(key, 0, index, 1e-3, float(index)))
     buffer.close()
-    assert [sample["number"] for sample in store.samples_since(0, run)[0]] == list(range(100))
+    assert [sample["index"] for sample in store.samples_since(0, run)[0]] == list(range(100))
 
 
 def test_threads_share_one_store(store: Store, make_trial: MakeTrial) -> None:

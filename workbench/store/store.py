@@ -6,11 +6,10 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.outcome import Measurement, Outcome, Sample, Span
+from kernels.outcome import Measurement, Outcome, Sample, Span, span_values
 from kernels.problem import Problem
 from kernels.trial import Trial
 from workbench import metrics, resources
@@ -107,7 +106,7 @@ class Store:
             cursor = connection.execute(
                 "INSERT INTO outcomes (run, key, fingerprint, at, outcome, source, origin, row, spans) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*entry, json.dumps(row), json.dumps([astuple(span) for span in spans])),
+                (*entry, json.dumps(row), json.dumps([span_values(span) for span in spans])),
             )
             return int(cursor.lastrowid or 0)
 
@@ -158,11 +157,14 @@ class Store:
         )
         return float(found[0][0]) if found else None
 
-    def keep_compute_seconds(self, machine: str, problem: Problem, seconds: float, run: str) -> float:
-        """Remember it once; the answer is what holds, should another process have been first."""
+    def keep_compute_seconds(
+        self, machine: str, problem: Problem, seconds: float, run: str, *, again: bool = False
+    ) -> float:
+        """Remember it once, unless it is to be replaced; the answer is what holds: another process may be first."""
+        kept = "DO UPDATE SET compute_s = excluded.compute_s, run = excluded.run, at = excluded.at"
         with self._database.write() as connection:
             connection.execute(
-                "INSERT INTO fabrics VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                f"INSERT INTO fabrics VALUES (?, ?, ?, ?, ?) ON CONFLICT {kept if again else 'DO NOTHING'}",
                 (machine, _text(problem), seconds, run, time.time()),
             )
         return self.compute_seconds(machine, problem) or seconds
@@ -175,7 +177,7 @@ class Store:
 
     def samples_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The samples after *cursor* (of one run) and the next cursor."""
-        return self._since("SELECT id, run, key, rank, number, seconds, at FROM samples", dict, cursor, run)
+        return self._since('SELECT id, run, key, rank, number AS "index", seconds, at FROM samples', dict, cursor, run)
 
     def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
         of_run, values = ("", (cursor,)) if run is None else (" AND run = ?", (cursor, run))
@@ -219,7 +221,7 @@ class Store:
         """Every raw sample of *run*."""
         import pandas as pd
 
-        columns = ["id", "run", "key", "rank", "number", "seconds", "at"]
+        columns = ["id", "run", "key", "rank", "index", "seconds", "at"]
         return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
 
 

@@ -12,13 +12,13 @@ import ipywidgets
 from IPython.display import display
 
 from cluster.dispatch import Cluster
+from kernels.axes import Value
 from kernels.outcome import Estimate, Span
 from kernels.schedule import Refusal
 from kernels.units import seconds_text
 from workbench import recordings
 from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator
 from workbench.charts import theme, timeline
-from workbench.experiment import Experiment
 from workbench.experiment import run as experiment_run
 from workbench.predictions import known_link, predictions
 from workbench.provenance import usable_cores
@@ -222,14 +222,19 @@ class Explorer:
             self.message.value = refusal_html(str(refused))
             return
         self.message.value = ""
-        self._begin(sitting, experiment)
+        self._begin(sitting)
 
-    def _begin(self, sitting: Sitting, experiment: Experiment) -> None:
+    def _begin(self, sitting: Sitting) -> None:
         self.run_id = sitting.run
-        self.panels.begin(experiment, self._guess_s())
+        self.panels.begin(self._swept(), self._guess_s())
         self.results.begin()
         self.run_button.disabled, self.stop_button.disabled = True, False
         self.session.start(sitting)
+
+    def _swept(self) -> dict[str, Sequence[Value]]:
+        """The axes that the form sweeps, with their values."""
+        asked = self.question.asked
+        return {axis.name: axis.values for axis in asked.axes(self.question.machine_value) if axis.name in asked.swept}
 
     def _guess_s(self) -> float | None:
         """The student's guess in seconds; what is no number is no guess."""
@@ -258,9 +263,10 @@ class Explorer:
         """What came back since the last tick; called by the session's thread."""
         self.panels.add(news)
         self.results.add(news)
-        whole = [row for row in news.rows if row["part"] == "whole" and row["source"] in ("measured", "recorded")]
-        if whole and whole[-1]["time_s"] is not None and self._is_shown(whole[-1]):
-            self._measured = self.store.spans(news.run, whole[-1]["key"], whole[-1]["source"])
+        timed = [row for row in news.rows if row["part"] == "whole" and row["source"] in ("measured", "recorded")]
+        shown = [row for row in timed if row["time_s"] is not None and self._is_shown(row)]
+        if shown:
+            self._measured = self.store.spans(news.run, shown[-1]["key"], shown[-1]["source"])
             self._draw_timeline()
         if news.ended:
             self.stop_button.disabled = True

@@ -33,22 +33,28 @@ class Frozen:
             self._handles.append(display(content, raw=True, display_id=True, metadata=metadata))
 
     def freeze(self, run: str) -> None:
-        """Fills the places with *run*; called from any thread."""
+        """Fills the places with *run*; called from any thread. An explorer that is not shown has none."""
+        if not self._handles:
+            return
         contents = self._contents(run)
         for number, (handle, content) in enumerate(zip(self._handles, contents, strict=True)):
             handle.update(content, raw=True, metadata={"workbench": {"run": run, "place": number}})
 
     def _contents(self, run: str | None) -> list[dict[str, Any]]:
         drawn = charts(self._store, run, self._store.rows(run)) if run is not None else []
-        bundles = [_folded(dict(bundle(chart)), run or "") for _, chart in drawn[:PLACES]]
+        bundles = [dict(bundle(chart)) for _, chart in drawn[:PLACES]]
+        for number, content in enumerate(bundles):
+            content["text/html"] = _folded(bundles, run or "") if number == 0 else ""
         return bundles + [{"text/plain": ""}] * (PLACES - len(bundles))
 
 
-def _folded(content: dict[str, Any], run: str) -> dict[str, Any]:
-    """A live notebook shows the explorer above, so the copy is folded away there; reports draw the chart itself."""
-    picture = base64.b64encode(str(content[PICTURE]).encode()).decode()
-    page = Markup(
-        "<details><summary>Kept in this notebook: run {}</summary>"
-        '<img alt="{}" src="data:image/svg+xml;base64,{}"></details>'
-    ).format(run, content["text/plain"], picture)
-    return {**content, "text/html": str(page)}
+def _folded(bundles: list[dict[str, Any]], run: str) -> str:
+    """A live notebook shows the explorer above, so the copies are folded away there; reports draw the charts."""
+    pictures = [
+        Markup('<img alt="{}" src="data:image/svg+xml;base64,{}"><br>').format(
+            content["text/plain"], base64.b64encode(str(content[PICTURE]).encode()).decode()
+        )
+        for content in bundles
+    ]
+    folded = "<details><summary>Kept in this notebook: run {}</summary>{}</details>"
+    return str(Markup(folded).format(run, Markup("").join(pictures)))

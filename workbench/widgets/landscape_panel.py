@@ -9,7 +9,6 @@ import ipywidgets
 
 from kernels.schedule import Refusal
 from workbench.charts import landscape
-from workbench.experiment import Experiment
 from workbench.widgets.live_chart import LiveChart
 from workbench.widgets.words import refusal_html
 
@@ -57,16 +56,10 @@ class LandscapePanel:
             control.options = ordered
             control.value = kept
 
-    def begin(self, experiment: Experiment) -> None:
+    def begin(self, swept: Sequence[str]) -> None:
         """A run: its swept axes are the ones to look at; its measurements will lie over the estimates."""
-        swept = [
-            name
-            for choice in experiment.space.choices
-            for name, values in choice.values
-            if len(values) > 1 or "all" in values
-        ]
         self._measured = ()
-        for control, axis in zip((self.x, self.y), dict.fromkeys(swept), strict=False):
+        for control, axis in zip((self.x, self.y), swept, strict=False):
             if axis in control.options:
                 control.value = axis
         self._draw()

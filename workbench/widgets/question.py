@@ -81,7 +81,7 @@ class Question:
         self.fabric = dropdown("Link", _fabrics(machine_named(machine)), "wb-fabric")
         self.machine = dropdown("Machine", machine_names(), "wb-machine", value=machine)
         protocols = [(_protocol_words(name), name) for name in PROTOCOLS]
-        self.protocol = dropdown("Protocol", protocols, "wb-protocol", value="default")
+        self.protocol = dropdown("Protocol", protocols, "wb-protocol", value="quick")
         self.advanced_axes, self.shape = ipywidgets.VBox(layout=LAYOUT), ipywidgets.VBox(layout=LAYOUT)
         self.fresh = tick("Measure again what is known", "wb-fresh")
         first = [self.world, self.dtype, self.fabric, self.machine, self.protocol]

@@ -34,10 +34,12 @@ class Results:
         self.table.add_class("wb-outcomes")
         self._rows: deque[Row] = deque(maxlen=4 * SHOWN_MOST)
         self._drawn_at = 0.0
+        self._samples = 0
 
     def begin(self) -> None:
         """A run begins: the old table goes."""
         self._rows.clear()
+        self._samples = 0
         self.table.value = ""
         self.bar.value, self.bar.bar_style = 0.0, ""
         self.words.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
@@ -46,6 +48,7 @@ class Results:
     def add(self, news: News) -> None:
         """Takes what is new."""
         self._rows.extend(news.rows)
+        self._samples += len(news.samples)
         self._show_progress(news.progress, news.ended)
         if news.ended or time.monotonic() - self._drawn_at > REDRAW_SECONDS:
             self._draw()
@@ -65,7 +68,8 @@ class Results:
         failed = f", {progress.failed} failed" if progress.failed else ""
         speed = f", {progress.per_second:.1f} per second" if progress.done else ""
         state = "ended" if ended else "running"
-        self.words.value = note_html(f"{progress.done} of {progress.total} schedules{failed}{speed}{left}, {state}")
+        done = f"{progress.done} of {progress.total} schedules, {self._samples} samples"
+        self.words.value = note_html(f"{done}{failed}{speed}{left}, {state}")
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()

@@ -5,6 +5,7 @@ The kernel stays free: a button returns at once, `1 + 1` in a cell is answered w
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ END_SECONDS = 10.0
 """A cancelled run must have given its gang back by then."""
 
 Row = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,13 @@ class Session:
         except Exception as error:  # a person reads it in the explorer; nobody reads a thread's traceback
             self._error = str(error) or type(error).__name__
 
+    def _say(self, news: News) -> None:
+        """One chart that cannot be drawn must not leave the buttons as they are while a run goes on."""
+        try:
+            self._tell(news)
+        except Exception:
+            _LOG.exception("The news of run %s could not be shown.", news.run)
+
     def _listen(self, sitting: Sitting, worker: threading.Thread) -> None:
         joins, row_cursor, sample_cursor = metrics.Joins(), 0, 0
         while True:
@@ -86,7 +96,7 @@ class Session:
             for row in rows:
                 joins.add(row)
             if rows or samples or ended:
-                self._tell(
+                self._say(
                     News(
                         run=sitting.run,
                         rows=[joins.fill(row) for row in rows],

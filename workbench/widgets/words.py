@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from markupsafe import Markup, escape
 
 from kernels.operators import OPERATORS
@@ -24,25 +26,7 @@ TITLES = {
     "collective": "Collective",
 }
 
-STYLE = """<style>
-.wb-explorer { --wb-line: var(--jp-border-color2, #ccd); color: var(--jp-ui-font-color1, inherit); }
-.wb-card { border: 1px solid var(--wb-line); border-radius: 6px; padding: 10px 12px; overflow: visible; }
-.wb-explorer .wb-scheme button, .wb-explorer .wb-source button { padding: 0 9px; margin: 1px; font-size: 12px; }
-.wb-explorer .wb-scheme button.mod-active, .wb-explorer .wb-source button.mod-active {
-  background: var(--jp-brand-color1, #1976d2); color: #fff; box-shadow: none; }
-.wb-explorer .wb-guess input { text-align: right; }
-.wb-explorer table.wb-sizes { border-collapse: collapse; font-size: 12px; width: 100%; line-height: 1.5; }
-.wb-explorer table.wb-sizes td, .wb-explorer table.wb-sizes th {
-  padding: 1px 8px 1px 0; text-align: left; vertical-align: top; }
-.wb-explorer table th { font-weight: 600; color: var(--jp-ui-font-color2, inherit); }
-.wb-explorer .wb-note { font-size: 12px; line-height: 1.45; color: var(--jp-ui-font-color2, inherit); margin: 2px 0; }
-.wb-explorer .wb-bad { border-left: 3px solid var(--jp-error-color1, #b3261e); padding: 4px 8px; font-size: 12px;
-  line-height: 1.45; white-space: normal; margin: 4px 0; }
-.wb-explorer .wb-warn { border-left: 3px solid var(--jp-warn-color1, #b26a00); padding: 4px 8px; font-size: 12px;
-  line-height: 1.45; white-space: normal; margin: 4px 0; }
-.wb-explorer .widget-html-content { line-height: 1.45; white-space: normal; }
-.wb-explorer .wb-headline { font-size: 13px; margin: 0; }
-</style>"""
+STYLE = f"<style>{(Path(__file__).parent / 'explorer.css').read_text()}</style>"
 
 
 def axis_title(name: str) -> str:
