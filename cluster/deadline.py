@@ -180,6 +180,8 @@ class Watch:
 
     def _guilty(self, rank: _Rank) -> Verdict:
         assert rank.trouble is not None
+        if rank.trouble.stage == "refused":  # no rank and no trial did anything wrong
+            return Verdict(None, "refused", None, rank.trouble.sentence)
         sentence = f"{rank.label}: {rank.trouble.sentence}; the last thing it reported was {rank.words}."
         return Verdict(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
 

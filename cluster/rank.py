@@ -27,6 +27,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from kernels.schedule import Refusal
+
 Event = dict[str, Any]
 Emit = Callable[[Event], None]
 
@@ -100,6 +102,8 @@ class Rank:
                     self._rendezvous(order["session"], order["host"])
                 case "run":
                     self._run(order["seat"], order["trials"])
+        except Refusal as refused:  # what was asked for cannot be had here: a sentence, not a defect
+            self.emit({"kind": "broken", "stage": "refused", "witness": False, "message": str(refused)})
         except Exception as error:
             traceback.print_exc()
             self.emit(self._broken(error))

@@ -102,7 +102,7 @@ def watch(sitting: Sitting) -> None:
                 continue
             so_far = sitting.progress
             bar.update(task, total=so_far.total, completed=so_far.done, rate=f"{so_far.per_second:.2g}/s")
-            if isinstance(found, Failure) and found.stage != "cancelled":
+            if not quiet and isinstance(found, Failure) and found.stage != "cancelled":
                 bar.console.print(f"{schedule(_words(found))} {found.trial.part}: {found.message}", markup=False)
 
 

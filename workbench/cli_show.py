@@ -54,7 +54,9 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    if title:
+        print(title)
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=number == 0)
     for row in rows:

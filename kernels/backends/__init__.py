@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernels.backends.base import Backend, Seat
+from kernels.schedule import Refusal
 
 BACKENDS = ("cpu",)
 
@@ -13,7 +14,7 @@ def open_backend(name: str, seat: Seat) -> Backend:
     """The backend called *name*, opened for one rank of a gang."""
     opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu}
     if name not in opens:
-        raise ValueError(
+        raise Refusal(
             f"backend {name!r} was asked for, which this rank does not have. Accepted: {', '.join(opens)}."
         )
     return opens[name](seat)

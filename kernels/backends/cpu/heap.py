@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kernels.backends.base import Seat
 from kernels.backends.cpu.wait import clock, sleep_until, until
+from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
 BOARD = 512
@@ -96,7 +97,7 @@ class Heap:
         room = os.statvfs(directory())
         free = room.f_bavail * room.f_frsize
         if total * self.seat.world > free:
-            raise ValueError(
+            raise Refusal(
                 f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but "
                 f"{directory()} has {bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
             )
@@ -107,7 +108,7 @@ class Heap:
             os.posix_fallocate(descriptor, 0, total)
         except OSError as error:
             hidden.unlink()
-            raise ValueError(
+            raise Refusal(
                 f"{bytes_text(total)} of shared memory could not be had in {directory()}: {error}."
             ) from None
         finally:

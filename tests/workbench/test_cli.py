@@ -1,0 +1,262 @@
+"""The command line prints one document or one table, the rest goes to stderr, and its status is the contract's."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.operators import OPERATORS
+from kernels.outcome import ROW_KEYS
+from kernels.schemes import SCHEMES
+from workbench import cli, cli_measure
+from workbench.cli_show import DOCUMENT_KEYS
+from workbench.store import Store
+
+CONTRACT = [
+    "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
+    "fabric", "protocol", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s", "sequential_s",
+    "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "stage", "message",
+]  # fmt: skip
+"""DESIGN's keys of `run --json`, written out: a change of the contract is meant."""
+
+TINY = ("gemm_all_to_all", "--preset", "tiny", "--protocol", "quick")
+
+Answer = tuple[int, str, str]
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_cluster: Any,
+            monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:  # fmt: skip
+    """command(words...) -> status, stdout, stderr; what is measured, the fake cluster measures."""
+
+    @contextmanager
+    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+        yield fake_cluster
+
+    monkeypatch.setattr(cli_measure, "connected", connected)
+
+    def run(*words: str, store: bool = True) -> Answer:
+        status = cli.status([*words, *(("--store", str(tmp_path / "store.sqlite")) if store else ())])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def document(answer: Answer) -> Any:
+    """stdout is one JSON document and nothing else."""
+    assert answer[1].count("\n") == 1
+    return json.loads(answer[1])
+
+
+def test_run_prints_the_keys_of_the_contract(command: Callable[..., Answer]) -> None:
+    answer = command("run", *TINY, "--scheme", "fused", "--set", "slice_tiles=2", "--json")
+    found = document(answer)
+    assert answer[0] == 0
+    assert list(found) == CONTRACT == list(DOCUMENT_KEYS)
+    assert (found["outcome"], found["source"], found["correct"], found["samples"]) == (
+        "measurement",
+        "measured",
+        True,
+        10,
+    )
+    assert (found["scheme"], found["axes"]["slice_tiles"], found["world"]) == ("fused", 2, 2)
+    assert None not in [found[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s", "wire_bytes_per_rank")]
+
+
+def test_run_without_a_scheme_compares_three_in_one_sitting(command: Callable[..., Answer], fake_cluster: Any) -> None:
+    found = document(command("run", *TINY, "--json"))
+    assert [row["scheme"] for row in found["rows"]] == ["sequential", "decomposed", "fused"]
+    assert all(list(row) == CONTRACT for row in found["rows"])
+    assert len(fake_cluster.lists) == 2, "the link's computation, then everything together"
+    assert found["summary"]["best"]["time_s"] == min(row["time_s"] for row in found["rows"])
+
+
+def test_a_person_sees_a_table(command: Callable[..., Answer]) -> None:
+    status, out, _ = command("run", *TINY)
+    assert status == 0
+    assert "plan executed on CPU ranks" in out
+    assert [scheme in out for scheme in ("sequential(", "decomposed(", "fused(", "concurrent(")] == [True] * 3 + [False]
+
+
+def test_what_is_known_needs_no_cluster(
+    command: Callable[..., Answer], fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("run", *TINY, "--json")
+    monkeypatch.setattr(cli_measure, "connected", lambda *_: pytest.fail("a cluster was asked for"))
+    again = document(command("run", *TINY, "--json"))
+    assert {row["source"] for row in again["rows"]} == {"recorded"}
+    assert {row["outcome"] for row in again["rows"]} == {"measurement"}
+
+
+def test_a_failed_trial_ends_with_one_and_its_document(command: Callable[..., Answer], fake_cluster: Any) -> None:
+    fake_cluster.failures["fused"] = ("wrong", 1)
+    answer = command("run", *TINY, "--scheme", "fused", "--json")
+    found = document(answer)
+    assert (answer[0], found["outcome"], found["stage"], found["correct"]) == (1, "failure", "wrong", False)
+    assert (found["message"], found["time_s"]) == ("because of wrong", None)
+    assert "because of wrong" in answer[2]
+
+
+def test_a_refusal_of_the_cluster_ends_with_two(command: Callable[..., Answer], fake_cluster: Any) -> None:
+    fake_cluster.failures |= dict.fromkeys(("sequential", "decomposed", "fused"), ("refused", None))
+    answer = command("run", *TINY, "--scheme", "decomposed", "--json")
+    found = document(answer)
+    assert (answer[0], found["stage"], found["scheme"]) == (2, "refused", "decomposed")
+
+
+def test_predict_prints_the_same_keys(command: Callable[..., Answer]) -> None:
+    answer = command("predict", *TINY, "--scheme", "decomposed", "--machine", "h200_nvl8", "--world", "8", "--json")
+    found = document(answer)
+    assert (answer[0], list(found)) == (0, CONTRACT)
+    assert (found["outcome"], found["source"], found["machine"], found["calibrated"]) == (
+        "estimate", "estimated", "h200_nvl8", False)  # fmt: skip
+    assert found["floor_s"] <= found["time_s"] <= found["high_s"]
+
+
+def test_a_prediction_and_a_run_have_one_key(command: Callable[..., Answer]) -> None:
+    ran = document(command("run", *TINY, "--scheme", "fused", "--json"))
+    assert document(command("predict", *TINY, "--scheme", "fused", "--json"))["key"] == ran["key"]
+
+
+def test_a_prediction_begins_no_store(command: Callable[..., Answer], tmp_path: Path) -> None:
+    command("predict", *TINY)
+    assert not (tmp_path / "store.sqlite").exists()
+
+
+def test_sweep_measures_a_file_and_fills_in_what_is_missing(
+    command: Callable[..., Answer], fake_cluster: Any, tmp_path: Path
+) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\n[scheme.decomposed]\n'
+                     "pieces = [1, 2, 4, 4096]\n")  # fmt: skip
+    found = document(command("sweep", str(space), "--json"))
+    assert found["summary"] | {"run": 0, "best": 0} == {
+        "run": 0, "measurement": 3, "estimate": 3, "failure": 1, "stopped": False, "best": 0}  # fmt: skip
+    assert list(found["rows"][0]) == list(ROW_KEYS)
+    fake_cluster.lists.clear()
+    status, out, err = command("sweep", str(space))
+    assert (status, fake_cluster.lists) == (0, [])
+    assert "recorded" in out
+    assert "4096 > " in out
+    assert "measurement: 3" in err
+
+
+def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:
+    words = ("recommend", "gemm_reduce_scatter", "--preset", "tiny", "--count", "3", "--set", "steps=uniform")
+    found = document(command(*words, "--json", store=False))
+    assert len(found["rows"]) == 3
+    assert found["summary"]["points"] > 10
+    status, out, err = command(*words, store=False)
+    assert (status, "points looked at" in out) == (0, True)
+    assert "not calibrated" in err
+
+
+def test_lists_name_everything_that_can_be_asked_for(command: Callable[..., Answer]) -> None:
+    for word, key, names in (("operators", "operator", OPERATORS), ("schemes", "scheme", SCHEMES)):
+        rows = document(command(word, "--json", store=False))["rows"]
+        assert [row[key] for row in rows] == list(names)
+        _, out, _ = command(word, store=False)
+        assert all(name in out for name in names)
+    assert "h200_nvl8" in command("machines", store=False)[1]
+    assert "laptop_overlap" in command("presets", store=False)[1]
+
+
+def test_runs_are_compared_and_differences_named(command: Callable[..., Answer], fake_cluster: Any) -> None:
+    fabric = ("--fabric", "emulated:bandwidth_bytes_per_second=1e8")
+    first = document(command("run", *TINY, *fabric, "--json"))["summary"]["run"]
+    fake_cluster.seconds = lambda trial: 2e-3
+    second = document(command("run", *TINY, *fabric, "--fresh", "--json"))["summary"]["run"]
+    found = document(command("compare", first, second, "--json"))
+    assert [(row["ratio"], row["second_is"]) for row in found["rows"]] == [(2.0, "slower")] * 3
+    assert found["summary"]["differences"] == {}
+    assert second in command("runs")[1]
+
+
+def test_validate_says_how_far_estimates_are_off(command: Callable[..., Answer]) -> None:
+    assert "0 measurements are stored" in command("validate")[2]
+    command("run", *TINY)
+    found = document(command("validate", "--json"))
+    assert len(found["rows"]) == found["summary"]["count"] > 3
+    row = found["rows"][0]
+    assert row["error"] == pytest.approx(row["estimated_s"] / row["measured_s"] - 1)
+
+
+def test_a_run_is_exported_and_reported(command: Callable[..., Answer], tmp_path: Path) -> None:
+    command("run", *TINY)
+    for kind, ending in (("parquet", "parquet"), ("csv", "csv"), ("perfetto", "json"), ("recording", "jsonl")):
+        target = tmp_path / f"run.{ending}"
+        assert command("export", "last", "--to", kind, "-o", str(target))[0] == 0
+        assert target.stat().st_size > 100
+    trace = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert {event["ph"] for event in trace} == {"M", "X"}
+    assert command("report", "last", "-o", str(tmp_path / "run.html"))[0] == 0
+    assert b"<html" in (tmp_path / "run.html").read_bytes()[:300]
+
+
+def test_every_command_and_option_says_what_it_is() -> None:
+    helped = subprocess.run([sys.executable, "-m", "workbench.cli", "run", "--help"], capture_output=True, text=True,
+                            timeout=60)  # fmt: skip
+    assert helped.returncode == 0
+    for option in ("--preset", "--shape", "--dtype", "--world", "--scheme", "--set", "--backend", "--fabric",
+                   "--protocol", "--cluster", "--json"):  # fmt: skip
+        assert option in helped.stdout
+
+
+def test_lists_load_neither_torch_nor_dask() -> None:
+    probe = ("import sys; from workbench import cli; cli.status(['operators']); "
+             "print(sorted({'torch', 'dask', 'distributed', 'pandas', 'altair'} & set(sys.modules)))")  # fmt: skip
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+# With real ranks
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """No lab of this user is found."""
+    return {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "workbench.cli", *words], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+
+
+def test_run_from_a_shell_makes_its_own_ranks(tmp_path: Path, environment: dict[str, str]) -> None:
+    store = str(tmp_path / "store.sqlite")
+    process = start(("run", *TINY, "--scheme", "fused", "--json", "--store", store), environment)
+    out, err = process.communicate(timeout=100)
+    found = json.loads(out)
+    assert (process.returncode, found["outcome"], found["correct"]) == (0, "measurement", True)
+    assert err.startswith("No cluster is running: 2 ranks are started for this command.")
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_ends_a_sweep_and_keeps_what_was_measured(tmp_path: Path, environment: dict[str, str]) -> None:
+    space, path = tmp_path / "space.toml", tmp_path / "store.sqlite"
+    space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "thorough"\n[scheme.decomposed]\n'
+                     'pieces = "all"\nsteps = "all"\ntile = "all"\n[scheme.fused]\ntile = "all"\n')  # fmt: skip
+    with Store(path) as store:
+        process = start(("sweep", str(space), "--json", "--store", str(path)), environment)
+        deadline = time.monotonic() + 90
+        while len(store.samples_since(0)[0]) < 200:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "no samples came within 90 s"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert json.loads(out)["summary"]["stopped"] is True
+        assert store.run("last")["status"] == "cancelled"
+        stored = [row for row in store.rows(store.run("last")["id"]) if row["source"] == "measured"]
+        assert any(row["outcome"] == "measurement" for row in stored)
+        assert "Traceback" not in err

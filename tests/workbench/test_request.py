@@ -1,0 +1,169 @@
+"""What a person types becomes an experiment with the defaults of its backend; whatever cannot be is one sentence."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels.schedule import Refusal
+from workbench import space_file
+from workbench.request import Request, pairs
+from workbench.search import Search
+
+SIZES = (("m", "256"), ("n", "128"), ("k", "64"))
+ASKED = Request(operator="gemm_all_to_all", shape=SIZES)
+
+
+def test_what_is_not_stated_has_the_defaults_of_the_backend() -> None:
+    on_cpu = ASKED.experiment()
+    assert (on_cpu.backend, on_cpu.machine, on_cpu.problems[0].dtype) == ("cpu", "laptop_cpu", "float32")
+    assert on_cpu.fabric.wire_to_compute == 1.0
+    on_gpu = replace(ASKED, machine="h200_nvl8").experiment()
+    assert (on_gpu.backend, on_gpu.fabric.kind, on_gpu.problems[0].dtype) == ("triton", "nvlink", "bfloat16")
+    assert [choice.scheme for choice in on_cpu.space.choices] == ["sequential", "decomposed", "fused"]
+
+
+def test_a_preset_brings_its_sizes_world_and_link() -> None:
+    experiment = Request(operator="gemm_all_reduce", preset="laptop_overlap").experiment()
+    assert (experiment.problems[0].world, experiment.fabric.wire_to_compute) == (2, 1.0)
+    wider = Request(operator="gemm_all_reduce", preset="laptop_overlap", world=4, fabric="shared_memory").experiment()
+    assert (wider.problems[0].world, wider.fabric.kind) == (4, "shared_memory")
+
+
+def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
+    experiment = replace(ASKED, settings=(("pieces", ("4",)), ("tile", ("64x64x64",)))).experiment()
+    assert {choice.scheme: dict(choice.values) for choice in experiment.space.choices} == {
+        "sequential": {"tile": ("64x64x64",)},
+        "decomposed": {"pieces": (4,), "tile": ("64x64x64",)},
+        "fused": {"tile": ("64x64x64",)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"operator": "gemm"}, "operator 'gemm' was asked for, which is unknown. Accepted: embedding_all_to_all"),
+        (
+            {"shape": (("q", "1"),)},
+            "shape key 'q' was asked for, which gemm_all_to_all does not have. Accepted: m, n, k.",
+        ),
+        ({"shape": SIZES[:2]}, "gemm_all_to_all was asked for without k"),
+        ({"shape": (("m", "-3"), *SIZES[1:])}, "m = -3 was asked for"),
+        ({"world": 3}, "m is 256, but world is 3"),
+        ({"world": 0}, "world = 0 was asked for"),
+        ({"world": 16}, "world = 16 was asked for, but laptop_cpu connects 8 ranks: 16 > 8. Accepted: world 1..8."),
+        ({"dtype": "int3"}, "dtype 'int3' was asked for, which is unknown. Accepted: float32"),
+        ({"schemes": ("fuzed",)}, "scheme 'fuzed' was asked for, which is unknown. Accepted: sequential"),
+        ({"settings": (("peices", ("2",)),)}, "axis 'peices' was asked for"),
+        ({"fabric": "wire"}, "fabric = 'wire' was asked for; its kind 'wire' is unknown"),
+        ({"fabric": "emulated:wire_to_compute=-1"}, "fabric = 'emulated:wire_to_compute=-1' was asked for"),
+        (
+            {"protocol": "fast"},
+            "protocol = 'fast' was asked for, which is unknown. Accepted: quick, default, thorough.",
+        ),
+        ({"machine": "h900"}, "machine 'h900' was asked for, which is unknown. Accepted: laptop_cpu"),
+        ({"backend": "gpu"}, "backend = 'gpu' was asked for, which is unknown. Accepted: cpu, triton."),
+        ({"backend": "triton"}, "backend = triton was asked for without a machine. Accepted: one of "),
+        ({"backend": "triton", "machine": "laptop_cpu"}, "backend = triton was asked for on machine laptop_cpu"),
+        ({"preset": "tiny"}, "preset = tiny and shape m=256, n=128, k=64 were both asked for"),
+        ({"preset": "nope", "shape": ()}, "preset 'nope' was asked for, which is unknown. Accepted: "),
+        ({"preset": "dlrm_dcnv2", "shape": ()}, "gemm_all_to_all was asked for in preset dlrm_dcnv2"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_that_names_it(fields: dict[str, object], sentence: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        legal(replace(ASKED, **fields))  # type: ignore[arg-type]
+    assert str(refusal.value).startswith(sentence)
+    assert "\n" not in str(refusal.value)
+
+
+def legal(request: Request) -> None:
+    experiment = request.experiment()
+    found = experiment.points(experiment.problems[0], request.machine_description())
+    for _, sentence in found.refused:
+        raise Refusal(sentence)
+
+
+def test_pairs_are_names_and_values() -> None:
+    assert pairs(["m=1", " n = 2"], "--shape") == (("m", "1"), ("n", "2"))
+    for wrong in ("m", "=1", "m="):
+        with pytest.raises(Refusal, match="not of the form name=value"):
+            pairs([wrong], "--shape")
+
+
+# Files
+
+SPACE = """
+title = "U-curve"
+operator = ["gemm_all_to_all", "gemm_reduce_scatter"]
+world = [1, 2]
+protocol = "quick"
+search = {kind = "estimate_first", count = 4}
+[shape]
+m = 256
+n = [128, 256]
+k = 64
+[scheme.decomposed]
+pieces = [2, 4]
+split = "all"
+[scheme.fused]
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "space.toml"
+    path.write_text(text)
+    return path
+
+
+def test_lists_of_a_file_make_problems_and_spaces(tmp_path: Path) -> None:
+    experiment = space_file.load(write(tmp_path, SPACE))
+    assert len(experiment.problems) == 2 * 2 * 2
+    assert experiment.search == Search(kind="estimate_first", count=4)
+    assert [choice.to_json() for choice in experiment.space.choices] == [
+        {"scheme": "decomposed", "values": {"pieces": [2, 4], "split": ["all"]}},
+        {"scheme": "fused", "values": {}},
+    ]
+    assert (experiment.title, experiment.protocol.name, experiment.together) == ("U-curve", "quick", False)
+
+
+def test_a_file_without_schemes_compares_the_usual_ones(tmp_path: Path) -> None:
+    experiment = space_file.load(write(tmp_path, 'operator = "gemm_all_to_all"\npreset = "tiny"\n'))
+    assert [choice.scheme for choice in experiment.space.choices] == ["sequential", "decomposed", "fused"]
+
+
+ONE = 'operator = "gemm_all_to_all"\npreset = "tiny"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("operator = ", r"cannot be read as a space: .*A space is a TOML file"),
+        ("preset = 'tiny'", r"has no 'operator'; every space states it\. Accepted: embedding"),
+        (ONE + "prests = 3", r"has the key 'prests', which nothing reads\. Accepted: title, operator, preset"),
+        ("operator = 'gem'", r"operator 'gem' was asked for, which is unknown"),
+        (ONE + "world = 'two'", r"world = 'two', but it is a whole number of ranks"),
+        (ONE + "fabric = 3", r"fabric = 3, but it is one name"),
+        ("operator = 'gemm_all_to_all'\nshape = 3", r"shape = 3, but it is a table of sizes"),
+        (ONE + "search = 'clever'", r"search = 'clever' was asked for, which is unknown"),
+        (ONE + "search = {kind = 'random', cuont = 3}", r"search = 'cuont'\. Write search"),
+        (ONE + "search = {kind = 'random', count = 'many'}", r"search\.count = 'many', but it is a whole number"),
+        (ONE + "parts = 'some'", r"parts = 'some' was asked for.*Accepted: none, baseline, each"),
+        (ONE + "scheme = 'fused'", r"schemes are tables of axes\. Write \[scheme\.decomposed\]"),
+        (ONE + "[scheme.fuzed]", r"scheme 'fuzed' was asked for"),
+        (ONE + "[scheme.fused]\nslices = 3", r"axis 'slices' was asked for, which fused does not have"),
+        (
+            ONE + "[scheme.fused]\nslice_tiles = [1.5]",
+            r"fused\.slice_tiles = 1\.5, but values are whole numbers or words",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as error:
+        space_file.load(write(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nope\.toml was asked for as a space, and there is no such file"):
+        space_file.load(tmp_path / "nope.toml")
