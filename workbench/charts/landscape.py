@@ -45,7 +45,7 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
 
 def live(x: str, y: str, statistic: str = "best", context: str = "") -> alt.LayerChart:
     """The same over the dataset `DATASET`, to be replaced by `rows(...)`."""
-    return _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], tuple(LOOKS)))
+    return _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], (*SOURCES, FAILED)))
 
 
 def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:

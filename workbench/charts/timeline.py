@@ -25,7 +25,7 @@ LANES = {"compute": "compute", "copy_engine": "copy engine", "link": "link", "li
 ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 19, 15, 3
 PIXELS = 900
 """Width that the records are prepared for: what is narrower than one of these is merged."""
-BARS_MOST = 2000
+BARS_MOST = 700
 """Of one panel; more than this takes longer to draw than a slider may take to answer."""
 RANKS_MOST = 8
 WAIT_PIXELS = 3
@@ -64,7 +64,7 @@ def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s:
     mine = [span for span in spans if span.rank in ranks]
     left_out = f", {len(ranks)} of {of} ranks, the last to finish among them" if len(ranks) < of else ""
     order = _order(number, mine)
-    heading = f"{name}: {seconds_text(end_s)}{left_out}" if mine else f"{name}: no spans"
+    heading = f"{name}: the last step ends at {seconds_text(end_s)}{left_out}" if mine else f"{name}: no spans"
     yield {**_EMPTY, "row": f"{number}|", "order": number * 10_000, "heading": heading, "end_ms": milliseconds(end_s),
            "aloud": heading}  # fmt: skip
     gaps = waits(mine, pixel_s * WAIT_PIXELS)

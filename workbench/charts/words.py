@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import altair as alt
@@ -79,6 +80,7 @@ def machine_words(row: Row) -> str:
     return ", ".join(part for part in (machine, CPU_RANKS if on_cpu else "") if part)
 
 
+@lru_cache(maxsize=256)
 def fabric_words(fabric: str | None) -> str:
     """`emulated link, 533 MB/s, wire : compute = 1` for what a Fabric writes of itself."""
     kind, _, rest = (fabric or "").partition(":")
