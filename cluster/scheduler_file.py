@@ -35,7 +35,7 @@ class Record:
 
     address: str
     dashboard: str
-    """Address of Dask's own page, or nothing."""
+    """Dask's own page, as it is called on the host of the scheduler."""
     kind: str
     num_ranks: int
     detached: bool

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import getpass
-import os
 import platform
 import socket
 import subprocess
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cluster.probe import PACKAGES, cpu_model, version
+from cluster.probe import usable_cores as usable_cores  # the widgets ask for it too
 from kernels.machine import Machine
 from kernels.trial import fingerprint
-
-PACKAGES = ("overlap-workbench", "torch", "triton", "numpy", "dask", "distributed")
 
 
 def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
         "cores": usable_cores(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         "git_commit": _git_commit(),
         "kernel_fingerprint": fingerprint(),
         "machine": machine and machine.name,
@@ -35,32 +33,10 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
     }
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_model() -> str | None:
-    """The processor's name as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or None
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
-
-
 def _user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
         return None
 
 

@@ -6,8 +6,10 @@ import json
 import signal
 import sys
 import threading
+import traceback
 
 from cluster import scheduler_file
+from cluster.launch.detached import ENDED
 from cluster.launch.hold import hold
 from cluster.launch.kinds import kind_of
 
@@ -16,7 +18,7 @@ LOOK_S = 2.0
 
 
 def main() -> int:
-    """Until a signal comes or the scheduler is gone. What goes wrong at the start is one line on standard error."""
+    """Until a signal comes or the scheduler is gone. What went wrong is a line that begins with `ENDED`."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -25,8 +27,9 @@ def main() -> int:
         with hold(kind_of(order["kind"], order["options"]), detached=True) as record:
             while not ended.wait(LOOK_S):
                 scheduler_file.knock(record.address)
-    except (ValueError, OSError, RuntimeError, TimeoutError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
+    except Exception as error:
+        traceback.print_exc()
+        print(ENDED, " ".join(str(error).split()) or type(error).__name__, file=sys.stderr)
         return 1
     return 0
 

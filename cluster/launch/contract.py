@@ -16,9 +16,21 @@ LOOPBACK = "127.0.0.1"
 RESOURCE = "rank"
 """Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
 
-OPTIONS: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "resources": {RESOURCE: 1}, "dashboard": False}
+NEARBY = f"{LOOPBACK}:0"
+"""Where Dask's pages are served, of schedulers and of workers: they ask nobody for a password."""
+
+OPTIONS: dict[str, Any] = {
+    "nthreads": 1,
+    "memory_limit": 0,
+    "resources": {RESOURCE: 1},
+    "dashboard": False,
+    "dashboard_address": NEARBY,
+}
 """For a worker that is made in Python."""
-ARGUMENTS = ("--nthreads", "1", "--memory-limit", "0", "--resources", f"{RESOURCE}=1", "--no-dashboard")
+ARGUMENTS = (
+    *("--nthreads", "1", "--memory-limit", "0", "--resources", f"{RESOURCE}=1"),
+    *("--no-dashboard", "--dashboard-address", NEARBY),
+)
 """The same for `dask worker`."""
 
 

@@ -22,6 +22,9 @@ from cluster.scheduler_file import Record
 END_S = 20.0
 """A keeper ends its cluster within this time, or is killed: then its workers notice by themselves that it is gone."""
 
+ENDED = "cluster ended:"
+"""What the keeper's last words begin with, in its log."""
+
 _started: list[subprocess.Popen[bytes]] = []
 """Keepers that this process started; they may outlive it."""
 
@@ -64,7 +67,8 @@ def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record
         if record is not None and record.pid == keeper.pid:
             return record
         if keeper.poll() is not None:
-            why = log.read_text().strip().rpartition("\n")[2] or f"its process ended with exit code {keeper.returncode}"
+            said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
+            why = said[-1] if said else f"its process ended with exit code {keeper.returncode}"
             break
         time.sleep(0.05)
     raise ValueError(f"A cluster of kind {kind.name} was asked for, but it did not start: {why} (more in {log})")

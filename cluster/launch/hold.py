@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import dask
 import psutil
@@ -12,7 +13,7 @@ import psutil
 from cluster import scheduler_file
 from cluster.broker import dask_settings
 from cluster.dispatch import Cluster
-from cluster.launch.contract import Kind
+from cluster.launch.contract import LOOPBACK, Kind
 from cluster.rank import Entry
 from cluster.scheduler_file import Record
 
@@ -31,7 +32,7 @@ def hold(kind: Kind, *, published: bool = True, detached: bool = False, entry: E
         Cluster.connect(cluster.scheduler_address, entry=entry).close()  # leaves the broker there
         record = Record(
             address=cluster.scheduler_address,
-            dashboard=cluster.dashboard_link or "",
+            dashboard=_nearby(cluster.dashboard_link or ""),
             kind=kind.name,
             num_ranks=kind.num_ranks,
             detached=detached,
@@ -45,6 +46,12 @@ def hold(kind: Kind, *, published: bool = True, detached: bool = False, entry: E
             yield record
         finally:
             scheduler_file.remove(record)
+
+
+def _nearby(link: str) -> str:
+    """Where the scheduler runs its page is on loopback, whatever address Dask makes of that."""
+    parts = urlsplit(link)
+    return parts._replace(netloc=f"{LOOPBACK}:{parts.port}").geturl() if parts.port else link
 
 
 def refuse_second() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ class Kubernetes:
         from dask_kubernetes.operator import KubeCluster, make_cluster_spec
 
         spec = make_cluster_spec(
-            name=f"overlap-workbench-{getpass.getuser()}",
+            name=self.cluster_name(),
             image=self.image,
             n_workers=self.num_pods,
             env=environment(),
@@ -57,6 +58,11 @@ class Kubernetes:
             custom_cluster_spec=self.fitted(spec), namespace=self.namespace, shutdown_on_close=True, quiet=True
         )
 
+    def cluster_name(self) -> str:
+        """One per user in a namespace, of the letters that Kubernetes takes."""
+        user = re.sub("[^a-z0-9]+", "-", getpass.getuser().lower())
+        return f"overlap-workbench-{user}"[:32].rstrip("-")
+
     def worker_command(self) -> list[str]:
         """One process per rank; dask-kubernetes adds the pod's name, Dask the number of the process."""
         return ["dask", "worker", "--nworkers", str(self.ranks_per_pod), *ARGUMENTS]
@@ -65,7 +71,7 @@ class Kubernetes:
         """The operator's spec with room for the ranks' heap: unless mounted, a pod's /dev/shm has 64 MiB."""
         pod = spec["spec"]["worker"]["spec"]
         worker = pod["containers"][0]
-        # its own page would be started although the command says no
+        # dask-kubernetes adds it behind our own words, and the last word counts
         worker["args"] = [word for word in worker["args"] if word != "--dashboard"]
         memory = parse_bytes(self.memory_per_rank) * self.ranks_per_pod
         room = {"cpu": str(self.ranks_per_pod), "memory": str(memory)}

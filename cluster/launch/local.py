@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
-from cluster.launch.contract import LOOPBACK, OPTIONS
+from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS
 from cluster.probe import usable_cores
 
 FEWEST, MOST = 4, 8
@@ -44,10 +44,8 @@ class Local:
 
     def start(self) -> SpecCluster:
         """Returns when all workers are there; their rank processes start behind that."""
-        # a worker opens a page with its metrics too, to the network unless told otherwise
-        near = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0"}
-        options = OPTIONS | near | {"silence_logs": logging.ERROR, "preload": [__name__]}
-        scheduler = near | {"port": 0, "dashboard": True}
+        options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
+        scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": NEARBY}
         host = socket.gethostname().partition(".")[0]
         with _environment_kept():
             return SpecCluster(

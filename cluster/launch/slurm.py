@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dask.utils import parse_bytes
+from distributed import Status
 
-from cluster.launch.contract import ARGUMENTS, LOOPBACK, environment, missing
+from cluster.launch.contract import ARGUMENTS, NEARBY, environment, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +49,29 @@ class Slurm:
                 f"num_jobs = {self.num_jobs} and ranks_per_job = {self.ranks_per_job} were asked for. "
                 "Accepted: 1 or more of each."
             )
-        return missing("slurm", "dask_jobqueue", "jobqueue")
+        if (sentence := missing("slurm", "dask_jobqueue", "jobqueue")) is not None:
+            return sentence
+        if shutil.which("sbatch") is None:
+            return (
+                "A cluster of kind slurm was asked for, but this host has no command sbatch. "
+                "Accepted: a host from which jobs are submitted, such as a login node."
+            )
+        return None
 
     def start(self) -> Any:
         """Returns when the scheduler runs and the jobs are submitted; nobody knows when they start."""
         cluster = self.prepare()
-        cluster.scale(jobs=self.num_jobs)
+        try:
+            # what `scale` does, but not in the background, where nobody would see sbatch fail
+            for _ in range(self.num_jobs):
+                cluster.worker_spec.update(cluster.new_worker_spec())
+            cluster.sync(cluster._correct_state)
+        except BaseException:
+            for job in cluster.workers.values():
+                if job.job_id is None:  # Dask closes no cluster with a worker that is only created
+                    job.status = Status.failed
+            cluster.close()
+            raise
         return cluster
 
     def prepare(self) -> Any:
@@ -72,5 +91,5 @@ class Slurm:
             worker_extra_args=list(ARGUMENTS),
             job_script_prologue=[f"export {name}={value}" for name, value in environment().items()],
             job_extra_directives=list(self.directives),
-            scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},
+            scheduler_options={"dashboard_address": NEARBY},
         )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from distributed import SpecCluster
 from distributed.deploy import ssh
 
-from cluster.launch.contract import LOOPBACK, OPTIONS, missing
+from cluster.launch.contract import NEARBY, OPTIONS, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Ssh:
     def spec(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What `dask.distributed.SSHCluster` would make of the hosts, but with a name for every worker."""
         options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python}
-        scheduler = {"port": 0, "dashboard_address": f"{LOOPBACK}:0"}
+        scheduler = {"port": 0, "dashboard_address": NEARBY}
         workers = {}
         for host in self.hosts:
             for rank in range(self.ranks_per_host):

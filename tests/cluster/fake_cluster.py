@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import psutil
+from fake_bench import FakeTrial
 
 from cluster.dispatch import Cluster
 
@@ -42,3 +43,25 @@ def ranks_alive() -> list[int]:
         except psutil.NoSuchProcess:
             continue
     return alive
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if _lives(one)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def measured(cluster: Cluster, world: int) -> list[int]:
+    """The ranks that ran a trial."""
+    events = list(cluster.stream([FakeTrial(key="a")], world=world, shares_heap=True, deadline_s=10.0))
+    assert [event for event in events if event["kind"] == "failure"] == []
+    return sorted(event["rank"] for event in events if event["kind"] == "result")

@@ -1,4 +1,4 @@
-"""A cluster of each kind: what it starts, who finds it, and that nothing is left when it ends."""
+"""A local cluster: what it starts, who finds it, and that nothing is left of it; and clusters of other people."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ import psutil
 import pytest
 from distributed import Nanny, Scheduler, SpecCluster
 from fake_bench import FakeTrial
-from fake_cluster import eventually
+from fake_cluster import alive, eventually, family, measured
 
 from cluster import launch, scheduler_file
 from cluster.dispatch import Cluster
-from cluster.launch import contract, kinds
-from cluster.launch.kubernetes import Kubernetes
-from cluster.launch.slurm import Slurm
-from cluster.launch.ssh import Ssh
+from cluster.launch import contract
 from cluster.scheduler_file import Record
 
 GONE_S = 10.0
@@ -39,21 +36,6 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         home = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(home))
         yield home
-
-
-def family(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
-
-
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-
-
-def measured(cluster: Cluster, world: int) -> list[int]:
-    """The ranks that ran a trial."""
-    events = list(cluster.stream([FakeTrial(key="a")], world=world, shares_heap=True, deadline_s=10.0))
-    assert [event for event in events if event["kind"] == "failure"] == []
-    return sorted(event["rank"] for event in events if event["kind"] == "result")
 
 
 @pytest.fixture(scope="module")
@@ -243,132 +225,3 @@ def test_workers_of_another_version_are_refused() -> None:
     assert sentence is not None
     assert "2 of its 3 workers" in sentence
     assert "w1: 9, w2: t" in sentence
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "says"),
-    [
-        ("cloud", {}, "kind 'cloud' was asked for, which is unknown. Accepted: local, ssh, slurm, kubernetes"),
-        ("local", {"ranks": 3}, "with ranks, which is unknown. Accepted: num_ranks"),
-        ("local", {"num_ranks": 0}, "num_ranks = 0"),
-        ("slurm", {}, "with no num_jobs. Accepted: num_jobs, ranks_per_job"),
-        ("slurm", {"num_jobs": 0}, "num_jobs = 0"),
-        ("ssh", {"hosts": "a,b"}, "hosts = 'a,b'"),
-        ("ssh", {"hosts": []}, r"hosts = \[\]"),
-        ("kubernetes", {"image": "i", "num_pods": 0}, "num_pods = 0"),
-    ],
-)
-def test_a_kind_that_cannot_be_is_one_sentence(kind: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says) as raised:
-        launch.up(kind, **options)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "extra"),
-    [
-        ("ssh", {"hosts": ["a"]}, "ssh"),
-        ("slurm", {"num_jobs": 1}, "jobqueue"),
-        ("kubernetes", {"image": "i"}, "kubernetes"),
-    ],
-)
-def test_a_missing_library_names_the_command_that_installs_it(
-    kind: str, options: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contract.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"kind {kind} was .* pip install 'overlap-workbench\[{extra}\]'"):
-        launch.up(kind, **options)
-
-
-def test_every_kind_calls_itself_by_its_name_in_the_table() -> None:
-    assert {name: made.name for name, made in kinds.KINDS.items()} == {name: name for name in kinds.KINDS}  # type: ignore[attr-defined]
-
-
-def test_ssh_starts_one_named_worker_per_rank_and_the_scheduler_on_the_first_host() -> None:
-    scheduler, workers = Ssh(hosts=["a", "b"], ranks_per_host=2, python="there/python").spec()
-    assert scheduler["options"]["address"] == "a"
-    assert scheduler["options"]["remote_python"] == "there/python"
-    assert {name: worker["options"]["address"] for name, worker in workers.items()} == {
-        "a-rank0": "a", "a-rank1": "a", "b-rank0": "b", "b-rank1": "b",
-    }  # fmt: skip
-    kwargs = workers["b-rank1"]["options"]["kwargs"]
-    assert json.loads(json.dumps(kwargs)) == contract.OPTIONS | {"name": "b-rank1"}, "it travels as JSON"
-
-
-def test_slurms_job_script_starts_workers_of_one_thread_with_name_and_resource() -> None:
-    slurm = Slurm(
-        num_jobs=1, ranks_per_job=2, queue="gpus", account="me", memory_per_rank="3 GiB", directives=["--gres=gpu:2"]
-    )
-    with slurm.prepare() as cluster:
-        lines = cluster.job_script().splitlines()
-    assert {"#SBATCH -p gpus", "#SBATCH -A me", "#SBATCH --mem=6G", "#SBATCH --gres=gpu:2"} <= set(lines)
-    assert {"#SBATCH --cpus-per-task=2", "#SBATCH -J overlap-workbench"} <= set(lines)
-    assert "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False" in lines
-    command = lines[-1]
-    for words in (
-        "--name dummy-name",
-        "--nthreads 1",
-        "--nworkers 2",
-        "--nanny",
-        "--resources rank=1",
-        "--no-dashboard",
-    ):
-        assert words in command
-
-
-SBATCH = """#!/bin/sh
-script=$(cat "$1")
-setsid sh -c "$script" > /dev/null 2>&1 &
-echo Submitted batch job $!
-"""
-SCANCEL = """#!/bin/sh
-kill -- "-$1"
-"""
-
-
-@pytest.fixture
-def slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A SLURM that runs every job here, at once."""
-    for name, script in {"sbatch": SBATCH, "scancel": SCANCEL}.items():
-        (tmp_path / name).write_text(script)
-        (tmp_path / name).chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # a job imports the fake bench too
-
-
-def test_slurms_jobs_become_ranks_that_run_gangs_and_end_with_their_cluster(folder: Path, slurm_here: None) -> None:
-    kind = Slurm(num_jobs=1, ranks_per_job=2)
-    with launch.hold(kind, published=False, entry=fake_bench.ENTRY) as record:
-        with Cluster.connect(record.address) as cluster:
-            assert eventually(lambda: len(cluster.describe()["workers"]) == 2, 30.0)
-            assert measured(cluster, world=2) == [0, 1]
-            names = {worker["name"] for worker in cluster.describe()["workers"]}
-        rank_pids = [row["rank_pid"] for row in launch.status(record.address)]
-        processes = [psutil.Process(pid) for rank in rank_pids for pid in (rank, psutil.Process(rank).ppid())]
-    assert names == {"overlap-workbench-0-0", "overlap-workbench-0-1"}
-    assert eventually(lambda: not alive(processes), GONE_S), alive(processes)
-
-
-def test_kubernetes_workers_have_the_contract_and_room_for_a_heap() -> None:
-    kind = Kubernetes(image="i", ranks_per_pod=2, memory_per_rank="1 GiB")
-    # as dask-kubernetes writes it
-    args = [*kind.worker_command(), "--name", "$(DASK_WORKER_NAME)", "--dashboard", "--dashboard-address", "8788"]
-    made = {"spec": {"worker": {"replicas": 1, "spec": {"containers": [{"name": "worker", "args": args}]}}}}
-    pod = kind.fitted(made)["spec"]["worker"]["spec"]
-    (worker,) = pod["containers"]
-    assert worker["args"][:4] == ["dask", "worker", "--nworkers", "2"]
-    assert " ".join(contract.ARGUMENTS) in " ".join(worker["args"])
-    assert "--dashboard" not in worker["args"]
-    assert worker["resources"]["limits"] == {"cpu": "2", "memory": str(2 * 2**30)}
-    assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/dev/shm"]
-    assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory"}
-
-
-def test_dasks_settings_reach_other_hosts_as_variables() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in contract.environment().items():
-            patch.setenv(name, value)
-        told = dask.config.collect_env()
-    settings = contract.dask_settings()
-    with dask.config.set(told):
-        assert {name: dask.config.get(name) for name in settings} == settings
