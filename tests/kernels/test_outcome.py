@@ -1,0 +1,66 @@
+"""Events of all ranks become samples and one outcome; the slowest rank's median is the time."""
+
+from typing import Any
+
+import pytest
+
+from kernels.outcome import ROW_KEYS, Failure, Gather, Measurement, Sample, row
+from kernels.trial import Trial
+from tests.kernels.conftest import small
+
+
+@pytest.fixture
+def trial(make_trial: Any) -> Trial:
+    made: Trial = make_trial(small("gemm_all_to_all", 2), "fused")
+    return made
+
+
+def sample(trial: Trial, rank: int, index: int, seconds: float) -> dict[str, Any]:
+    return {"kind": "sample", "trial": trial.key, "rank": rank, "index": index, "seconds": seconds, "at": 1.0}
+
+
+def result(trial: Trial, rank: int, *, correct: bool | None = True, error: float | None = 1e-6) -> dict[str, Any]:
+    spans = [[f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, 1.0, None]]
+    return {"kind": "result", "trial": trial.key, "rank": rank, "correct": correct, "max_relative_error": error,
+            "spans": spans, "facts": {}}  # fmt: skip
+
+
+def fed(trial: Trial, *events: dict[str, Any]) -> list[Any]:
+    gather = Gather(trial)
+    return [gather.feed(event) for event in events]
+
+
+def test_an_outcome_comes_once_every_rank_has_its_result(trial: Trial) -> None:
+    times = [sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 3.0), sample(trial, 0, 1, 2.0), sample(trial, 1, 1, 5.0)]
+    *before, last = fed(trial, *times, result(trial, 0), result(trial, 1, error=2e-6))
+    assert [type(one) for one in before] == [Sample] * 4 + [type(None)]
+    assert isinstance(last, Measurement)
+    assert last.samples == ((1.0, 2.0), (3.0, 5.0))
+    assert last.time_s == 4.0
+    assert last.skew_s == 2.5
+    assert last.max_relative_error == 2e-6
+    assert {span.rank for span in last.spans} == {0, 1}
+
+
+def test_the_first_failure_is_the_outcome(trial: Trial) -> None:
+    (found,) = fed(trial, {"kind": "failure", "trial": trial.key, "rank": 1, "stage": "hang", "message": "why"})
+    assert found == Failure(trial=trial, stage="hang", message="why", rank=1)
+
+
+def test_a_part_has_no_verdict(trial: Trial) -> None:
+    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0),
+                   result(trial, 0, correct=None, error=None), result(trial, 1, correct=None, error=None))  # fmt: skip
+    assert (last.correct, last.max_relative_error) == (None, None)
+
+
+def test_rows_of_all_outcomes_have_the_same_keys(trial: Trial) -> None:
+    measured = Measurement(trial=trial, samples=((1.0,), (2.0,)), correct=True)
+    failed = Failure(trial=trial, stage="wrong", message="why")
+    assert list(row(measured)) == list(row(failed)) == list(ROW_KEYS)
+    assert row(failed)["correct"] is False
+    assert row(measured)["samples"] == 2
+
+
+def test_the_key_is_the_same_after_a_journey_through_json_and_differs_by_part(trial: Trial) -> None:
+    assert Trial.from_json(trial.to_json()).key == trial.key
+    assert len({trial.key, trial.of_part("compute").key, trial.of_part("communication").key}) == 3

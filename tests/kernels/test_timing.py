@@ -1,0 +1,36 @@
+"""Trials of one sitting take turns forwards and backwards, and warm-ups are not counted."""
+
+from collections.abc import Sequence
+
+from kernels.outcome import Span
+from kernels.timing import interleaved
+
+
+class Fake:
+    roundings = 0
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def run(self) -> float:
+        self.log.append(self.name)
+        return 1.0
+
+    def forget(self) -> None:
+        self.log.append(f"forget {self.name}")
+
+    def poison(self) -> None: ...
+
+    def result(self) -> None: ...
+
+    def spans(self, iteration: int) -> Sequence[Span]:
+        return ()
+
+
+def test_turns_go_forwards_and_backwards_after_the_warm_ups() -> None:
+    log: list[str] = []
+    seen: list[tuple[int, int]] = []
+    trials = [Fake(name, log) for name in "ABC"]
+    interleaved(trials, 1, 2, lambda number, index, seconds: seen.append((number, index)))
+    assert log == ["A", "B", "C", "forget A", "forget B", "forget C", *"ABC", *"CBA"]
+    assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (1, 1), (0, 1)]
