@@ -24,7 +24,10 @@ def test_measured_stands_above_simulated_with_ranks_and_lanes_in_order() -> None
 
 def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
     found = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
-    assert [row["heading"] for row in found if row["heading"]] == ["measured: the last step ends at 20 ms", "simulated: no spans"]
+    assert [row["heading"] for row in found if row["heading"]] == [
+        "measured: the last step ends at 20 ms",
+        "simulated: no spans",
+    ]
 
 
 def test_times_are_milliseconds_and_the_hover_says_the_step_and_what_it_waited_for() -> None:
