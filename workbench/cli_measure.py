@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 @contextmanager
 def connected(address: str | None, num_ranks: int) -> Iterator[Cluster]:
     """The cluster at *address*, the lab's, or one of *num_ranks* that is made for this command and ends with it."""
-    from cluster import scheduler_file
     from cluster.dispatch import Cluster
+    from cluster.launch import attach, local, running
 
-    if address is not None or scheduler_file.running() is not None:
-        with Cluster.connect(address) as found:
+    if address is not None or running() is not None:
+        with Cluster.connect() if address is None else attach(address) as found:
             yield found
         return
-    from cluster.launch import local
-
     say(f"No cluster is running: {num_ranks} ranks are started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
     with local(num_ranks, published=False) as record, Cluster.connect(record.address) as found:
