@@ -33,7 +33,7 @@ def main() -> None:
 def status(arguments: list[str]) -> int:
     """The exit status of one command line."""
     try:
-        return int(app(arguments, standalone_mode=False) or 0)
+        return int(app(arguments, prog_name=app.info.name, standalone_mode=False) or 0)
     except _USAGE as error:
         say(_usage(error))
         return 2

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench import cli_options as options
-from workbench.cli_show import document, problem, say, schedule, show_json, show_outcomes, show_rows, show_table
+from workbench.cli_show import (
+    document,
+    problem,
+    say,
+    schedule,
+    show_failures,
+    show_json,
+    show_outcomes,
+    show_rows,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from kernels.machine import Machine
@@ -53,6 +63,7 @@ def run(
     else:
         whole = [row for row in rows if row["part"] == "whole"]
         show_outcomes(problem(wanted[-1]), whole)
+    _say_failures(wanted)
     return STOPPED if stopped else _status(wanted)
 
 
@@ -85,6 +96,7 @@ def predict(
         _show_documents(rows, scheme)
     else:
         show_outcomes(problem(rows[0]), rows)
+    _say_failures(rows)
     return _status(rows)
 
 
@@ -108,6 +120,7 @@ def sweep(
         show_rows([_without_marks(row) for row in rows], summary)
     else:
         show_outcomes(experiment.title, wanted)
+        show_failures(wanted)
         say(", ".join(f"{name}: {value}" for name, value in summary.items() if not isinstance(value, dict)))
     return STOPPED if stopped else 0
 
@@ -235,9 +248,12 @@ def _show_documents(wanted: Sequence[Mapping[str, Any]], scheme: str | None) -> 
         show_json(document(wanted[-1]))
     else:
         show_rows([document(row) for row in wanted], _summary(wanted, stopped=False))
-    for row in wanted:
-        if row["outcome"] == "failure":
-            say(str(row["message"]))
+
+
+def _say_failures(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Each sentence once: what a computer cannot do, it often cannot do for three schemes."""
+    for message in dict.fromkeys(row["message"] for row in rows if row["outcome"] == "failure"):
+        say(str(message))
 
 
 def _summary(rows: Sequence[Mapping[str, Any]], stopped: bool) -> dict[str, Any]:

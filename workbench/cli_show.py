@@ -73,13 +73,17 @@ def _print(table: Table) -> None:
 
 
 def show_outcomes(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Timed and estimated schedules side by side, fastest first; then what failed, and why."""
+    """Timed and estimated schedules side by side, fastest first."""
     columns = ("schedule", "measured", "estimated", "of the floor", "faster than sequential", "skew", "correct")
     lines = [line[1:] for line in sorted(_lines(rows), key=lambda line: line[0])]
     if lines:
         said = [number for number, _ in enumerate(columns) if any(line[number] is not None for line in lines)]
         show_table(title, [columns[number] for number in said], ([line[n] for n in said] for line in lines),
                    right=columns[1:6])  # fmt: skip
+
+
+def show_failures(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What failed, and why."""
     failed = [row for row in rows if row["outcome"] == "failure"]
     if failed:
         show_table("Failed", ("schedule", "stage", "why"), ((schedule(r), r["stage"], r["message"]) for r in failed))

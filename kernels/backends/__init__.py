@@ -14,9 +14,7 @@ def open_backend(name: str, seat: Seat) -> Backend:
     """The backend called *name*, opened for one rank of a gang."""
     opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu}
     if name not in opens:
-        raise Refusal(
-            f"backend {name!r} was asked for, which this rank does not have. Accepted: {', '.join(opens)}."
-        )
+        raise Refusal(f"backend {name!r} was asked for, which this rank does not have. Accepted: {', '.join(opens)}.")
     return opens[name](seat)
 
 

@@ -108,9 +108,7 @@ class Heap:
             os.posix_fallocate(descriptor, 0, total)
         except OSError as error:
             hidden.unlink()
-            raise Refusal(
-                f"{bytes_text(total)} of shared memory could not be had in {directory()}: {error}."
-            ) from None
+            raise Refusal(f"{bytes_text(total)} of shared memory could not be had in {directory()}: {error}.") from None
         finally:
             os.close(descriptor)
         hidden.rename(path)

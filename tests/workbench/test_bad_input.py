@@ -1,0 +1,280 @@
+"""All bad input: one sentence on stderr that names the value and what is accepted, status 2, nothing lost."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import cli, cli_measure
+from workbench.store import Store
+
+GEMM = "gemm_all_to_all"
+SIZES = ("--shape", "m=256", "--shape", "n=128", "--shape", "k=64")
+TINY = ("run", GEMM, "--preset", "tiny")
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong is told before a cluster is started."""
+
+    @contextmanager
+    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+        pytest.fail("a cluster was started for nothing")
+        yield
+
+    monkeypatch.setattr(cli_measure, "connected", connected)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """refused(words...) -> the one sentence on stderr; nothing is on stdout, the status is 2."""
+
+    def run(*words: str) -> str:
+        status = cli.status(list(words))
+        out, err = capsys.readouterr()
+        assert (status, out) == (2, ""), err
+        assert err.count("\n") == 1, err
+        return err
+
+    return run
+
+
+COMMAND_LINES = {
+    "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
+    "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
+    "no operator": (("run",), "Missing argument 'operator'"),
+    "unknown operator": (
+        ("run", "gemm", *SIZES),
+        "operator 'gemm' was asked for, which is unknown. Accepted: embedding",
+    ),
+    "unknown scheme": (
+        ("run", GEMM, *SIZES, "--scheme", "fuzed"),
+        "scheme 'fuzed' was asked for, which is unknown. Accep",
+    ),
+    "not built scheme": (("run", GEMM, *SIZES, "--scheme", "concurrent"), "Accepted: sequential, decomposed, fused."),
+    "unknown axis": (("run", GEMM, *SIZES, "--set", "peices=2"), "axis 'peices' was asked for"),
+    "illegal axis value": (
+        ("run", GEMM, *SIZES, "--scheme", "decomposed", "--set", "split=diagonal"),
+        "split = diagonal was asked for",
+    ),
+    "too many pieces": (
+        ("run", GEMM, *SIZES, "--scheme", "decomposed", "--set", "pieces=4096"),
+        "4096 > 128. Accepted: pieces 1..128.",
+    ),
+    "not a tile": (("run", GEMM, *SIZES, "--scheme", "fused", "--set", "tile=big"), "tile = big was asked for"),
+    "not a setting": (("run", GEMM, *SIZES, "--set", "pieces"), "--set 'pieces' was asked for"),
+    "unknown shape key": (("run", GEMM, "--shape", "q=1"), "shape key 'q' was asked for"),
+    "missing size": (("run", GEMM, "--shape", "m=256"), "was asked for without n"),
+    "not a size": (("run", GEMM, *SIZES, "--shape", "m=many"), "m = many was asked for"),
+    "not a pair": (("run", GEMM, "--shape", "256"), "--shape '256' was asked for"),
+    "sizes that do not divide": (
+        ("run", GEMM, *SIZES, "--world", "3"),
+        "3 does not divide 256. Accepted: multiples of 3",
+    ),
+    "too large a world": (("run", GEMM, *SIZES, "--world", "16"), "16 > 8. Accepted: world 1..8."),
+    "no world": (("run", GEMM, *SIZES, "--world", "0"), "world = 0 was asked for"),
+    "not a world": (("run", GEMM, *SIZES, "--world", "two"), "--world"),
+    "unknown dtype": (
+        ("run", GEMM, *SIZES, "--dtype", "int3"),
+        "dtype 'int3' was asked for, which is unknown. Accepted:",
+    ),
+    "unknown fabric": (("run", GEMM, *SIZES, "--fabric", "wire"), "fabric = 'wire' was asked for"),
+    "unknown protocol": (("run", GEMM, *SIZES, "--protocol", "fast"), "protocol = 'fast' was asked for"),
+    "unknown machine": (("predict", GEMM, *SIZES, "--machine", "h900"), "machine 'h900' was asked for"),
+    "unknown backend": (("run", GEMM, *SIZES, "--backend", "gpu"), "backend = 'gpu' was asked for"),
+    "unknown preset": (
+        ("predict", GEMM, "--preset", "nope"),
+        "preset 'nope' was asked for, which is unknown. Accepted: ",
+    ),
+    "preset without the operator": (
+        ("predict", GEMM, "--preset", "dlrm_dcnv2"),
+        "gemm_all_to_all was asked for in preset",
+    ),
+    "unknown kind of cluster": (("cluster", "up", "--kind", "yarn"), "A cluster of kind 'yarn' was asked for"),
+    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks."),
+    "not a number of ranks": (("cluster", "up", "--set", "num_ranks=few"), "--set num_ranks=few was asked for"),
+    "unknown kind of export": (("export", "last", "--to", "xls", "-o", "x"), "xls"),
+    "report of unknown ending": (("report", "last", "-o", "run.doc"), "Accepted: such an ending, or --to."),
+    "report of a missing notebook": (
+        ("report", "nope.ipynb", "-o", "run.html"),
+        "A report of nope.ipynb was asked for",
+    ),
+    "sweep of a missing file": (
+        ("sweep", "nope.toml"),
+        "nope.toml was asked for as a space, and there is no such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_a_command_line_that_cannot_be(words: tuple[str, ...], sentence: str, refused: Callable[..., str]) -> None:
+    assert sentence in refused(*words)
+
+
+def test_a_refusal_prints_its_failure_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.status(["run", GEMM, *SIZES, "--scheme", "decomposed", "--set", "pieces=4096", "--json"])
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (status, found["outcome"], found["stage"]) == (2, "failure", "refused")
+    assert (found["operator"], found["scheme"], found["axes"]) == (GEMM, "decomposed", {"pieces": "4096"})
+    assert found["message"] + "\n" == err
+
+
+# Files
+
+
+FILES = {
+    "corrupt space": ("sweep", "operator = [", "space.toml cannot be read as a space"),
+    "space that is no text": ("sweep", b"\xff\xfe\x00", "space.toml cannot be read as a space"),
+    "space with an unknown key": (
+        "sweep",
+        "operator = 'gemm_all_to_all'\nfoo = 1",
+        "has the key 'foo', which nothing reads",
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "content", "sentence"), FILES.values(), ids=FILES)
+def test_a_file_that_cannot_be_read(
+    command: str, content: str | bytes, sentence: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "space.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert sentence in refused(command, str(path))
+
+
+def test_a_corrupt_machine_or_preset_file_is_named(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "laptop_cpu.toml").write_text("name = ")
+    assert "laptop_cpu.toml cannot be read as a machine" in refused("predict", GEMM, *SIZES)
+    monkeypatch.undo()
+    monkeypatch.setattr("workbench.presets.runs_directory", lambda: tmp_path)
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "mine.toml").write_text("[[preset]")
+    assert "mine.toml cannot be read as presets" in refused("predict", GEMM, "--preset", "tiny")
+
+
+# The store
+
+
+READERS = {
+    "run": TINY,
+    "predict": ("predict", GEMM, "--preset", "tiny"),
+    "runs": ("runs",),
+    "compare": ("compare", "last", "last"),
+    "validate": ("validate",),
+    "report": ("report", "last", "-o", "run.html"),
+    "export": ("export", "last", "--to", "csv", "-o", "run.csv"),
+}
+
+
+@pytest.mark.parametrize("words", READERS.values(), ids=READERS)
+def test_a_damaged_store(words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"not a database" * 1000)
+    assert "store.sqlite is damaged: " in refused(*words, "--store", str(path))
+    assert path.read_bytes() == b"not a database" * 1000
+
+
+def test_a_store_where_nothing_can_be_written(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    sentence = refused(*TINY, "--store", str(tmp_path / "file" / "store.sqlite"))
+    assert "cannot be opened or written" in sentence
+    assert "--store PATH" in sentence
+
+
+def _limit_pages(store: Store) -> None:
+    connection = store._database._connection
+    connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+
+
+def _forbid_writing(store: Store) -> None:
+    store._database._connection.execute("PRAGMA query_only = ON")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (_limit_pages, "cannot grow: its disk or quota is full"),
+        (_forbid_writing, "is read-only, and a run must be written"),
+    ],
+)
+def test_a_full_disk_and_a_read_only_store(
+    spoil: Callable[[Store], None], sentence: str, refused: Callable[..., str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, fake_cluster: Any,
+) -> None:  # fmt: skip
+    """A run that was stored before is still there."""
+    path = tmp_path / "store.sqlite"
+    with Store(path) as store:
+        kept = store.begin_run({"note": "x" * 3000}, {})
+    opens = Store.__init__
+
+    def spoilt(self: Store, where: Path | None = None) -> None:
+        opens(self, where)
+        spoil(self)
+
+    @contextmanager
+    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+        yield fake_cluster
+
+    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr(Store, "__init__", spoilt)
+    assert sentence in refused(*TINY, "--store", str(path))
+    monkeypatch.undo()
+    with Store(path) as store:
+        assert store.run(kept)["id"] == kept
+
+
+UNKNOWN_RUN = (
+    ("report", "2019", "-o", "run.html"),
+    ("compare", "2019", "2018"),
+    ("export", "2019", "--to", "csv", "-o", "run.csv"),
+    ("validate", "2019"),
+)
+
+
+@pytest.mark.parametrize("words", UNKNOWN_RUN)
+def test_a_run_that_does_not_exist(words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path) -> None:
+    sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
+    assert sentence.startswith(
+        "Run '2019' was asked for, which is in the store 0 times. Accepted: last, or one of none yet"
+    )
+
+
+# Clusters
+
+
+def test_a_scheduler_that_does_not_answer(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    asked = (*TINY, "--store", str(tmp_path / "store.sqlite"), "--cluster")
+    assert f"The scheduler {address} was asked for, but nobody answered" in refused(*asked, address)
+    assert "there is no scheduler file" in refused(*asked, str(tmp_path / "scheduler.json"))
+
+
+def test_shared_memory_that_is_too_small(tmp_path: Path) -> None:
+    """In a mount namespace of its own, where /dev/shm has one megabyte."""
+    words = [*TINY[:2], "--preset", "laptop_overlap", "--scheme", "fused", "--store", str(tmp_path / "store.sqlite")]
+    inside = 'mount -t tmpfs -o size=1M tmpfs /dev/shm && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", inside, "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, timeout=30).returncode:
+        pytest.skip("this machine does not allow mount namespaces")
+    ran = subprocess.run([*command, sys.executable, "-m", "workbench.cli", *words], capture_output=True, text=True,
+                         timeout=100, env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")})  # fmt: skip
+    started, sentence = ran.stderr.splitlines()
+    assert (ran.returncode, started.split(":")[0]) == (2, "No cluster is running")
+    assert "of shared memory, but /dev/shm has" in sentence
+    assert "Take a smaller shape or world, or enlarge /dev/shm." in sentence
