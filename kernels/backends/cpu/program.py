@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,12 @@ class Step:
     """Puts of peers into this rank's memory that it waits for."""
     peer: int = -1
     num_bytes: int = 0
+    turn: int = 0
+    """Its place among this rank's steps."""
+    followers: list[Step] = field(default_factory=list)
+    """Own steps that wait for it."""
+    missing: int = 0
+    """How many of `local` are not done yet in this iteration."""
     blocker: int = -1
     """The last step that was waited for in this iteration."""
 
@@ -56,6 +63,17 @@ class Program:
         calls: dict[int, gloo.Call] = {}
         self.steps = [self._compile(number, calls) for number in numbers]
         self.arrivals = [int(step) for step in self.plan.arrivals(rank)]
+        by_number = {step.number: step for step in self.steps}
+        for place, step in enumerate(self.steps):
+            step.turn = place
+            for needed in step.local:
+                by_number[needed].followers.append(step)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """As before an iteration; done after one, since it takes time."""
+        for step in self.steps:
+            step.missing, step.blocker = len(step.local), -1
 
     def _compile(self, number: int, calls: dict[int, gloo.Call]) -> Step:
         plan, rank = self.plan, self.memory.rank
@@ -122,28 +140,30 @@ class Program:
         """One iteration from the common moment *start*; seconds until everything meant for this rank is here."""
         self.egress.begin(start)
         record: list[tuple[int, str, float, float, int]] = []
-        done, working = set[int](), dict[int, tuple[Step, Any, float]]()
-        pending, since = list(self.steps), start
-        while pending or working:
-            self._finish(working, done, record)
-            ready = next((i for i, step in enumerate(pending) if not self._blocked(step, done, epoch)), None)
+        working: dict[int, tuple[Step, Any, float]] = {}
+        open_steps, since = [step for step in self.steps if not step.missing], start
+        while open_steps or working:
+            self._finish(working, open_steps, record)
+            ready = next((i for i, step in enumerate(open_steps) if not self._blocked(step, epoch)), None)
             if ready is None:
                 now = clock()
                 if now - since > self.heap.seat.deadline_s:
-                    raise Hang(self._stuck(pending, epoch))
+                    raise Hang(self._stuck(open_steps, epoch))
                 pause(since, now)
                 continue
-            self._do(pending.pop(ready), done, working, record, epoch)
+            step = open_steps.pop(ready)
+            self._do(step, working, record, epoch)
+            if step.number not in working:
+                _done(step, open_steps)
             since = clock()
         self._await_arrivals(epoch)
+        seconds = clock() - start
         self.records.append(record)
-        return clock() - start
+        self._rewind()
+        return seconds
 
-    def _blocked(self, step: Step, done: set[int], epoch: int) -> bool:
-        for needed in step.local:
-            if needed not in done:
-                step.blocker = needed
-                return True
+    def _blocked(self, step: Step, epoch: int) -> bool:
+        """Whether something is missing that peers send; own steps were counted before."""
         signal, stamp = self.heap.own.signal, self.heap.own.stamp
         for needed in step.remote:
             if signal[needed] < epoch or stamp[needed] > clock():
@@ -154,7 +174,6 @@ class Program:
     def _do(
         self,
         step: Step,
-        done: set[int],
         working: dict[int, tuple[Step, Any, float]],
         record: list[tuple[int, str, float, float, int]],
         epoch: int,
@@ -172,7 +191,6 @@ class Program:
             self._signal(step, there, epoch)
             if left > leaves:
                 record.append((step.number, "link", leaves, left, step.blocker))
-        done.add(step.number)
 
     def _signal(self, step: Step, there: float, epoch: int) -> None:
         segment = self.heap.segments[step.peer]
@@ -183,7 +201,7 @@ class Program:
     def _finish(
         self,
         working: dict[int, tuple[Step, Any, float]],
-        done: set[int],
+        open_steps: list[Step],
         record: list[tuple[int, str, float, float, int]],
     ) -> None:
         for number, (step, work, begin) in list(working.items()):
@@ -194,7 +212,7 @@ class Program:
             for action in step.actions[1:]:
                 action()
             del working[number]
-            done.add(number)
+            _done(step, open_steps)
 
     def _await_arrivals(self, epoch: int) -> None:
         """The call ends when all data meant for this rank can be seen."""
@@ -233,6 +251,15 @@ class Program:
             )
             for step, lane, begin, end, blocker in self.records[iteration]
         ]
+
+
+def _done(step: Step, open_steps: list[Step]) -> None:
+    """Those that have waited for *step* last among their own are open, in turn."""
+    for follower in step.followers:
+        follower.missing -= 1
+        if not follower.missing:
+            follower.blocker = step.number
+            insort(open_steps, follower, key=lambda each: each.turn)
 
 
 def _stores_at_peer(plan: Plan) -> bool:
