@@ -1,0 +1,41 @@
+"""Commands about this computer: benchmark."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from workbench import cli_options as options
+from workbench.cli_show import say, show_rows, show_table
+
+
+def benchmark(
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all of them.", show_default=False)] = None,
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> None:
+    """What the workbench costs and reaches on this computer, with targets beside the numbers. Takes minutes."""
+    from cluster.launch import attach
+    from workbench.benchmark import benchmark as benchmarked
+
+    with ExitStack() as stack:
+        found = stack.enter_context(attach(cluster)) if cluster is not None else None
+        answer = benchmarked(names or None, found)
+    rows, summary = answer["rows"], answer["summary"]
+    if json:
+        show_rows(rows, summary)
+        return
+    lines = [(row["name"], _value(row["value"], row["unit"]), row["target"] and f"{row['target']} {row['unit']}",
+              {True: "yes", False: "no"}.get(row["met"]), row["n"], row["how"]) for row in rows]  # fmt: skip
+    show_table("", ("benchmark", "found", "target", "met", "of", "how"), lines, right=("found", "target", "of"))
+    say(f"{summary['met']} of {summary['targets']} targets met; {summary['note']}")
+
+
+def _value(value: float | None, unit: str) -> str | None:
+    from kernels.units import seconds_text
+
+    if value is None:
+        return None
+    return seconds_text(value) if unit == "s" else f"{value:.3g} {'' if unit == 'ratio' else unit}".strip()
