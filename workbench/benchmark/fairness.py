@@ -1,4 +1,4 @@
-"""Does everybody get a fair share? Four clients in processes of their own sweep the same cluster at the same time."""
+"""Does everybody get a fair share? Clients in processes of their own sweep the same cluster at the same time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from typing import Any
 from workbench.benchmark.rows import Row, Target
 from workbench.benchmark.setting import Setting
 
-LISTS_S = (0.25, 0.5, 1.0, 2.0)
-"""How long one list of each client takes: who asks for more at once must not get more in the end."""
 PATIENCE_S = 90.0
 """Starting a client and ending its last list may take so long beside the sweep; then it is killed."""
 
@@ -26,8 +24,8 @@ END_S = 10.0
 def fairness(setting: Setting) -> Iterator[Row]:
     """Most over fewest granted seconds."""
     with ExitStack() as stack:
-        most_s = setting.effort.sweep_s + PATIENCE_S
-        clients = [stack.enter_context(Client(setting.cluster.address, list_s, most_s)) for list_s in LISTS_S]
+        lists_s, most_s = setting.effort.lists_s, setting.effort.sweep_s + PATIENCE_S
+        clients = [stack.enter_context(Client(setting.cluster.address, list_s, most_s)) for list_s in lists_s]
         names = [client.line() for client in clients]
         before = _granted_s(setting)
         for client in clients:
@@ -36,10 +34,14 @@ def fairness(setting: Setting) -> Iterator[Row]:
         after = _granted_s(setting)
         shares = [after[name] - before[name] for name in names]
     words = ", ".join(f"{share:.1f} s in {count} lists of {length:g} s"
-                      for share, count, length in zip(shares, lists, LISTS_S, strict=True))  # fmt: skip
+                      for share, count, length in zip(shares, lists, lists_s, strict=True))  # fmt: skip
+    if min(shares) <= 0:
+        raise ValueError(f"A client was granted nothing in {setting.effort.sweep_s:g} s: {words}.")
+    how = (
+        f"{len(names)} client processes sweep {setting.effort.sweep_s:g} s at world 2: most over fewest granted seconds"
+    )
     yield Row(name="fairness", value=max(shares) / min(shares), unit="ratio", target=Target(most=1.5), n=sum(lists),
-              how=f"4 client processes sweep {setting.effort.sweep_s:g} s at world 2: most over fewest granted seconds "
-              f"({words}).")  # fmt: skip
+              how=f"{how} ({words}).")  # fmt: skip
 
 
 def _granted_s(setting: Setting) -> dict[str, float]:

@@ -23,6 +23,7 @@ SAMPLE_S = 0.01
 
 def gangs(setting: Setting) -> Iterator[Row]:
     """The wall time of a list of one trial of next to no work, from asking to its last result."""
+    setting.await_ranks()
     trial = small(setting.machine)
     # benches belong to a world, a heap and a deadline: a deadline that nobody asked for yet has none
     cold = [_wall_s(setting, [trial], DEADLINE_S + 1 + number) for number in range(COLD_GANGS)]
@@ -36,7 +37,7 @@ def gangs(setting: Setting) -> Iterator[Row]:
 
 def overhead(setting: Setting) -> Iterator[Row]:
     """Per trial of a list in one grant: its wall time without the timed iterations."""
-    trials = list(islice(_schedules(setting.machine), setting.effort.trials))
+    trials = different(setting.machine, setting.effort.trials)
     _wall_s(setting, trials)
     found = []
     for _ in range(LISTS):
@@ -73,13 +74,17 @@ def timed_s(events: Sequence[Mapping[str, Any]]) -> float:
     return sum(slowest.values())
 
 
-def _schedules(machine: Machine) -> Iterator[Trial]:
-    """Different trials of three schemes, without end."""
+def different(machine: Machine, count: int) -> list[Trial]:
+    """*count* trials of one problem and three schemes, of which no two ask the same."""
+    return list(islice(_trials(machine), count))
+
+
+def _trials(machine: Machine) -> Iterator[Trial]:
     tiles = [f"{m}x{n}x64" for m in (8, 16, 32) for n in (8, 16, 32, 64)]
     for number, tile in enumerate(cycle(tiles)):
-        fabric_s = 1e-3 + 1e-9 * number  # no two trials of a list may ask the same
+        iteration_s = 1e-3 + 1e-6 * number
         for scheme in ("sequential", "decomposed", "fused"):
-            yield small(machine, TIMED, fabric_s, scheme, tile=tile)
+            yield small(machine, TIMED, iteration_s, scheme, tile=tile)
 
 
 def _wall_s(setting: Setting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> float:

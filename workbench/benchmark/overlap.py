@@ -53,7 +53,7 @@ def schemes(setting: Setting) -> Iterator[Row]:
     """Sequential, decomposed and fused, iteration by iteration in turns."""
     (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
-        sat = sit(asked, _three(asked, setting.machine))
+        sat = sit(asked, compared(asked, setting.machine))
     how = f"{_words(asked, setting)}, all schemes in turns in one run"
     yield from _times("overlap", sat, f"{how}; the slowest rank's median.")
     assert sat.compute is not None
@@ -90,12 +90,13 @@ def world_4(setting: Setting) -> Iterator[Row]:
     """The same at world 4, which on fewer cores than ranks measures the cores: without targets."""
     (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=4)
     with _sitting(setting) as sit:
-        sat = sit(asked, _three(asked, setting.machine))
+        sat = sit(asked, compared(asked, setting.machine))
     yield from _times("world_4", sat, f"{_words(asked, setting)}, all schemes in turns in one run; the slowest rank's "
                       "median. Reported, not bounded: ranks share cores where there are fewer.")  # fmt: skip
 
 
-def _three(asked: Problem, machine: Machine) -> list[Schedule]:
+def compared(asked: Problem, machine: Machine) -> list[Schedule]:
+    """Sequential and decomposed as they are by default, and fused with SLICES slices."""
     link = parse("emulated")
     first = schedule(asked, "fused", {}, machine, link)
     tiles = len(tile_order(asked, first, 0))

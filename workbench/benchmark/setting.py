@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,9 @@ class Effort:
     samples: int = 300
     """That are sent from a worker to here."""
     sweep_s: float = 30.0
-    """How long the four clients sweep."""
+    """How long all clients sweep at the same time."""
+    lists_s: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
+    """How long one list of each client takes: who asks for more at once must not get more in the end."""
     plays: int = 200
     points: int = 400_000
     """Of the closed form."""
@@ -91,9 +94,18 @@ class Setting:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def workers(self) -> int:
-        """How many ranks the cluster has."""
-        return len(self.cluster.describe()["workers"])
+    def await_ranks(self) -> None:
+        """Returns when as many rank processes are up and free as a gang of WORLD needs: starting one takes seconds."""
+        give_up_at = time.monotonic() + DEADLINE_S
+        while self._free_ranks() < WORLD:
+            if time.monotonic() > give_up_at:
+                raise ValueError(f"{WORLD} free ranks were waited for {DEADLINE_S:g} s at {self.cluster.address}, and "
+                                 "did not come. Accepted: a cluster that nobody else uses.")  # fmt: skip
+            time.sleep(0.05)
+
+    def _free_ranks(self) -> int:
+        workers = self.cluster.describe()["workers"]
+        return sum(worker["ready"] and not worker["busy"] for worker in workers)
 
 
 def small(machine: Machine, protocol: Protocol = ONCE, iteration_s: float | None = None, scheme: str = "fused",

@@ -29,7 +29,8 @@ def main() -> None:
         _ask(cluster, small(machine))
         print(cluster.client.id, flush=True)
         ends = time.monotonic() + float(sys.stdin.readline() or 0)
-        count = 0
+        _ask(cluster, trial)
+        count = 1
         while time.monotonic() < ends:
             _ask(cluster, trial)
             count += 1
