@@ -16,6 +16,8 @@ LOOPBACK = "127.0.0.1"
 RESOURCE = "rank"
 """Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
 
+ORPHAN_S = 60
+"""A worker that finds no scheduler within this time ends."""
 NEARBY = f"{LOOPBACK}:0"
 """Where Dask's pages are served, of schedulers and of workers: they ask nobody for a password."""
 
@@ -25,11 +27,12 @@ OPTIONS: dict[str, Any] = {
     "resources": {RESOURCE: 1},
     "dashboard": False,
     "dashboard_address": NEARBY,
+    "death_timeout": ORPHAN_S,
 }
 """For a worker that is made in Python."""
 ARGUMENTS = (
     *("--nthreads", "1", "--memory-limit", "0", "--resources", f"{RESOURCE}=1"),
-    *("--no-dashboard", "--dashboard-address", NEARBY),
+    *("--no-dashboard", "--dashboard-address", NEARBY, "--death-timeout", str(ORPHAN_S)),
 )
 """The same for `dask worker`."""
 

@@ -60,18 +60,23 @@ def up(kind: str, **options: Any) -> Record:
 
 def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record:
     """What the keeper writes when its cluster runs."""
-    why = f"its scheduler did not answer within {kind.patience_s:.0f} s"
     give_up_at = time.monotonic() + kind.patience_s
     while time.monotonic() < give_up_at:
         record = scheduler_file.read()
         if record is not None and record.pid == keeper.pid:
             return record
         if keeper.poll() is not None:
-            said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
-            why = said[-1] if said else f"its process ended with exit code {keeper.returncode}"
-            break
+            raise ValueError(f"{_last_words(log, kind)} More in {log}.")
         time.sleep(0.05)
-    raise ValueError(f"A cluster of kind {kind.name} was asked for, but it did not start: {why} (more in {log})")
+    raise ValueError(
+        f"A cluster of kind {kind.name} was asked for, but its scheduler did not answer within "
+        f"{kind.patience_s:.0f} s. More in {log}."
+    )
+
+
+def _last_words(log: Path, kind: Kind) -> str:
+    said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
+    return said[-1] if said else f"A cluster of kind {kind.name} was asked for, but its process ended at once."
 
 
 def down() -> Record:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import dask
 import psutil
+from distributed.deploy.cluster import Cluster as DaskCluster
 
 from cluster import scheduler_file
 from cluster.broker import dask_settings
@@ -28,7 +29,7 @@ def hold(kind: Kind, *, published: bool = True, detached: bool = False, entry: E
         refuse_second()
     if (sentence := kind.refusal()) is not None:
         raise ValueError(sentence)
-    with dask.config.set(dask_settings()), kind.start() as cluster:
+    with dask.config.set(dask_settings()), _started(kind) as cluster:
         Cluster.connect(cluster.scheduler_address, entry=entry).close()  # leaves the broker there
         record = Record(
             address=cluster.scheduler_address,
@@ -46,6 +47,14 @@ def hold(kind: Kind, *, published: bool = True, detached: bool = False, entry: E
             yield record
         finally:
             scheduler_file.remove(record)
+
+
+def _started(kind: Kind) -> DaskCluster:
+    try:
+        return kind.start()
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"A cluster of kind {kind.name} was asked for, but it did not start: {why}") from error
 
 
 def _nearby(link: str) -> str:

@@ -112,6 +112,14 @@ def test_a_labs_cluster_is_not_taken_down_from_outside(lab: Record) -> None:
         launch.down()
 
 
+@pytest.mark.parametrize(("cores", "num_ranks"), [(1, 4), (2, 4), (6, 6), (64, 8)])
+def test_every_host_has_ranks_for_worlds_of_one_two_and_four(
+    cores: int, num_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.launch.local.usable_cores", lambda: cores)
+    assert launch.KINDS["local"]().num_ranks == num_ranks
+
+
 LAB = """
 import sys, time
 import fake_bench
