@@ -275,6 +275,24 @@ def test_a_read_only_store_can_be_read_but_refuses_a_run(
         assert len(store.rows(run)) == 1
 
 
+@pytest.mark.parametrize("left_over", [False, True])
+def test_a_store_in_a_folder_of_somebody_else_can_be_read(
+    tmp_path: Path, make_trial: MakeTrial, measure: Measure, monkeypatch: pytest.MonkeyPatch, left_over: bool
+) -> None:
+    path = tmp_path / "store.sqlite"
+    writes = Store(path)
+    run = writes.begin_run({}, {})
+    keep(writes, run, measure(make_trial()))
+    if not left_over:
+        writes.close()
+    monkeypatch.setattr(database_module, "writable", lambda path: False)
+    with Store(path) as store:
+        assert len(store.rows(run)) == 1
+        with pytest.raises(ValueError, match="is read-only, and a run must be written down"):
+            store.begin_run({}, {})
+    writes.close()
+
+
 def test_a_full_disk_loses_nothing_that_was_stored(store: Store, make_trial: MakeTrial, measure: Measure) -> None:
     run, measured = store.begin_run({}, {}), measure(make_trial())
     connection = store._database._connection

@@ -28,10 +28,11 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._can_write = not path.is_file() or writable(path)
         with self._sentences():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                self._address(), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         try:
             with self._sentences():
@@ -39,6 +40,14 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+
+    def _address(self) -> str:
+        """Where nothing can be written, a WAL that is left over is read, and one that is not cannot be begun."""
+        address = self.path.absolute().as_uri()
+        if self._can_write:
+            return address
+        left_over = self.path.with_name(f"{self.path.name}-wal")
+        return address + ("?mode=ro" if left_over.exists() and left_over.stat().st_size else "?immutable=1")
 
     def _set_up(self) -> None:
         self._connection.row_factory = sqlite3.Row
@@ -48,6 +57,8 @@ class Database:
                 f"The store {self.path} is of version {version}, but this workbench reads versions up to {VERSION}. "
                 "Use a newer workbench, or move the file away: a new store is then begun."
             )
+        if not self._can_write and version == VERSION:
+            return
         self._set_journal("DELETE" if on_network(self.path) else "WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -140,6 +151,11 @@ def _free(path: Path) -> str:
         return f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB"
     except OSError:
         return "an unknown number of bytes"
+
+
+def writable(path: Path) -> bool:
+    """Whether a transaction can be written: SQLite needs the file and, for its journal, the folder."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def on_network(path: Path) -> bool:
