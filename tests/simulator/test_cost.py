@@ -1,0 +1,128 @@
+"""Every step's seconds by hand: tiles in waves, copies at their rate, messages on links, launches where they happen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, problem
+from kernels.plan import Kind, Lane, Plan
+from kernels.schemes import expand, schedule
+from workbench.simulator.cost import compute_seconds, resolve, slots_left, step_costs
+from workbench.simulator.rates import work_seconds
+
+LINK = parse("emulated:bandwidth_bytes_per_second=1e9,latency_seconds=1e-3,message_seconds=1e-4")
+NVLINK = Fabric(kind="nvlink")
+GEMM = problem("gemm_all_to_all", {"m": 256, "n": 512, "k": 1024}, world=2)
+
+
+def plan_of(machine: Machine, scheme: str, fabric: Fabric = LINK, **values: int | str) -> Plan:
+    values = {"tile": "64x128x1024", **values}
+    return expand(GEMM, schedule(GEMM, scheme, values, machine, fabric))
+
+
+def test_a_cpu_rank_computes_its_tiles_one_after_the_other(laptop: Machine) -> None:
+    plan = plan_of(laptop, "sequential")
+    one = 8e-6 + float(work_seconds(laptop, "gemm", "float32", 2 * 64 * 128 * 1024, 64))
+    assert compute_seconds(plan, laptop)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([16 * one] * 2)
+
+
+def test_a_gpu_computes_its_tiles_in_waves(gpu_pod: Machine) -> None:
+    """16 tiles on 10 slots are two waves, on 16 slots one."""
+    one = 1e-6 + 2 * 64 * 128 * 1024 / (4e14 / 132)
+    for slots, waves in ((10, 2), (16, 1)):
+        small = replace(gpu_pod, device=replace(gpu_pod.device, slots=slots))
+        plan = plan_of(small, "sequential", NVLINK)
+        expected = waves * (1e-6 + (one - 1e-6) * slots / 132)
+        assert compute_seconds(plan, small)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([expected] * 2)
+
+
+def test_the_slices_of_one_kernel_add_up_to_its_waves(gpu_pod: Machine) -> None:
+    few = replace(gpu_pod, device=replace(gpu_pod.device, slots=6))
+    plan = plan_of(few, "fused", NVLINK, slice_tiles=2)
+    computes = (plan.kind == Kind.COMPUTE) & (plan.rank == 0)
+    found = compute_seconds(plan, few)[computes]
+    wave = found.max()
+    assert found.sum() == pytest.approx(3 * wave)
+    assert found.tolist() == pytest.approx([wave, 0, 0, wave, 0, 0, wave, 0])
+
+
+def test_the_pieces_of_a_contraction_cost_their_share(laptop: Machine) -> None:
+    asked = problem("all_gather_gemm", {"m": 256, "n": 512, "k": 1024}, world=2)
+    flat = replace(laptop, rates=(), costs=replace(laptop.costs, tile_seconds=0.0), device=replace(
+        laptop.device, memory_bytes_per_second=1e15))  # fmt: skip
+    whole, cut = (
+        expand(asked, schedule(asked, "decomposed", {"split": "contraction", "pieces": pieces}, flat, LINK))
+        for pieces in (1, 4)
+    )
+    assert compute_seconds(cut, flat).sum() == pytest.approx(compute_seconds(whole, flat).sum())
+    assert len(cut.part("compute")) == 4 * len(whole.part("compute"))
+
+
+def test_without_a_curve_memory_bounds_a_step(laptop: Machine) -> None:
+    starved = replace(laptop, rates=(), device=replace(laptop.device, memory_bytes_per_second=1e6))
+    plan = plan_of(starved, "sequential")
+    num_bytes = OPERATORS["gemm_all_to_all"].memory_bytes(GEMM)
+    assert compute_seconds(plan, starved).max() == pytest.approx(num_bytes / 1e6)
+
+
+def test_a_put_is_a_copy_by_the_rank_then_a_message_on_its_link(laptop: Machine) -> None:
+    plan = plan_of(laptop, "sequential")
+    costs, put = step_costs(plan, laptop, LINK), int(np.flatnonzero(plan.kind == Kind.PUT)[0])
+    sent = 128 * 512 * 4
+    assert costs.lane[put] == Lane.COMPUTE
+    assert costs.issue[put] == pytest.approx(20e-6 + float(work_seconds(laptop, "copy", "float32", 2 * sent)))
+    assert costs.transit[put] == pytest.approx(sent / 1e9 + 1e-4)
+    assert costs.delay[put] == pytest.approx(1e-3 + 50e-6)
+
+
+def test_what_is_in_place_is_only_signalled(laptop: Machine) -> None:
+    plan = plan_of(laptop, "fused", write="zero_copy")
+    costs = step_costs(plan, laptop, LINK)
+    assert set(costs.issue[plan.kind == Kind.PUT]) == {20e-6}
+    staged = plan_of(laptop, "fused", write="staged")
+    assert step_costs(staged, laptop, LINK).issue[staged.kind == Kind.PUT].min() > 20e-6
+
+
+def test_a_copy_engine_has_a_lane_of_its_own(gpu_pod: Machine) -> None:
+    plan = plan_of(gpu_pod, "decomposed", NVLINK, engine="copy_engine")
+    costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
+    assert set(costs.lane[puts]) == {Lane.COPY_ENGINE}
+    assert set(costs.issue[puts]) == {4e-6}
+
+
+def test_sms_that_send_are_missing_where_tiles_are_computed(gpu_pod: Machine) -> None:
+    assert slots_left(gpu_pod, 0, 0, "copy_engine") == 132
+    assert slots_left(gpu_pod, 0, 0, "sm") == slots_left(gpu_pod, 0, 0, "library") == 116
+    assert slots_left(gpu_pod, 264, 8, None) == 124
+    assert slots_left(gpu_pod, np.array([0, 64]), np.array([0, 100]), None).tolist() == [132, 1]
+
+
+def test_only_what_the_host_launches_pays_for_a_launch(gpu_pod: Machine) -> None:
+    fused, sequential = (plan_of(gpu_pod, scheme, NVLINK) for scheme in ("fused", "sequential"))
+    assert step_costs(fused, gpu_pod, NVLINK).start_seconds == pytest.approx(5e-6 + 3e-6)
+    assert step_costs(sequential, gpu_pod, NVLINK).start_seconds == pytest.approx(5e-6)
+    bare = replace(gpu_pod, costs=replace(gpu_pod.costs, launch_seconds=0.0))
+    launched = [step_costs(sequential, machine, NVLINK).issue for machine in (gpu_pod, bare)]
+    computes = sequential.kind == Kind.COMPUTE
+    assert (launched[0] - launched[1])[computes].tolist() == pytest.approx([3e-6] * 2)
+
+
+def test_a_collective_moves_its_bytes_at_the_librarys_share(gpu_pod: Machine) -> None:
+    plan = plan_of(gpu_pod, "sequential", NVLINK, collective="library")
+    costs, calls = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.COLLECTIVE
+    sent = 128 * 512 * 4
+    seconds = 15e-6 + sent * (3 / 4e11 / 3) / 0.85
+    assert costs.issue[calls].tolist() == pytest.approx([seconds] * 2)
+    assert (costs.link[calls] == -1).all()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
+def test_a_resolved_link_takes_that_many_times_the_computation(ratio: float) -> None:
+    fabric = resolve(parse(f"emulated:wire_to_compute={ratio}"), GEMM, 0.04)
+    wire_bytes = OPERATORS[GEMM.operator].wire_bytes(GEMM)
+    assert fabric.wire_seconds(wire_bytes, 0) == pytest.approx(ratio * 0.04)
+    assert fabric.resolved
+    assert resolve(fabric, GEMM, 99.0) is fabric
