@@ -229,12 +229,14 @@ class Run(Sitting):
             yield from [list(trials)] if trials else []
             return
         grant: list[Trial] = []
+        seconds = 0.0
         for trial in trials:
-            full = self._expected_s([*grant, trial]) > GRANT_SECONDS or (grant and self._granted == 0)
-            if grant and full:
+            more = self._expected_s([trial])
+            if grant and (seconds + more > GRANT_SECONDS or self._granted == 0):
                 yield grant
-                grant = []
+                grant, seconds, more = [], 0.0, self._expected_s([trial])
             grant.append(trial)
+            seconds += more
         if grant:
             yield grant
 
