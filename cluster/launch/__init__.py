@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from cluster.launch.attach import attach
+from cluster.launch.attached import attach
 from cluster.launch.contract import Kind
 from cluster.launch.detached import down, up
-from cluster.launch.hold import hold
+from cluster.launch.held import hold
 from cluster.launch.kinds import KINDS, kind_of
 from cluster.launch.local import Local
-from cluster.launch.status import status
+from cluster.launch.roster import status
 from cluster.rank import Entry
 from cluster.scheduler_file import Record, running
 

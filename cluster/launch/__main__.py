@@ -10,7 +10,7 @@ import traceback
 
 from cluster import scheduler_file
 from cluster.launch.detached import ENDED
-from cluster.launch.hold import hold
+from cluster.launch.held import hold
 from cluster.launch.kinds import kind_of
 
 LOOK_S = 2.0

@@ -15,7 +15,7 @@ import psutil
 
 from cluster import scheduler_file
 from cluster.launch.contract import Kind
-from cluster.launch.hold import refuse_second
+from cluster.launch.held import refuse_second
 from cluster.launch.kinds import kind_of
 from cluster.scheduler_file import Record
 

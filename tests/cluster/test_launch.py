@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_only_this_host_can_reach_it(lab: Record) -> None:
     ours = [psutil.Process(), *family(os.getpid())]
     assert len(ours) >= 5, "this process, two workers and their ranks"
     listening = {one.laddr.ip for process in ours for one in process.net_connections() if one.status == "LISTEN"}
-    assert listening == {"127.0.0.1"}
+    assert {ip.partition(".")[0] for ip in listening} == {"127"}, listening
 
 
 def test_only_its_user_can_read_where_it_is(lab: Record) -> None:
@@ -116,7 +117,7 @@ def test_a_labs_cluster_is_not_taken_down_from_outside(lab: Record) -> None:
 def test_every_host_has_ranks_for_worlds_of_one_two_and_four(
     cores: int, num_ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.launch.local.usable_cores", lambda: cores)
+    monkeypatch.setattr(import_module("cluster.launch.local"), "usable_cores", lambda: cores)
     assert launch.KINDS["local"]().num_ranks == num_ranks
 
 
