@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ def lab(
     from cluster import launch
     from workbench.lab import jupyter
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
+        signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
         server = stack.enter_context(jupyter(port))  # both take seconds to start, and do so beside each other
