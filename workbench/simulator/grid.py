@@ -37,7 +37,8 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
             block = chosen[start : start + BLOCK]
             some = {name: values if len(values) == 1 else values[block] for name, values in given.items()}
             points = Points(problem, scheme, {**some, **words}, machine, fabric)
-            found[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
+            with np.errstate(divide="ignore", invalid="ignore"):  # illegal sizes may be 0
+                found[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
     return found
 
 

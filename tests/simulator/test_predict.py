@@ -1,0 +1,154 @@
+"""Estimates of every operator x scheme: never below the floor, slower over a slower link, honest about themselves."""
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.operators import OPERATORS
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axes, schedule
+from tests.simulator.trials import SCHEMES, ask, legal, trial
+from workbench.metrics import floor
+from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
+
+pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])
+
+
+def best_compute_alone(operator: str, world: int, machine: Machine, fabric: Fabric) -> float:
+    """The floor's first half: computation alone with the best tile that is offered, as one step per rank."""
+    asked = ask(operator, world)
+    tiles = next(axis for axis in axes(asked, "sequential", machine, fabric) if axis.name == "tile").values
+    made = (schedule(asked, "sequential", {"tile": tile}, machine, fabric) for tile in tiles)
+    return min(predict(trial(asked, one, machine, fabric).of_part("compute"), machine).time_s for one in made)
+
+
+@pairs
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_no_estimate_is_below_the_floor(operator: str, scheme: str, world: int, laptop: Machine) -> None:
+    asked, fabric = ask(operator, world), parse("emulated:wire_to_compute=1")
+    fabric = resolved(fabric, asked, laptop)
+    assert fabric.bandwidth_bytes_per_second is not None
+    least_bytes = OPERATORS[operator].wire_bytes(asked)
+    least = floor(best_compute_alone(operator, world, laptop, fabric), least_bytes, fabric.bandwidth_bytes_per_second)
+    for chosen in legal(asked, scheme, laptop, fabric):
+        found = predict(trial(asked, chosen, laptop, fabric), laptop, with_spans=False)
+        assert found.time_s >= least * (1 - 1e-9), chosen
+        assert found.low_s <= found.time_s <= found.high_s
+
+
+@pairs
+def test_a_slower_link_is_never_faster(operator: str, scheme: str, laptop: Machine) -> None:
+    asked = ask(operator, 2)
+    for chosen in list(legal(asked, scheme, laptop, parse("emulated")))[::5]:
+        found = [
+            predict(trial(asked, chosen, laptop, parse(f"emulated:wire_to_compute={r}")), laptop, with_spans=False)
+            for r in (0.1, 0.5, 1, 2, 8)
+        ]
+        times = [one.time_s for one in found]
+        assert times == sorted(times), chosen
+
+
+@pairs
+def test_more_rows_take_longer(operator: str, scheme: str, laptop: Machine) -> None:
+    """More bytes over the same link."""
+    fabric = parse("emulated:bandwidth_bytes_per_second=1e9")
+    small, large = ask(operator, 2), ask(operator, 2, scale=2)
+    for chosen in list(legal(small, scheme, laptop, fabric))[::7]:
+        times = [predict(trial(asked, chosen, laptop, fabric), laptop).time_s for asked in (small, large)]
+        assert times[0] < times[1], chosen
+
+
+@pairs
+def test_the_parts_take_no_longer_than_the_whole(operator: str, scheme: str, laptop: Machine) -> None:
+    asked, fabric = ask(operator, 2), parse("emulated")
+    whole = trial(asked, schedule(asked, scheme, {}, laptop, fabric), laptop, fabric)
+    time_s, compute_s, comm_s = (
+        predict(whole.of_part(part), laptop).time_s for part in ("whole", "compute", "communication")
+    )
+    assert max(compute_s, comm_s) <= time_s <= compute_s + comm_s + 1e-3
+
+
+@pairs
+def test_one_rank_alone_takes_as_long_over_any_link(operator: str, scheme: str, laptop: Machine) -> None:
+    asked = ask(operator, 1)
+    chosen = schedule(asked, scheme, {}, laptop, parse("emulated"))
+    slow, fast = (parse(f"emulated:bandwidth_bytes_per_second={speed}") for speed in ("1e3", "1e12"))
+    times = {predict(trial(asked, chosen, laptop, fabric), laptop).time_s for fabric in (slow, fast)}
+    assert len(times) == 1
+
+
+def test_overlap_pays_where_wire_and_compute_are_balanced(laptop: Machine) -> None:
+    asked, fabric = ask("gemm_all_to_all", 2, scale=4), parse("emulated:wire_to_compute=1")
+    found = {s: predict(trial(asked, schedule(asked, s, {}, laptop, fabric), laptop, fabric), laptop).time_s
+             for s in SCHEMES}  # fmt: skip
+    assert found["fused"] < 0.75 * found["sequential"]
+    assert found["decomposed"] < 0.75 * found["sequential"]
+
+
+def test_the_wire_takes_as_long_as_was_asked_for(laptop: Machine) -> None:
+    asked = ask("gemm_all_to_all", 2)
+    fabric = resolved(parse("emulated:wire_to_compute=2"), asked, laptop)
+    wire_s = fabric.wire_seconds(OPERATORS[asked.operator].wire_bytes(asked), 0)
+    assert wire_s == pytest.approx(2 * compute_alone_seconds(asked, laptop, fabric))
+
+
+def test_the_estimate_carries_the_link_it_was_made_for(laptop: Machine) -> None:
+    asked, fabric = ask("gemm_all_to_all", 2), parse("emulated:wire_to_compute=2")
+    chosen = schedule(asked, "fused", {}, laptop, fabric)
+    found = predict(trial(asked, chosen, laptop, fabric), laptop)
+    assert found.trial.fabric.resolved
+    again = predict(found.trial, laptop)
+    assert (again.trial, again.time_s) == (found.trial, found.time_s)
+
+
+def test_what_is_illegal_is_refused(laptop: Machine) -> None:
+    asked, fabric = ask("gemm_all_to_all", 2), parse("emulated")
+    illegal = Schedule("fused", (("tile", "32x64x1000"), ("slice_tiles", 0)))
+    with pytest.raises(Refusal, match="slice_tiles = 0"):
+        predict(trial(asked, illegal, laptop, fabric), laptop)
+
+
+def test_an_uncalibrated_estimate_says_so_with_a_wide_band(laptop: Machine) -> None:
+    asked, fabric = ask("gemm_all_to_all", 2), parse("emulated")
+    one = trial(asked, schedule(asked, "fused", {}, laptop, fabric), laptop, fabric)
+    found = predict(one, laptop)
+    assert not found.calibrated
+    assert (found.low_s, found.high_s) == tuple(pytest.approx(found.time_s * share) for share in UNCALIBRATED)
+    fitted = predict(one, replace(laptop, calibrated="today", spread=(1.02, 1.1), digest="abc"))
+    assert fitted.calibrated
+    assert (fitted.low_s, fitted.high_s) == (found.time_s, pytest.approx(1.1 * found.time_s))
+    assert (fitted.predictor, fitted.digest) == (PREDICTOR, "abc")
+
+
+@pairs
+def test_spans_are_those_of_the_plans_steps(operator: str, scheme: str, laptop: Machine) -> None:
+    asked, fabric = ask(operator, 2), parse("emulated")
+    found = predict(trial(asked, schedule(asked, scheme, {}, laptop, fabric), laptop, fabric), laptop)
+    assert {span.rank for span in found.spans} == {0, 1}
+    assert all(0 <= span.start_s <= span.stop_s <= found.time_s for span in found.spans)
+    for lane in ("compute", "link"):
+        mine = sorted((s.start_s, s.stop_s) for s in found.spans if s.rank == 0 and s.lane == lane)
+        assert all(before[1] <= after[0] + 1e-12 for before, after in pairwise(mine))
+
+
+@pairs
+def test_every_scheme_is_estimated_on_gpus_of_two_hosts(operator: str, scheme: str, gpu_pod: Machine) -> None:
+    asked, fabric = ask(operator, 8), Fabric(kind="nvlink")
+    for chosen in list(legal(asked, scheme, gpu_pod, fabric))[::6]:
+        assert 0 < predict(trial(asked, chosen, gpu_pod, fabric), gpu_pod).time_s < 1
+
+
+def test_a_slider_is_answered_at_once(laptop: Machine) -> None:
+    """10 ms is the promise for a laptop's plan; ten times that is still told from a mistake on a busy computer."""
+    asked, fabric = ask("gemm_all_to_all", 4), parse("emulated")
+    chosen = schedule(asked, "decomposed", {"pieces": 32}, laptop, fabric)
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        predict(trial(asked, chosen, laptop, fabric), laptop)
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 0.1
