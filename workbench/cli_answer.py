@@ -115,7 +115,7 @@ def sweep(
     experiment = replace(space_file.load(space), fresh=fresh)
     rows, stopped = measured(experiment, machines.machine(experiment.machine), cluster, store)
     wanted = [row for row in rows if row["asked"]]
-    summary = _summary(wanted, stopped)
+    summary = {**_summary(wanted, stopped), "run": rows[0]["run"] if rows else None}
     if json:
         show_rows([_without_marks(row) for row in rows], summary)
     else:

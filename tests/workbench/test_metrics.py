@@ -47,6 +47,13 @@ def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
     assert metrics.overlap_ratio(spans) == pytest.approx(1 / 6)
 
 
+def test_losses_and_ratios_are_above_one_where_time_was_lost() -> None:
+    assert metrics.exposed_communication(5.0, compute_s=3.0) == 2.0
+    assert metrics.decomposition_loss(3.3, whole_alone_s=3.0) == pytest.approx(1.1)
+    assert metrics.contention_loss(3.6, alone_s=3.0) == pytest.approx(1.2)
+    assert metrics.time_ratio(4.0, sequential_s=5.0) == 0.8
+
+
 def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
     gemm = {"m": 1024, "n": 512, "k": 256}
     sizes = {
