@@ -21,8 +21,9 @@ def lab(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address instead.")] = False,
     ranks: Ranks = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first that is free.")] = None,
+    address: options.Cluster = None,
 ) -> None:
-    """JupyterLab on the explorer notebook, with the local cluster. Ctrl-C ends both."""
+    """JupyterLab on the explorer notebook, with the local cluster or the one at an address. Ctrl-C ends it."""
     from contextlib import ExitStack, suppress
 
     from cluster import launch
@@ -33,7 +34,9 @@ def lab(
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
         server = stack.enter_context(jupyter(port))  # both take seconds to start, and do so beside each other
-        if (found := launch.running()) is None:
+        if address is not None:
+            found = stack.enter_context(launch.borrow(address))
+        elif (found := launch.running()) is None:
             found = stack.enter_context(launch.local(ranks))
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
         url = server.explorer()

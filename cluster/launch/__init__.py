@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from cluster.launch.attached import attach
+from cluster.launch.borrowed import borrow
 from cluster.launch.contract import Kind
 from cluster.launch.detached import down, up
 from cluster.launch.held import hold
@@ -14,7 +15,7 @@ from cluster.launch.roster import status
 from cluster.rank import Entry
 from cluster.scheduler_file import Record, running
 
-__all__ = ["KINDS", "Kind", "Record", "attach", "down", "hold", "kind_of", "local", "running", "status", "up"]
+__all__ = ["KINDS", "Kind", "Record", "attach", "borrow", "down", "hold", "kind_of", "local", "running", "status", "up"]
 
 
 def local(

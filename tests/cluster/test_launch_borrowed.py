@@ -1,0 +1,49 @@
+"""Many people on one cluster: each finds it as if it were their own, and leaves it as it was."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_bench
+import pytest
+from fake_cluster import measured
+
+from cluster import launch, scheduler_file
+from cluster.dispatch import Cluster
+from cluster.launch import Record
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> Iterator[Record]:
+    """A cluster that this user would not find."""
+    with launch.local(1, published=False, entry=fake_bench.ENTRY) as record:
+        yield record
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_a_borrowed_cluster_is_found_without_an_address_and_stays_when_it_is_given_back(theirs: Record) -> None:
+    for _ in range(2):
+        assert launch.running() is None
+        with launch.borrow(theirs.address, entry=fake_bench.ENTRY) as record:
+            assert (record.address, record.num_ranks) == (theirs.address, 1)
+            assert launch.running() == record
+            with Cluster.connect() as cluster:
+                assert measured(cluster, world=1) == [0]
+        assert not scheduler_file.path().exists()
+
+
+def test_nobody_borrows_a_second_cluster_nor_ends_the_borrowed_one(theirs: Record) -> None:
+    with launch.borrow(theirs.address, entry=fake_bench.ENTRY):
+        with pytest.raises(ValueError, match="runs already at"), launch.borrow(theirs.address):
+            pass
+        with pytest.raises(ValueError, match="belongs to a lab"):
+            launch.down()
+
+
+def test_an_address_where_nobody_answers_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match="nobody answered there") as raised, launch.borrow("tcp://127.0.0.1:9"):
+        pass
+    assert "\n" not in str(raised.value)
