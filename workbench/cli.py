@@ -17,7 +17,7 @@ app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, 
 for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
                 cli_runs.runs, cli_runs.compare, cli_runs.validate, cli_runs.report, cli_runs.export,
                 cli_lists.operators, cli_lists.schemes, cli_lists.machines, cli_lists.presets,
-                cli_lab.doctor, cli_machine.benchmark):  # fmt: skip
+                cli_lab.doctor, cli_machine.calibrate, cli_machine.benchmark):  # fmt: skip
     app.command()(command)
 app.add_typer(cli_lab.cluster, name="cluster")
 

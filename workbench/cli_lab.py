@@ -27,6 +27,8 @@ def lab(
     from contextlib import ExitStack, suppress
 
     from cluster import launch
+    from cluster.dispatch import Cluster
+    from workbench.calibration import in_background, is_calibrated_here
     from workbench.lab import jupyter
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
@@ -38,6 +40,8 @@ def lab(
             found = stack.enter_context(launch.borrow(address))
         elif (found := launch.running()) is None:
             found = stack.enter_context(launch.local(ranks))
+        if address is None and not is_calibrated_here():
+            stack.enter_context(in_background(Cluster.connect, say))
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
         url = server.explorer()
         print(url, flush=True)

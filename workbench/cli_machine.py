@@ -1,4 +1,4 @@
-"""Commands about this computer: benchmark."""
+"""Commands about this computer: calibrate, benchmark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,35 @@ import typer
 
 from workbench import cli_options as options
 from workbench.cli_show import say, show_rows, show_table
+
+
+def calibrate(
+    quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of most of a minute.")] = False,
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> None:
+    """Fit the machine of CPU ranks to this computer; estimates are then credible."""
+    from dataclasses import asdict
+    from threading import Event
+
+    from workbench import machines
+    from workbench.calibration import FULL_SECONDS, QUICK_SECONDS
+    from workbench.calibration import calibrate as calibrated
+    from workbench.cli_measure import OnDemand, stoppable
+
+    stop = Event()
+    with OnDemand(cluster, 2) as found, stoppable(stop):
+        machine, path = calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
+    values = [asdict(value) for value in machines.stated(machine) if value.provenance == "calibrated"]
+    if json:
+        show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
+                           "spread": machine.spread})  # fmt: skip
+        return
+    show_table("", ("value", "found", "how"), [(v["key"], f"{v['value']:.3g}", v["source"]) for v in values
+                                               if isinstance(v["value"], float)], right=("found",))  # fmt: skip
+    low, high = machine.spread or (None, None)
+    say(f"{machine.name} is calibrated: {machine.calibrated}. Measured times of its check were {low:.2f} to {high:.2f} "
+        f"times the estimates. The file is {path}.")  # fmt: skip
 
 
 def benchmark(

@@ -111,3 +111,10 @@ def failure(trial: Trial, stage: str, rank: int | None) -> dict[str, Any]:
 @pytest.fixture
 def fake_cluster() -> FakeCluster:
     return FakeCluster()
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines and presets as shipped, whatever was calibrated or added on this computer."""
+    for module in ("machines", "presets"):
+        monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path / "runs")

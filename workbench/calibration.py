@@ -1,0 +1,72 @@
+"""Calibrating this computer: the fit is asked of a cluster, and its file written whole or not at all."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from kernels.machine import Machine, load
+from workbench import machines
+from workbench.answer import FromCluster, Streams
+from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS
+from workbench.simulator.calibrate import calibrate as fit
+
+QUICK = ", quick"
+"""How a file ends that tells when it was calibrated, if there was little time for it."""
+
+
+def calibrate(
+    cluster: Streams, seconds: float = FULL_SECONDS, cancelled: threading.Event | None = None
+) -> tuple[Machine, Path]:
+    """Fits the machine of CPU ranks in about *seconds*; the file lies beside the runs and is preferred from then on."""
+    stop = cancelled or threading.Event()
+    home = FromCluster(cluster)
+    text = fit(lambda trials: home.answer(trials, stop), machines.shipped_machine(machines.LAPTOP), seconds)
+    path = machines.calibrated_path(machines.LAPTOP)
+    unfinished = path.with_name(f".{path.name}.{threading.get_native_id()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text)
+        found = load(unfinished)
+        unfinished.replace(path)
+    except OSError as error:
+        raise ValueError(f"The calibration cannot be written to {path}: {error.strerror}. "
+                         "Accepted: a folder of runs that you may write.") from error  # fmt: skip
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+    return found, path
+
+
+def is_calibrated_here() -> bool:
+    """Whether the machine of CPU ranks was fitted on this host."""
+    when = machines.machine(machines.LAPTOP).calibrated or ""
+    return when.removesuffix(QUICK).endswith(f" on {platform.node()}")
+
+
+@contextmanager
+def in_background(
+    connect: Callable[[], AbstractContextManager[Streams]], say: Callable[[str], None]
+) -> Iterator[threading.Thread]:
+    """A quick calibration beside whatever else starts; leaving the `with` ends it."""
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            with connect() as cluster:
+                machine, _ = calibrate(cluster, QUICK_SECONDS, stop)
+            say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
+        except (ValueError, OSError, RuntimeError) as error:  # the lab goes on with assumed numbers, and says so
+            if not stop.is_set():
+                say(f"Not calibrated: {error}")
+
+    thread = threading.Thread(target=work, name="quick calibration", daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join(5)
