@@ -1,0 +1,145 @@
+"""Calibration recovers a machine that it can only ask for times, keeps to its budget, and says what it did."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels.fabric import parse
+from kernels.machine import Machine, Rate, load
+from kernels.outcome import Failure, Measurement, Outcome
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from tests.kernels.conftest import Gang
+from tests.simulator.trials import SCHEMES, ask, trial
+from workbench import machines
+from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS, calibrate
+from workbench.simulator.predict import predict
+
+Answer = Callable[[Sequence[Trial]], Iterator[Outcome]]
+
+
+@pytest.fixture(scope="module")
+def hidden(laptop: Machine) -> Machine:
+    """What is to be found out: a computer whose speed depends on nothing but the work."""
+    speeds = {"gemm": 3e10, "gemv": 5e9, "gather": 4e9, "copy": 9e9, "reduce": 7e9}
+    rates = tuple(Rate(work, dtype, 1e6, speed) for work, speed in speeds.items() for dtype in ("float32", "bfloat16"))
+    costs = replace(laptop.costs, step_seconds=31e-6, tile_seconds=4e-6, signal_seconds=70e-6, barrier_seconds=12e-6,
+                    library_seconds=900e-6, library_share=0.4)  # fmt: skip
+    dimension = replace(laptop.dimensions[0], bandwidth_bytes_per_second=4.5e9)
+    return replace(laptop, rates=rates, costs=costs, dimensions=(dimension,), digest="truth")
+
+
+def answer_as(machine: Machine) -> Answer:
+    """Every iteration takes exactly what is estimated for *machine*."""
+
+    def answer(trials: Sequence[Trial]) -> Iterator[Outcome]:
+        for one in trials:
+            seconds = predict(one, machine, with_spans=False).time_s
+            yield Measurement(trial=one, samples=((seconds,) * one.protocol.repeats,) * one.world)
+
+    return answer
+
+
+def calibrated(answer: Answer, seconds: float, folder: Path) -> Machine:
+    path = folder / "laptop_cpu.toml"
+    path.write_text(calibrate(answer, machines.shipped_machine("laptop_cpu"), seconds))
+    return load(path)
+
+
+@pytest.fixture(scope="module")
+def fitted(hidden: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return calibrated(answer_as(hidden), FULL_SECONDS, tmp_path_factory.mktemp("machines"))
+
+
+@pytest.mark.parametrize(
+    "cost", ["step_seconds", "tile_seconds", "signal_seconds", "barrier_seconds", "library_seconds", "library_share"]
+)
+def test_every_cost_is_found(cost: str, hidden: Machine, fitted: Machine) -> None:
+    assert getattr(fitted.costs, cost) == pytest.approx(getattr(hidden.costs, cost), rel=0.06, abs=2e-6)
+    assert fitted.provenance_of(f"costs.{cost}").startswith("calibrated: ")
+
+
+@pytest.mark.parametrize("work", ["gemm", "gemv", "gather", "copy", "reduce"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_curve_is_found(work: str, dtype: str, hidden: Machine, fitted: Machine) -> None:
+    truth = next(rate.per_second for rate in hidden.rates if (rate.work, rate.dtype) == (work, dtype))
+    found = [rate.per_second for rate in fitted.rates if (rate.work, rate.dtype) == (work, dtype)]
+    assert len(found) >= 3
+    assert found == pytest.approx([truth] * len(found), rel=0.1)
+    assert fitted.provenance_of(f"rate.{work}.{dtype}.0.1000").startswith("calibrated: ")
+
+
+def test_what_was_fitted_predicts_what_was_not_measured(hidden: Machine, fitted: Machine) -> None:
+    fabric = parse("emulated:bandwidth_bytes_per_second=1e9,latency_seconds=1e-4,message_seconds=1e-5")
+    for operator in ("gemm_all_to_all", "gemv_all_reduce", "embedding_all_to_all", "all_gather_gemm"):
+        asked = ask(operator, 2)
+        for scheme in SCHEMES:
+            one = trial(asked, schedule(asked, scheme, {}, fitted, fabric), fitted, fabric)
+            found, truth = (predict(one, machine, with_spans=False).time_s for machine in (fitted, hidden))
+            assert found == pytest.approx(truth, rel=0.05)
+
+
+def test_a_machine_that_behaves_as_estimated_has_hardly_any_spread(fitted: Machine) -> None:
+    assert fitted.spread is not None
+    assert fitted.spread == (pytest.approx(1, abs=0.05), pytest.approx(1, abs=0.05))
+    assert fitted.calibrated
+
+
+def test_a_quick_calibration_fits_what_comes_first_and_keeps_the_rest(hidden: Machine, tmp_path: Path) -> None:
+    found = calibrated(answer_as(hidden), QUICK_SECONDS, tmp_path)
+    assert found.costs.step_seconds == pytest.approx(hidden.costs.step_seconds, rel=0.05)
+    assert found.provenance_of("costs.library_share").startswith("assumed: ")
+    assert found.calibrated is not None
+    assert found.calibrated.endswith(", quick")
+
+
+def test_when_time_is_up_the_rest_is_left_out(hidden: Machine, tmp_path: Path) -> None:
+    found = calibrated(answer_as(hidden), 0.0, tmp_path)
+    assert {rate.work for rate in found.rates} == {"gemm", "copy", "reduce"}
+
+
+def test_ranks_that_cannot_measure_are_named_in_a_sentence(hidden: Machine, tmp_path: Path) -> None:
+    def lost(trials: Sequence[Trial]) -> Iterator[Outcome]:
+        return (Failure(trial=one, stage="lost", message="Worker 3 died.") for one in trials)
+
+    with pytest.raises(ValueError, match=r"Calibration asked for .* and could not measure it: Worker 3 died"):
+        calibrated(lost, QUICK_SECONDS, tmp_path)
+
+
+def test_a_gang_without_a_library_keeps_what_was_assumed_of_it(hidden: Machine, tmp_path: Path) -> None:
+    able = answer_as(hidden)
+
+    def answer(trials: Sequence[Trial]) -> Iterator[Outcome]:
+        for one in trials:
+            if one.schedule.get("collective") == "library":
+                yield Failure(trial=one, stage="refused", message="No rendezvous.")
+            else:
+                yield from able([one])
+
+    found = calibrated(answer, FULL_SECONDS, tmp_path)
+    assert found.provenance_of("costs.library_share").startswith("assumed: ")
+    assert found.spread is not None
+
+
+def test_this_computer_is_calibrated_by_two_real_ranks(tmp_path: Path) -> None:
+    gang = Gang(2)
+    try:
+        gang.outcomes(_any_trial())  # ranks are warm when a person calibrates: the lab has started them
+        begin = time.monotonic()
+        found = calibrated(lambda trials: iter(gang.outcomes(trials)), QUICK_SECONDS, tmp_path)
+        assert time.monotonic() - begin < 20 * QUICK_SECONDS
+    finally:
+        gang.close()
+    assert 0 < found.costs.step_seconds < 0.1
+    assert all(rate.per_second > 0 for rate in found.rates)
+    assert found.spread is not None
+    assert found.spread[0] < found.spread[1]
+
+
+def _any_trial() -> list[Trial]:
+    machine, fabric = machines.shipped_machine("laptop_cpu"), parse("shared_memory")
+    asked = ask("gemm_all_to_all", 2)
+    return [trial(asked, schedule(asked, "sequential", {}, machine, fabric), machine, fabric).of_part("compute")]
