@@ -21,6 +21,7 @@ def lab(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address instead.")] = False,
     ranks: Ranks = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first that is free.")] = None,
+    no_calibration: Annotated[bool, typer.Option("--no-calibration", help="Keep the machine file as it is.")] = False,
     address: options.Cluster = None,
 ) -> None:
     """JupyterLab on the explorer notebook, with the local cluster or the one at an address. Ctrl-C ends it."""
@@ -40,7 +41,7 @@ def lab(
             found = stack.enter_context(launch.borrow(address))
         elif (found := launch.running()) is None:
             found = stack.enter_context(launch.local(ranks))
-        if address is None and not is_calibrated_here():
+        if address is None and not no_calibration and not is_calibrated_here():
             stack.enter_context(in_background(Cluster.connect, say))
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
         url = server.explorer()

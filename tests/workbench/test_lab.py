@@ -18,7 +18,7 @@ from workbench import lab, resources
 @pytest.mark.slow
 def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
-    command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--ranks", "1"]
+    command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
