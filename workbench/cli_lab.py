@@ -39,15 +39,16 @@ def lab(
         server = stack.enter_context(jupyter(port))  # both take seconds to start, and do so beside each other
         if address is not None:
             found = stack.enter_context(launch.borrow(address))
-        elif (found := launch.running()) is None:
-            found = stack.enter_context(launch.local(ranks))
-        if address is None and not no_calibration and not is_calibrated_here():
-            stack.enter_context(in_background(Cluster.connect, say))
+        else:
+            found = launch.running() or stack.enter_context(launch.local(ranks))
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
         url = server.explorer()
         print(url, flush=True)
         if not no_browser:
             webbrowser.open(url)
+        if address is None and not no_calibration and not is_calibrated_here():
+            # not before the server listens: its start would disturb what is timed, and be disturbed
+            stack.enter_context(in_background(Cluster.connect, say))
         say(f"JupyterLab ended with exit code {server.process.wait()}.")
 
 
