@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -80,17 +81,20 @@ def notebooks() -> Path:
 
 
 def _url(process: subprocess.Popen[bytes]) -> str:
-    """Where the server of *process* listens, from the file that it leaves for its own tools."""
-    from jupyter_server.serverapp import list_running_servers
+    """Where the server of *process* listens, from the file that it leaves for its own tools.
 
+    jupyter_server reads it, too, but takes seconds to import.
+    """
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    left = Path(jupyter_runtime_dir()) / f"jpserver-{process.pid}.json"
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise ValueError(f"JupyterLab ended at once with exit code {process.returncode}. "
                              f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
-        for server in list_running_servers():
-            if server["pid"] == process.pid:
-                return str(server["url"])
+        with suppress(FileNotFoundError, json.JSONDecodeError):  # not yet, or half written
+            return str(json.loads(left.read_text())["url"])
         time.sleep(0.05)
     raise ValueError(f"JupyterLab was started, but did not listen within {START_SECONDS:.0f} s. "
                      f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
