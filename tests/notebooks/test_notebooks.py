@@ -1,0 +1,138 @@
+"""Every notebook runs headless from top to bottom, shows what it is for, and is kept without outputs."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from kernels.fabric import parse
+from kernels.operators import OPERATORS
+from kernels.schemes import SCHEMES
+from workbench.answer import FromSimulator
+from workbench.experiment import Experiment, run
+from workbench.machines import shipped_machine
+from workbench.presets import preset
+from workbench.reports.bundle import ALT_TEXT, CHART, PICTURE
+from workbench.reports.execute import executed
+from workbench.resources import notebooks_directory
+from workbench.space import Choice, Space
+from workbench.store import Store
+from workbench.store.store import STORE_FILE
+
+FOLDER = notebooks_directory()
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+CHARTS = {"01_sequential.ipynb": 2, "02_decomposed.ipynb": 2, "03_fused.ipynb": 3, "04_three_flows.ipynb": 3,
+          "05_gpus.ipynb": 2}  # fmt: skip
+"""How many charts the rungs of the ladder show at the least."""
+DEADLINE_S = 110.0
+
+Executed = Callable[[str], NotebookNode]
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Executed:
+    """Executes a notebook; what it would write among this person's runs goes to a folder of the test's own."""
+
+    def run_it(name: str) -> NotebookNode:
+        notebook = nbformat.read(FOLDER / name, as_version=4)
+        redirect = f"import pathlib\nfrom workbench import resources\n\nfolder = pathlib.Path({str(tmp_path)!r})\n"
+        redirect += "resources.runs_directory = lambda: folder"
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(redirect))
+        return executed(notebook, FOLDER, deadline_s=DEADLINE_S)
+
+    return run_it
+
+
+def bundles(notebook: NotebookNode) -> list[NotebookNode]:
+    """The outputs that are charts."""
+    return [output.data for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+            if CHART in output.get("data", {})]  # fmt: skip
+
+
+def told(notebook: NotebookNode) -> str:
+    """What stands on the screen: text of cells and of outputs."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
+    return "\n".join([*(cell.source for cell in notebook.cells), *texts])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_rung_of_the_ladder_runs_and_shows_its_charts_and_tables(name: str, ran: Executed, tmp_path: Path) -> None:
+    notebook = ran(name)
+    charts = bundles(notebook)
+    assert len(charts) >= CHARTS[name]
+    for chart in charts:
+        assert chart[PICTURE].startswith("<svg")
+        assert len(chart[ALT_TEXT]) > 20
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("<table" in output.get("data", {}).get("text/html", "") for output in outputs)
+    warned = [output.text for output in outputs if output.get("name") == "stderr"]
+    assert not warned, warned
+    assert list(tmp_path.iterdir()) == [], "a rung simulates, and writes nothing down"
+
+
+@pytest.mark.slow
+def test_the_explorer_shows_the_last_run_and_measures_nothing(ran: Executed, tmp_path: Path) -> None:
+    machine = shipped_machine("laptop_cpu")
+    asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=Space((Choice("sequential"), Choice("fused"))),
+                       backend="cpu", machine=machine.name, fabric=parse("emulated"), title="kept")  # fmt: skip
+    with Store(tmp_path / STORE_FILE) as store:
+        kept = run(asked, store, FromSimulator(machine), machine)
+        list(kept)
+        before = store.rows_since(0)
+    notebook = ran("explore.ipynb")
+    with Store(tmp_path / STORE_FILE) as store:
+        assert [entry["id"] for entry in store.runs()] == [kept.run], "no run was begun"
+        assert store.rows_since(0) == before, "nothing was written down"
+        assert store.samples_since(0) == ([], 0), "nothing was measured"
+    assert bundles(notebook), "the last run is frozen into the cell"
+    frozen = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+              if output.get("metadata", {}).get("workbench", {}).get("run") == kept.run]  # fmt: skip
+    assert frozen, "and its outputs name it"
+
+
+@pytest.mark.slow
+def test_the_explorer_opens_where_nothing_was_run_yet(ran: Executed, tmp_path: Path) -> None:
+    notebook = ran("explore.ipynb")
+    views = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+             if "application/vnd.jupyter.widget-view+json" in output.get("data", {})]  # fmt: skip
+    assert views
+    with Store(tmp_path / STORE_FILE) as store:
+        assert store.runs() == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_kept_without_outputs(name: str) -> None:
+    notebook = json.loads((FOLDER / name).read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    assert "widgets" not in notebook["metadata"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_links_between_notebooks_lead_somewhere(name: str) -> None:
+    linked = re.findall(r"\]\(([\w/]+\.ipynb)\)", (FOLDER / name).read_text())
+    assert all((FOLDER / target).exists() for target in linked), linked
+
+
+def test_every_rung_names_all_rungs_and_where_one_is() -> None:
+    for here, name in enumerate(CHARTS):
+        first = json.loads((FOLDER / name).read_text())["cells"][0]["source"]
+        text = "".join(first)
+        assert text.count("(you are here)") == 1
+        others = [other for other in CHARTS if other != name]
+        assert [other for other in others if f"({other})" in text] == others
+        assert f"{here + 1}. **" in text
+
+
+def test_the_ladder_speaks_of_every_operator_and_of_every_scheme_that_runs() -> None:
+    texts = "\n".join(told(nbformat.read(FOLDER / name, as_version=4)) for name in CHARTS)
+    assert "OPERATORS.items()" in texts, "the fourth rung lists all operators"
+    assert {scheme for scheme in SCHEMES if scheme in texts} >= set(SCHEMES) - {"concurrent"}
+    assert {name for name in OPERATORS if name in texts} >= set(OPERATORS) - {"all_to_all_gemm"}

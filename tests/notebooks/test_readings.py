@@ -1,0 +1,151 @@
+"""What the notebooks read out of their tables and charts is true of the numbers that they show."""
+
+from itertools import pairwise
+
+import pytest
+
+from kernels.operators import OPERATORS
+from workbench.lesson import Lesson, lesson
+
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@pytest.fixture(scope="module")
+def experts() -> Lesson:
+    return lesson("gemm_all_to_all", preset="laptop_overlap")
+
+
+def times(rows: list[dict], axis: str) -> dict:
+    return {row["axes"].get(axis): row["time_s"] for row in rows}
+
+
+def test_rung_1_sequential_is_the_sum_of_its_parts_and_twice_the_floor(experts: Lesson) -> None:
+    (row,) = experts.rows("sequential")
+    compute, wire = (experts.alone(part, "sequential").time_s for part in ("compute", "communication"))
+    assert row["time_s"] == pytest.approx(compute + wire, rel=0.01)
+    assert row["floor_s"] / row["time_s"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_rung_1_most_can_be_saved_at_balance_and_a_ninth_far_from_it(experts: Lesson) -> None:
+    def saved(ratio: float) -> float:
+        (row,) = experts.linked(f"emulated:wire_to_compute={ratio}").rows("sequential")
+        return 1 - row["floor_s"] / row["time_s"]
+
+    assert saved(1) == max(saved(ratio) for ratio in (0.125, 0.25, 0.5, 1, 2, 4, 8))
+    assert saved(1) == pytest.approx(1 / 2, abs=0.01)
+    assert saved(0.125) == pytest.approx(1 / 9, abs=0.01)
+    assert saved(8) == pytest.approx(1 / 9, abs=0.01)
+
+
+def test_rung_1_the_plan_has_the_four_steps_that_are_explained(experts: Lesson) -> None:
+    steps = experts.steps("sequential")
+    assert list(steps.index) == ["0/compute/-1/0", "1/compute/-1/0", "0/put/1/0", "1/put/0/0"]
+    assert steps.loc["0/put/1/0", "waits for"] == "0/compute/-1/0"
+    assert 2 * steps.loc["0/put/1/0", "tiles"] == steps.loc["0/compute/-1/0", "tiles"]
+
+
+def test_rung_2_pieces_make_a_u_that_is_flat_from_16_to_64_and_ends_steeply(experts: Lesson) -> None:
+    by_pieces = times(experts.rows("decomposed", pieces=COUNTS), "pieces")
+    (sequential,) = experts.rows("sequential")
+    assert by_pieces[1] == pytest.approx(sequential["time_s"], rel=1e-6)
+    assert by_pieces[1] > by_pieces[2] > by_pieces[4] > by_pieces[8] > by_pieces[16]
+    assert by_pieces[2] / by_pieces[1] == pytest.approx(0.75, abs=0.01), "a quarter of the time is gone"
+    flat = [by_pieces[count] for count in (16, 32, 64)]
+    assert max(flat) / min(flat) < 1.05
+    assert by_pieces[256] > 1.5 * by_pieces[128] > 1.5 * by_pieces[64]
+
+
+def test_rung_2_both_parts_grow_with_the_pieces_and_the_computation_shoots_up(experts: Lesson) -> None:
+    compute = [experts.alone("compute", "decomposed", pieces=count).time_s for count in COUNTS]
+    wire = [experts.alone("communication", "decomposed", pieces=count).time_s for count in COUNTS]
+    assert compute == sorted(compute)
+    assert wire[1:] == sorted(wire[1:])
+    assert compute[-3] < 1.1 * compute[0], "64 pieces still cost little"
+    assert compute[-1] > 2 * compute[0]
+
+
+def test_rung_2_a_fast_link_wants_fewer_pieces_and_nine_tenths_are_hidden(experts: Lesson) -> None:
+    best = {}
+    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
+        rows = experts.linked(f"emulated:wire_to_compute={ratio}").rows("decomposed", pieces=COUNTS)
+        best[ratio] = min(rows, key=lambda row: row["time_s"])
+    counts = [row["axes"]["pieces"] for row in best.values()]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    for row in best.values():
+        hidden = (row["sequential_s"] - row["time_s"]) / min(row["compute_s"], row["comm_s"])
+        assert hidden == pytest.approx(0.9, abs=0.06)
+
+
+def test_rung_3_the_order_is_worth_more_than_the_slice(experts: Lesson) -> None:
+    sizes = (1, 2, 4, 8, 16)
+    natural, rotated = (times(experts.rows("fused", slice_tiles=sizes, tile_order=order), "slice_tiles")
+                        for order in ("natural", "rotated"))  # fmt: skip
+    assert max(rotated.values()) < min(natural.values())
+    assert list(rotated.values()) == sorted(rotated.values())
+
+
+def test_rung_3_small_slices_about_halve_what_is_exposed(experts: Lesson) -> None:
+    rows = experts.rows("fused", slice_tiles=(2, 4, 8, 16))
+    exposed = [row["time_s"] - row["compute_s"] for row in rows]
+    for finer, coarser in pairwise(exposed):
+        assert 0.4 < finer / coarser < 0.6
+
+
+def test_rung_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(experts: Lesson) -> None:
+    (eight,) = experts.rows("decomposed", pieces=8)
+    (slices,) = experts.rows("fused", slice_tiles=4)
+    assert slices["time_s"] == pytest.approx(eight["time_s"], rel=0.02)
+    finest = min(row["time_s"] for row in experts.rows("decomposed", pieces=COUNTS))
+    assert experts.rows("fused", slice_tiles=1)[0]["time_s"] < finest
+
+
+def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike() -> None:
+    four = lesson("gemm_all_to_all", preset="laptop_overlap", world=4)
+    best = {order: min(row["time_s"] for row in four.rows("fused", tile_order=order, slice_tiles=(1, 2, 4, 8)))
+            for order in ("natural", "remote_first", "rotated")}  # fmt: skip
+    assert best["remote_first"] == pytest.approx(best["rotated"], rel=1e-6)
+    assert best["natural"] > 1.2 * best["rotated"]
+
+
+def test_rung_4_the_own_shard_first_takes_the_fill_away() -> None:
+    gather = lesson("all_gather_gemm", preset="laptop_overlap")
+    for count in (4, 16):
+        uniform, first = (gather.estimate("decomposed", pieces=count, steps=steps)
+                          for steps in ("uniform", "local_first"))  # fmt: skip
+        begins = [min(span.start_s for span in found.spans if span.kind == "compute") for found in (uniform, first)]
+        assert begins[0] > 5 * begins[1]
+        assert first.time_s < uniform.time_s
+    steps = gather.steps("decomposed", pieces=2)
+    assert (steps[steps.kind == "put"]["waits for"] == "nothing").all()
+
+
+def test_rung_4_both_schemes_save_about_two_fifths_in_every_flow() -> None:
+    operators = ("gemm_all_to_all", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
+    assert len({OPERATORS[name].flow for name in operators}) == 3
+    left = {}
+    for name in operators:
+        case = lesson(name, preset="laptop_overlap")
+        for scheme, axes in (("decomposed", {"pieces": 8}), ("fused", {})):
+            (row,) = case.rows(scheme, **axes)
+            left[name, scheme] = row["time_s"] / row["sequential_s"]
+    assert all(ratio == pytest.approx(0.58, abs=0.03) for ratio in left.values()), left
+    assert max(left, key=lambda which: left[which]) == ("gemm_all_reduce", "decomposed")
+
+
+def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
+    def reduction(operator: str, preset: str, machine: str, scheme: str, **axes) -> float:
+        case = lesson(operator, preset=preset, machine=machine, world=8)
+        base = case.fastest("sequential", tile="all", collective="library").time_s
+        return 1 - case.fastest(scheme, tile="all", **axes).time_s / base
+
+    slices = {"slice_tiles": "all", "tile_order": "all"}
+    pieces = {"pieces": "all", "engine": ("copy_engine", "sm")}
+    for machine in ("h200_nvl8", "mi300x_mesh8"):
+        experts = ("gemm_all_to_all", "mixtral_8x7b_experts_8192", machine)
+        decode = ("gemv_all_reduce", "llama3_70b_attention_decode", machine)
+        assert reduction(*experts, "fused", **slices) == pytest.approx(0.2, abs=0.04)
+        assert reduction(*experts, "fused", **slices) > reduction(*experts, "decomposed", **pieces)
+        assert reduction("embedding_all_to_all", "dlrm_dcnv2", machine, "fused", **slices) > 0.2
+        assert reduction(*decode, "decomposed", **pieces) < 0, "cutting makes it slower"
+        assert reduction(*decode, "fused", **slices) < 0.1, "far below what is published"

@@ -1,0 +1,150 @@
+"""One problem on one machine, simulated in one call: what the teaching notebooks say instead of ten lines.
+
+A lesson plays plans on a machine's file as it is shipped, so that everybody reads the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.axes import Value
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.outcome import Estimate
+from kernels.plan import Kind, Lane
+from kernels.problem import Problem
+from kernels.protocol import PROTOCOLS
+from kernels.schemes import expand, schedule
+from kernels.trial import Trial
+from kernels.units import bytes_text
+from workbench import machines, metrics, presets, recordings
+from workbench.experiment import Experiment
+from workbench.predictions import predictions
+from workbench.recommend import recommend
+from workbench.simulator.predict import predict, resolved
+from workbench.space import Choice, Space
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+Values = Value | Sequence[Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A problem on a machine over a fabric whose bandwidth is known."""
+
+    problem: Problem
+    machine: Machine
+    fabric: Fabric
+
+    def trial(self, scheme: str, **axes: Value) -> Trial:
+        """One schedule; axes that are not stated keep their default. Refusal says what cannot be."""
+        asked = schedule(self.problem, scheme, axes, self.machine, self.fabric)
+        return Trial(problem=self.problem, schedule=asked, backend=self.machine.backend, machine=self.machine.name,
+                     fabric=self.fabric, protocol=PROTOCOLS["default"])  # fmt: skip
+
+    def estimate(self, scheme: str, **axes: Value) -> Estimate:
+        """How long it takes and, in `spans`, what every rank does when."""
+        return predict(self.trial(scheme, **axes), self.machine)
+
+    def alone(self, part: str, scheme: str, **axes: Value) -> Estimate:
+        """The same of its `compute` alone, or its `communication` alone."""
+        return predict(self.trial(scheme, **axes).of_part(part), self.machine)
+
+    def rows(self, scheme: str, **axes: Values) -> list[dict[str, Any]]:
+        """Estimates over all combinations of the values of *axes*, with the floor and the sequential time beside them.
+
+        What workbench.charts draws and `table` prints.
+        """
+        return predictions(self._experiment(_choice(scheme, axes)), self.machine)
+
+    def fastest(self, scheme: str, **axes: Values) -> Estimate:
+        """The one of all combinations that is estimated fastest; `all` stands for every value of an axis."""
+        space = Space((_choice(scheme, axes),))
+        found, _ = recommend(self.problem, self.machine, self.fabric, space, PROTOCOLS["default"], 1)
+        return found[0]
+
+    def _experiment(self, choice: Choice) -> Experiment:
+        return Experiment(problems=(self.problem,), space=Space((choice,)), backend=self.machine.backend,
+                          machine=self.machine.name, fabric=self.fabric)  # fmt: skip
+
+    def recorded(self, *schemes: str) -> list[dict[str, Any]]:
+        """The whole trials of this problem in the recordings that are shipped, on whatever computer they were made."""
+        measured = [entry.measurement for name in recordings.paths() for entry in recordings.recordings(name)]
+        mine = [found for found in measured if found.trial.problem == self.problem]
+        rows = metrics.fill([metrics.row_of(found, None, self.machine) for found in mine])
+        return [row for row in rows if row["part"] == "whole" and row["scheme"] in schemes]
+
+    def linked(self, fabric: str) -> Lesson:
+        """The same over another fabric, written like `emulated:wire_to_compute=0.5`."""
+        return replace(self, fabric=resolved(parse(fabric), self.problem, self.machine))
+
+    def sizes(self) -> pd.DataFrame:
+        """Shape of every operand and of the result: on one rank, and over all ranks."""
+        import pandas as pd
+
+        found = presets.sizes(self.problem)
+        both = zip(found.local.items(), found.whole.values(), strict=True)
+        shapes = {name: (_times(mine), _times(everyones)) for (name, mine), everyones in both}
+        return pd.DataFrame.from_dict(shapes, orient="index", columns=["one rank", f"all {self.problem.world} ranks"])
+
+    def steps(self, scheme: str, **axes: Value) -> pd.DataFrame:
+        """The Plan: every step of every rank, what it occupies and what it waits for."""
+        import pandas as pd
+
+        plan = expand(self.problem, self.trial(scheme, **axes).schedule)
+        return pd.DataFrame([{
+            "step": plan.address(step), "kind": Kind(int(plan.kind[step])).word,
+            "lane": Lane(int(plan.lane[step])).word,
+            "tiles": int(plan.tile_stop[step] - plan.tile_start[step]), "bytes": bytes_text(int(plan.num_bytes[step])),
+            "waits for": ", ".join(plan.address(int(other)) for other in plan.waits_for(step)) or "nothing",
+        } for step in range(len(plan))]).set_index("step")  # fmt: skip
+
+
+def _choice(scheme: str, axes: Mapping[str, Values]) -> Choice:
+    listed = {name: (value,) if isinstance(value, int | str) else tuple(value) for name, value in axes.items()}
+    return Choice(scheme, tuple(listed.items()))
+
+
+def lesson(operator: str, preset: str = "laptop_overlap", *, world: int | None = None, machine: str = machines.LAPTOP,
+           fabric: str | None = None) -> Lesson:  # fmt: skip
+    """The problem of *operator* in *preset*, on a machine as shipped; its link is the preset's or the machine's own."""
+    found = machines.shipped_machine(machine)
+    (asked,) = presets.preset(preset, operator, world=world)
+    meant = presets.named(preset).fabric if found.backend == "cpu" else "nvlink"
+    link = parse(fabric or meant or "emulated")
+    return Lesson(problem=asked, machine=found, fabric=resolved(link, asked, found))
+
+
+def table(rows: Sequence[Row], *axes: str) -> pd.DataFrame:
+    """One line per row: its scheme and the values of *axes*, its time, and what of the communication is hidden."""
+    import pandas as pd
+
+    return pd.DataFrame([_line(row, axes) for row in rows]).set_index(["scheme", *axes])
+
+
+def _line(row: Row, axes: Sequence[str]) -> dict[str, Any]:
+    time_s, sequential_s, compute_s, comm_s = (row[key] for key in ("time_s", "sequential_s", "compute_s", "comm_s"))
+    hidden = metrics.overlap_efficiency(time_s, sequential_s, compute_s, comm_s)
+    return {
+        "scheme": row["scheme"], **{axis: row["axes"].get(axis, "") for axis in axes},
+        "time (ms)": _rounded(time_s * 1e3), "floor (ms)": _rounded(row["floor_s"] * 1e3),
+        "over sequential": round(metrics.time_ratio(time_s, sequential_s), 2),
+        "exposed (ms)": _rounded(metrics.exposed_communication(time_s, compute_s) * 1e3),
+        "hidden share": None if hidden is None else round(hidden, 2),
+    }  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    """To four significant digits: more is noise."""
+    return float(np.format_float_positional(value, precision=4, fractional=False)) if value else 0.0
+
+
+def _times(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
