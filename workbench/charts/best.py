@@ -85,7 +85,8 @@ def _drawn(data: Any, over: str, context: str, shown: tuple[Sequence[str], Seque
 
 def _across(over: str) -> alt.X:
     field, name = OVER[over]
-    steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if over == "trials" else {}
+    whole = {"tickMinStep": 1, "labelExpr": "datum.value % 1 ? '' : datum.value"}
+    steps: dict[str, Any] = whole if over == "trials" else {}
     scale = alt.Scale(zero=False, nice=False, padding=14)
     return alt.X(f"{field}:Q", title=name, axis=alt.Axis(grid=False, labelFlush=False, **steps), scale=scale)
 

@@ -139,7 +139,8 @@ def _drawn(data: Any, axis: str, context: str, shown: tuple[Sequence[str], Seque
 
 def _place(axis: str) -> dict[str, Any]:
     if axis == TRIAL:
-        steps = alt.Axis(tickMinStep=1, format="d", grid=False)
+        # with two or three trials Vega still halves the steps
+        steps = alt.Axis(tickMinStep=1, grid=False, labelExpr="datum.value % 1 ? '' : datum.value")
         scale = alt.Scale(zero=False, nice=False, padding=14)
         return {"x": alt.X("place:Q", title="Trial, in order", axis=steps, scale=scale)}
     by_value = alt.EncodingSortField(field="order", op="min")
