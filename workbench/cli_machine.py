@@ -21,9 +21,9 @@ def calibrate(
     from threading import Event
 
     from workbench import machines
-    from workbench.calibration import FULL_SECONDS, QUICK_SECONDS
     from workbench.calibration import calibrate as calibrated
     from workbench.cli_measure import OnDemand, stoppable
+    from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS
 
     stop = Event()
     with OnDemand(cluster, 2) as found, stoppable(stop):

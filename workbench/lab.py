@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -93,8 +94,11 @@ def _url(process: subprocess.Popen[bytes]) -> str:
         if process.poll() is not None:
             raise ValueError(f"JupyterLab ended at once with exit code {process.returncode}. "
                              f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
-        with suppress(FileNotFoundError, json.JSONDecodeError):  # not yet, or half written
-            return str(json.loads(left.read_text())["url"])
+        # not yet there, half written, or written before the server listens
+        with suppress(FileNotFoundError, json.JSONDecodeError, ConnectionRefusedError):
+            found = json.loads(left.read_text())
+            socket.create_connection((LOOPBACK, found["port"]), timeout=START_SECONDS).close()
+            return str(found["url"])
         time.sleep(0.05)
     raise ValueError(f"JupyterLab was started, but did not listen within {START_SECONDS:.0f} s. "
                      f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
