@@ -14,6 +14,7 @@ from kernels.schedule import Refusal
 from workbench.benchmark import BENCHMARKS, Effort, benchmark, gangs, overlap, rows
 from workbench.benchmark.rows import Row, Target
 from workbench.benchmark.setting import ONCE, small
+from workbench.simulator.calibrate import QUICK_SECONDS
 
 KEYS = ["name", "value", "unit", "target", "met", "spread", "n", "how"]
 COMPARED = ("sequential", "decomposed", "fused")
@@ -51,7 +52,8 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def effort(tmp_path: Path) -> Effort:
     return Effort(gangs=2, trials=4, samples=5, sweep_s=0.5, lists_s=(0.05, 0.1), plays=3, points=300, outcomes=3,
-                  appends=2, preset="tiny", protocol="quick", pieces=(1, 2, 4), folder=tmp_path)  # fmt: skip
+                  appends=2, preset="tiny", protocol="quick", pieces=(1, 2, 4), calibration_s=QUICK_SECONDS,
+                  folder=tmp_path)  # fmt: skip
 
 
 @pytest.mark.slow

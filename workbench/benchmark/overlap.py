@@ -68,7 +68,7 @@ def schemes(setting: Setting) -> Iterator[Row]:
             _ratio(f"{name}_to_sequential", found, sequential.time_s, f"{how}: {name} over sequential.", TO_SEQUENTIAL),
             spread=spread([mine / base for mine, base in zip(_slowest(found), _slowest(sequential), strict=True)]),
         )
-    yield from _to_play(sat, setting.machine, how)
+    yield from _to_play(sat, setting.fitted(), how)
 
 
 def pieces(setting: Setting) -> Iterator[Row]:
@@ -162,13 +162,12 @@ def _ratio(name: str, measured: Measurement, to_s: float, how: str, target: Targ
 
 def _to_play(sat: Sat, machine: Machine, how: str) -> Iterator[Row]:
     """Measured over simulated: by the machine's file, and by a machine that computes as fast as this run did."""
-    trust = "calibrated" if machine.calibrated else "not calibrated, so the target means little"
     assert sat.compute is not None
     same = _as_fast(machine, sat.compute.time_s / predict(sat.compute.trial, machine, with_spans=False).time_s)
     for of, measured in sat.whole.items():
         played, alike = (predict(measured.trial, other, with_spans=False).time_s for other in (machine, same))
         name = f"{of.scheme}_to_play"
-        by_file = f"{how}: {of.scheme} over what play says ({machine.name}, {trust})."
+        by_file = f"{how}: {of.scheme} over what play says ({machine.name}, calibrated {machine.calibrated})."
         by_run = f"{how}: {of.scheme} over what play says, its computation as fast as this run's compute alone."
         yield _ratio(name, measured, played, by_file, TO_PLAY)
         yield _ratio(f"{name}_same_compute", measured, alike, by_run, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from kernels.axes import Value
 from kernels.fabric import Fabric
-from kernels.machine import Machine
+from kernels.machine import Machine, load
 from kernels.operators import problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
 from workbench import machines, resources
+from workbench.answer import FromCluster
+from workbench.calibration import is_calibrated_here
+from workbench.simulator.calibrate import FULL_SECONDS, calibrate
 
 if TYPE_CHECKING:
     from cluster.dispatch import Cluster
@@ -49,6 +54,8 @@ class Effort:
     appends: int = 100
     preset: str = "laptop_overlap"
     protocol: str = "default"
+    calibration_s: float = FULL_SECONDS
+    """Spent on fitting the machine of CPU ranks where it was not yet fitted to this computer."""
     pieces: tuple[int, ...] = (2, 4, 8, 16, 32)
     folder: Path | None = None
     """Where stores are written; None: beside this person's runs, on the disk that their runs are written to."""
@@ -62,6 +69,7 @@ class Setting:
     given: Cluster | None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _private: Cluster | None = None
+    _fitted: Machine | None = None
 
     def __enter__(self) -> Setting:
         return self
@@ -87,6 +95,24 @@ class Setting:
     def machine(self) -> Machine:
         """CPU ranks, as calibrated on this computer if they were."""
         return machines.machine(machines.LAPTOP)
+
+    def fitted(self) -> Machine:
+        """The same, calibrated: as it was on this host, or else now, for these benchmarks alone."""
+        if self._fitted is None:
+            self._fitted = self.machine if is_calibrated_here() else self._fit()
+        return self._fitted
+
+    def _fit(self) -> Machine:
+        home, never = FromCluster(self.cluster), threading.Event()
+        text = calibrate(
+            lambda trials: home.answer(trials, never),
+            machines.shipped_machine(machines.LAPTOP),
+            self.effort.calibration_s,
+        )
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            path = Path(folder) / f"{machines.LAPTOP}.toml"
+            path.write_text(text)
+            return load(path)
 
     @property
     def folder(self) -> Path:
