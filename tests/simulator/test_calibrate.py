@@ -109,6 +109,11 @@ def test_ranks_that_cannot_measure_are_named_in_a_sentence(hidden: Machine, tmp_
         calibrated(lost, QUICK_SECONDS, tmp_path)
 
 
+def test_a_calibration_that_is_ended_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="0 of 4 trials measured"):
+        calibrated(lambda trials: iter(()), QUICK_SECONDS, tmp_path)
+
+
 def test_a_gang_without_a_library_keeps_what_was_assumed_of_it(hidden: Machine, tmp_path: Path) -> None:
     able = answer_as(hidden)
 

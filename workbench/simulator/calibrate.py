@@ -105,9 +105,10 @@ class _Fit:
         for one in found.values():
             if isinstance(one, Failure):
                 raise ValueError(f"Calibration asked for {one.trial.schedule} and could not measure it: {one.message}")
-        measured = [found.get(trial.key) for trial in trials]
-        assert all(isinstance(one, Measurement) for one in measured), "a trial came back without a measurement"
-        return [one for one in measured if isinstance(one, Measurement)]
+        measured = [one for one in (found.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
+        if len(measured) < len(trials):
+            raise ValueError(f"Calibration was ended with {len(measured)} of {len(trials)} trials measured; ask again.")
+        return measured
 
     def seconds(self, trials: Sequence[Trial]) -> list[float]:
         return [one.time_s for one in self.measure(trials)]
