@@ -96,7 +96,9 @@ class Heap:
         sweep()
         room = os.statvfs(directory())
         free = room.f_bavail * room.f_frsize
-        if total * self.seat.world > free:
+        # peers that were faster have taken theirs: all ranks must come to the same answer
+        taken = len(list(directory().glob(f"*overlap-{self.seat.session}-{self.generation}-*")))
+        if total * (self.seat.world - taken) > free:
             raise Refusal(
                 f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but "
                 f"{directory()} has {bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
