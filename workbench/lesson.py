@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kernels.axes import Value
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
@@ -134,16 +132,11 @@ def _line(row: Row, axes: Sequence[str]) -> dict[str, Any]:
     hidden = metrics.overlap_efficiency(time_s, sequential_s, compute_s, comm_s)
     return {
         "scheme": row["scheme"], **{axis: row["axes"].get(axis, "") for axis in axes},
-        "time (ms)": _rounded(time_s * 1e3), "floor (ms)": _rounded(row["floor_s"] * 1e3),
+        "time (ms)": round(time_s * 1e3, 2), "floor (ms)": round(row["floor_s"] * 1e3, 2),
         "over sequential": round(metrics.time_ratio(time_s, sequential_s), 2),
-        "exposed (ms)": _rounded(metrics.exposed_communication(time_s, compute_s) * 1e3),
+        "exposed (ms)": round(metrics.exposed_communication(time_s, compute_s) * 1e3, 2),
         "hidden share": None if hidden is None else round(hidden, 2),
     }  # fmt: skip
-
-
-def _rounded(value: float) -> float:
-    """To four significant digits: more is noise."""
-    return float(np.format_float_positional(value, precision=4, fractional=False)) if value else 0.0
 
 
 def _times(shape: Sequence[int]) -> str:
