@@ -167,8 +167,8 @@ class Notebook:
         self.command("notebook:run-all-cells")
         # every cell has been given a number, and the last one is done
         self.page.wait_for_function(
-            """() => [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].every((prompt) =>
-                 /\\[\\d+\\]/.test(prompt.textContent))""",
+            """() => window.jupyterapp.shell.currentWidget.content.widgets.every(({ model }) =>
+                 model.type !== "code" || model.executionCount)""",
             timeout=deadline_s * 1000,
         )
         self.wait_idle(deadline_s)

@@ -65,6 +65,14 @@ class Store:
         found = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
         return [_run(entry) for entry in found]
 
+    def measured_runs(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The newest runs in which something was timed: what can be replayed."""
+        found = self._database.read(
+            "SELECT * FROM runs WHERE id IN (SELECT run FROM outcomes WHERE source = 'measured' AND "
+            "outcome = 'measurement') ORDER BY started_at DESC, id DESC LIMIT ?", (limit,)
+        )  # fmt: skip
+        return [_run(entry) for entry in found]
+
     def run(self, name: str = "last") -> dict[str, Any]:
         """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is."""
         pattern = "%" if name == "last" else f"{name}%"
@@ -180,7 +188,8 @@ class Store:
         return self._since('SELECT id, run, key, rank, number AS "index", seconds, at FROM samples', dict, cursor, run)
 
     def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
-        of_run, values = ("", (cursor,)) if run is None else (" AND run = ?", (cursor, run))
+        # few rows come after a cursor, whosever they are: the plus keeps SQLite from reading the whole run for them
+        of_run, values = ("", (cursor,)) if run is None else (f" AND {'+' * (cursor > 0)}run = ?", (cursor, run))
         found = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
         return [shape(entry) for entry in found], found[-1]["id"] if found else cursor
 

@@ -11,13 +11,15 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Schedule
-from kernels.schemes import SCHEMES, axes, schedule
+from kernels.schemes import axes, schedule
 from kernels.trial import Trial
 from workbench.experiment import Experiment
 from workbench.space import EVERY, Choice, Space
 
 COMPARED = ("sequential", "decomposed", "fused")
 """What `all schemes` compares."""
+SCHEME = "scheme"
+"""What is swept when the schemes are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class Asked:
     fabric: str
     protocol: str = "default"
     swept: tuple[str, ...] = ()
-    """Axes of which every value is to be tried; `scheme` compares the schemes."""
+    """Axes of which every value is to be tried; SCHEME compares the schemes."""
     fresh: bool = False
 
     def problem(self) -> Problem:
@@ -45,7 +47,11 @@ class Asked:
 
     def axes(self, machine: Machine) -> tuple[Axis, ...]:
         """The axes of the scheme with what is legal here."""
-        return axes(self.problem(), self.scheme, machine, self.link())
+        return self.axes_of(self.scheme, machine)
+
+    def axes_of(self, scheme: str, machine: Machine) -> tuple[Axis, ...]:
+        """The axes of *scheme* with what is legal here."""
+        return axes(self.problem(), scheme, machine, self.link())
 
     def values_of(self, scheme: str) -> dict[str, Value]:
         return dict(dict(self.values).get(scheme, ()))
@@ -69,10 +75,27 @@ class Asked:
             protocol=protocol(self.protocol),
         )
 
+    def schemes(self) -> tuple[str, ...]:
+        """What Run tries: the scheme of the form, or all that are compared."""
+        return COMPARED if SCHEME in self.swept else (self.scheme,)
+
+    def swept_values(self, machine: Machine) -> dict[str, tuple[Value, ...]]:
+        """Every axis that Run sweeps with its values, the one of the form's scheme first.
+
+        An axis that none of the schemes has, left over from another scheme, is not swept.
+        """
+        found: dict[str, tuple[Value, ...]] = {}
+        for scheme in sorted(self.schemes(), key=lambda name: name != self.scheme):
+            for axis in self.axes_of(scheme, machine):
+                if axis.name in self.swept:
+                    found.setdefault(axis.name, axis.values)
+        return found
+
     def experiment(self, machine: Machine) -> Experiment:
-        """The trial, or the sweep over everything in `swept`."""
+        """The trial, or the sweep over everything in `swept`; a few schedules are timed in turns, sample by sample."""
         self.schedule(machine)
-        schemes = COMPARED if "scheme" in self.swept else (self.scheme,)
+        schemes = self.schemes()
+        few = not self.swept_values(machine)
         return Experiment(
             problems=(self.problem(),),
             space=Space(tuple(self._choice(scheme, machine) for scheme in schemes)),
@@ -81,18 +104,13 @@ class Asked:
             fabric=self.link(),
             protocol=protocol(self.protocol),
             title=f"{self.operator.replace('_', ' ')}: {', '.join(schemes)}",
-            parts="baseline" if self.swept else "each",
-            together=not self.swept,
+            parts="each" if few else "baseline",
+            together=few,
             fresh=self.fresh,
         )
 
     def _choice(self, scheme: str, machine: Machine) -> Choice:
-        known = {axis.name for axis in axes(self.problem(), scheme, machine, self.link())}
+        known = {axis.name for axis in self.axes_of(scheme, machine)}
         stated = {name: (value,) for name, value in self.values_of(scheme).items() if name in known}
         swept = {name: (EVERY,) for name in self.swept if name in known}
         return Choice(scheme, tuple({**stated, **swept}.items()))
-
-
-def scheme_words() -> list[tuple[str, str]]:
-    """What a person chooses among: label and scheme."""
-    return [(name, name) for name in SCHEMES]

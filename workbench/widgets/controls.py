@@ -7,8 +7,13 @@ from typing import Any
 
 import ipywidgets
 
-WIDE = {"description_width": "108px"}
-LAYOUT = ipywidgets.Layout(width="100%", margin="1px 0")
+WIDE = {"description_width": "104px"}
+HIDDEN, SHOWN = "none", None
+
+
+def wide(**more: Any) -> ipywidgets.Layout:
+    """As wide as the form. A new one each time: a layout that several share would hide and show them together."""
+    return ipywidgets.Layout(**{"width": "100%", "margin": "1px 0", **more})
 
 
 def marked(control: Any, mark: str) -> Any:
@@ -20,28 +25,53 @@ def marked(control: Any, mark: str) -> Any:
 def dropdown(label: str, options: Sequence[Any], mark: str, value: Any = None) -> ipywidgets.Dropdown:
     """One of several; *options* are values, or pairs of words and values."""
     more = {} if value is None else {"value": value}
-    return marked(ipywidgets.Dropdown(options=options, description=label, style=WIDE, layout=LAYOUT, **more), mark)
+    return marked(ipywidgets.Dropdown(options=options, description=label, style=WIDE, layout=wide(), **more), mark)
 
 
-def tick(label: str, mark: str) -> ipywidgets.Checkbox:
+def tick(label: str, mark: str, value: bool = False) -> ipywidgets.Checkbox:
     """Yes or no."""
-    return marked(ipywidgets.Checkbox(value=False, description=label, indent=False, layout=LAYOUT), mark)
+    return marked(ipywidgets.Checkbox(value=value, description=label, indent=False, layout=wide()), mark)
 
 
 def one_of(options: Sequence[Any], value: Any, mark: str, tooltips: Sequence[str] = ()) -> ipywidgets.ToggleButtons:
     """One of a few, all in sight."""
     made = ipywidgets.ToggleButtons(
-        options=options, value=value, tooltips=tooltips, style={"button_width": "auto"}, layout=LAYOUT
+        options=options,
+        value=value,
+        tooltips=tooltips,
+        style={"button_width": "auto"},
+        layout=ipywidgets.Layout(flex="1 1 auto", width="auto"),
     )
     return marked(made, mark)
 
 
+def every(mark: str, what: str) -> ipywidgets.ToggleButton:
+    """`all`: every value of *what* is to be tried, instead of the one beside it."""
+    return marked(
+        ipywidgets.ToggleButton(
+            description="all", tooltip=f"Try every {what}", layout=ipywidgets.Layout(width="40px", flex="0 0 auto")
+        ),
+        mark,
+    )
+
+
 def number_line(label: str, options: Sequence[Any], value: Any, mark: str) -> ipywidgets.SelectionSlider:
     """One of several numbers in order."""
-    made = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=LAYOUT)
+    made = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=wide())
     return marked(made, mark)
+
+
+def row(*controls: Any) -> ipywidgets.HBox:
+    """*controls* beside each other, as wide as the form."""
+    return ipywidgets.HBox(list(controls), layout=wide())
 
 
 def html(mark: str) -> ipywidgets.HTML:
     """A place for words."""
-    return marked(ipywidgets.HTML(layout=ipywidgets.Layout(width="100%")), mark)
+    return marked(ipywidgets.HTML(layout=wide(margin="0")), mark)
+
+
+def button(label: str, mark: str, icon: str, tooltip: str, **more: Any) -> ipywidgets.Button:
+    """Something to press."""
+    layout = ipywidgets.Layout(width="auto", flex="0 0 auto")
+    return marked(ipywidgets.Button(description=label, icon=icon, tooltip=tooltip, layout=layout, **more), mark)

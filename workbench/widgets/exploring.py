@@ -3,283 +3,324 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import ipywidgets
 from IPython.display import display
 
 from cluster.dispatch import Cluster
-from kernels.axes import Value
 from kernels.outcome import Estimate, Span
-from kernels.schedule import Refusal
-from kernels.units import seconds_text
-from workbench import recordings
-from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator
+from kernels.schedule import Refusal, Schedule
 from workbench.charts import theme, timeline
-from workbench.experiment import run as experiment_run
-from workbench.predictions import known_link, predictions
+from workbench.charts.words import TIMED, context
+from workbench.metrics import row_of
+from workbench.predictions import known_link
 from workbench.provenance import usable_cores
 from workbench.reports import stored
 from workbench.simulator.predict import predict
 from workbench.sitting import Sitting
 from workbench.store import Store
+from workbench.widgets.axis_rows import BASIC
+from workbench.widgets.cells import cells, same_problem
+from workbench.widgets.explorer_page import Page, Parts
+from workbench.widgets.finding import Finder
 from workbench.widgets.frozen import Frozen
-from workbench.widgets.live_chart import Click, LiveChart
-from workbench.widgets.panels import Panels
+from workbench.widgets.live_chart import Click
+from workbench.widgets.panels import ALONG, TRIALS, Begun, Panels
+from workbench.widgets.planned import Plan, plan
 from workbench.widgets.question import Question
 from workbench.widgets.report_button import ReportButton
 from workbench.widgets.results import Results
 from workbench.widgets.session import News, Session
-from workbench.widgets.words import STYLE, note_html, refusal_html, warning_html
+from workbench.widgets.source_choice import MEASURE, REPLAY, SourceChoice
+from workbench.widgets.words import note_html, numbers_html, refusal_html, warning_html
 
-SOURCES = (("Measure", "cluster"), ("Simulate", "simulator"), ("Replay", "recordings"))
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A timeline that is kept to compare others with."""
+
+    words: str
+    time_s: float
+    spans: Sequence[Span]
 
 
 class Explorer:
     """Everything of one explorer. `show()` puts it into a notebook; `run` and `stop` do what the buttons do."""
 
-    def __init__(self, *, run: str = "last", store: Store | None = None, cluster: Cluster | None = None) -> None:
+    def __init__(self, *, run: str = "last", store: Store | None = None, cluster: Cluster | str | None = None) -> None:
         self.store = store or Store()
+        self.run_id: str | None = None
         self.question = Question(DEFAULT_PRESET, DEFAULT_MACHINE)
         self.session = Session(self.store, self._hear)
-        self.timeline = LiveChart(timeline.live())
-        self.panels = Panels(self.store, self._predict_all)
-        self.results = Results()
-        self.frozen = Frozen(self.store)
-        self.report = ReportButton(self.store, self._current_run)
-        self.run_id: str | None = None
-        self._cluster = cluster
+        self.panels = Panels(self.store, self._cells)
+        self.results, self.frozen = Results(), Frozen(self.store)
+        self.report = ReportButton(self.store, lambda: self.run_id)
+        self.finder = Finder(self._found, cluster)
+        self.source = SourceChoice(self.store, self.finder.cluster)
+        self.page = Page(
+            Parts(
+                question=self.question,
+                source=self.source,
+                results=self.results,
+                panels=self.panels,
+                report=self.report,
+            )
+        )
+        self._ranks: int | None = None
         self._estimate: Estimate | None = None
-        self._pinned: tuple[str, Sequence[Span]] | None = None
-        self._measured: tuple[Span, ...] = ()
-        self._build()
-        self.question.on_change(self.refresh)
-        self.panels.on_cell(self._load_cell)
-        self.refresh()
+        self._plan: Plan | None = None
+        self._shown: Row | None = None
+        """The timed row of the schedule that the form shows."""
+        self._pinned: Pinned | None = None
+        self._drawing = threading.RLock()
+        """The kernel's thread and the session's both draw."""
+        self._running = False
         self._restore(run)
-        threading.Thread(target=self._find_cluster, name="workbench cluster", daemon=True).start()
+        self._listen()
+        self.refresh()
+        self.finder.start()
 
-    # the page
-
-    def _build(self) -> None:
-        wide = ipywidgets.Layout(width="100%")
-        self.source = ipywidgets.ToggleButtons(
-            options=SOURCES,
-            value="cluster",
-            style={"button_width": "auto"},
-            tooltips=["On the cluster's ranks", "Played on a machine's description", "Recorded runs as if live"],
-        )
-        self.guess = ipywidgets.Text(
-            description="Your guess, ms",
-            placeholder="before you press Run",
-            style={"description_width": "108px"},
-            tooltip="What do you expect? It is drawn beside estimate and measurement.",
-            layout=wide,
-        )
-        self.run_button = ipywidgets.Button(
-            description="Run",
-            button_style="primary",
-            icon="play",
-            tooltip="Measure, simulate or replay what the form asks",
-        )
-        self.stop_button = ipywidgets.Button(description="Stop", icon="stop", disabled=True)
-        self.pin_button = ipywidgets.Button(
-            description="Pin as A", icon="thumb-tack", tooltip="Keep this timeline above the next ones"
-        )
-        self.recording = ipywidgets.Dropdown(description="Recording", layout=ipywidgets.Layout(display="none"))
-        self.headline, self.banner, self.status, self.message = (ipywidgets.HTML(layout=wide) for _ in range(4))
-        for control, mark in (
-            (self.source, "wb-source"),
-            (self.guess, "wb-guess"),
-            (self.run_button, "wb-run"),
-            (self.stop_button, "wb-stop"),
-            (self.pin_button, "wb-pin"),
-            (self.headline, "wb-headline"),
-            (self.banner, "wb-banner"),
-            (self.status, "wb-cluster"),
-            (self.recording, "wb-recording"),
-            (self.timeline, "wb-timeline"),
-            (self.message, "wb-message"),
-        ):
-            control.add_class(mark)
-        self.run_button.on_click(lambda _: self.run())
-        self.stop_button.on_click(lambda _: self.stop())
-        self.pin_button.on_click(lambda _: self.pin())
-        self.source.observe(self._source_changed, "value")
-        self.recording.observe(self._source_changed, "value")
-        self.view = self._laid_out()
-
-    def _laid_out(self) -> ipywidgets.Widget:
-        buttons = ipywidgets.HBox(
-            [self.run_button, self.stop_button, self.pin_button, self.report.button],
-            layout=ipywidgets.Layout(flex_flow="row wrap"),
-        )
-        left = ipywidgets.VBox(
-            [
-                self.question.view,
-                self.guess,
-                self.source,
-                self.recording,
-                buttons,
-                self.status,
-                self.banner,
-                self.message,
-                self.report.link,
-            ],
-            layout=ipywidgets.Layout(flex="0 0 380px", width="380px"),
-        )
-        right = ipywidgets.VBox(
-            [self.headline, self.timeline, self.results.progress, self.panels.view, self.results.table],
-            layout=ipywidgets.Layout(flex="1 1 560px", min_width="420px", overflow="hidden"),
-        )
-        left.add_class("wb-card")
-        page = ipywidgets.HBox(
-            [left, right], layout=ipywidgets.Layout(flex_flow="row wrap", width="100%", grid_gap="12px")
-        )
-        box = ipywidgets.VBox([ipywidgets.HTML(STYLE), page], layout=ipywidgets.Layout(width="100%"))
-        box.add_class("wb-explorer")
-        return box
+    def _listen(self) -> None:
+        self.question.on_change(self.refresh)
+        self.source.on_change(self._source_changed)
+        self.panels.on_cell(self._load_cell)
+        self.page.run.on_click(lambda _: self.run())
+        self.page.stop.on_click(lambda _: self.stop())
+        self.page.pin.on_click(lambda _: self.pin())
+        self.page.guess.observe(lambda _: self._say_numbers(), "value")
 
     def show(self) -> None:
         """Into this cell's output: the explorer, and below it a place for the last run, frozen."""
-        display(self.view)
+        display(self.page.view)
         self.frozen.show(self.run_id)
 
-    # the simulated timeline, redrawn on every change
+    def close(self) -> None:
+        """Ends what goes on in the background."""
+        self.finder.close()
+        self.session.stop()
+
+    # the question as it stands, redrawn on every change
 
     def refresh(self) -> None:
-        """What the simulator says about the form as it stands."""
+        """What is known about the form as it stands: simulated, and measured if this run has it."""
+        with self._drawing:
+            try:
+                self._estimate = self._predicted()
+                self.panels.same_problem = same_problem(self.question.asked)
+                self._offer_landscape()
+                self._plan = self._planned()
+            except Refusal as refusal:
+                self._estimate = self._plan = self._shown = None
+                self.page.plan.value = refusal_html(str(refusal)) if not self.question.refusal.value else ""
+            else:
+                self.page.plan.value = note_html(str(self._plan) if self._plan else self._replay_words())
+            self._warn()
+            self._allow_run()
+            self._show_measured()
+            self._draw()
+
+    def _predicted(self) -> Estimate:
         asked, machine = self.question.asked, self.question.machine_value
-        self._warn(asked.world)
-        try:
-            trial = asked.trial(machine)
-            fabric = known_link(trial.fabric, trial.problem, machine, self.store)
-            self._estimate = predict(replace(trial, fabric=fabric), machine)
-            self.panels.landscape.offer([axis.name for axis in asked.axes(machine)])
-        except Refusal:
-            self._estimate = None
-            self.headline.value = note_html("No estimate: what is asked cannot be. The reason stands under the form.")
-            self.run_button.disabled = True
-            return
-        self.run_button.disabled = self.session.running
-        self._measured = ()
-        self.headline.value = note_html(_estimate_words(self._estimate))
-        self._draw_timeline()
+        trial = asked.trial(machine)
+        return predict(replace(trial, fabric=known_link(trial.fabric, trial.problem, machine, self.store)), machine)
 
-    def _predict_all(self, swept: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Estimates of the question with the axes *swept* taking every value."""
-        machine = self.question.machine_value
-        asked = replace(self.question.asked, swept=tuple(swept))
-        return predictions(asked.experiment(machine), machine, self.store)
+    def _planned(self) -> Plan | None:
+        """None: a recording decides itself what there is to play."""
+        if self.source.value == REPLAY or self._estimate is None:
+            return None
+        asked, machine = self.question.asked, self.question.machine_value
+        return plan(asked, machine, self._estimate.trial.fabric, measured=self.source.value == MEASURE)
 
-    def _draw_timeline(self) -> None:
+    def _replay_words(self) -> str:
+        return "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
+
+    def _offer_landscape(self) -> None:
+        axes = self.question.asked.axes(self.question.machine_value)
+        self.panels.landscape.offer({axis.name: len(axis.values) for axis in axes})
+
+    def _cells(self, x: str, y: str) -> Sequence[Row]:
+        """Estimates of the question with axes *x* and *y* taking every value."""
+        if self._estimate is None:
+            return []
+        return cells(self.question.asked, self.question.machine_value, self._estimate.trial.fabric, x, y)
+
+    def _is_shown(self, row: Row) -> bool:
+        """Whether *row* is of the schedule that the form shows."""
+        if self._estimate is None:
+            return False
+        mine = self._estimate.trial.schedule
+        same = row["scheme"] == mine.scheme and row["axes"] == dict(mine.axes)
+        return same and row["part"] == "whole" and self.panels.same_problem(row)
+
+    def _show_measured(self) -> None:
+        """The newest timed row of the schedule that the form shows, if this run has one."""
+        timed = (row for row in reversed(self.panels.rows) if row["source"] in TIMED and row["time_s"] is not None)
+        self._shown = next(filter(self._is_shown, timed), None)
+        self.panels.choose(None if self._shown is None else self._shown["key"])
+
+    def _draw(self) -> None:
         panels: dict[str, Sequence[Span]] = {}
         if self._pinned is not None:
-            panels[f"A, {self._pinned[0]}"] = self._pinned[1]
-        if self._measured:
-            panels["measured"] = self._measured
+            panels[f"A, {self._pinned.words}"] = self._pinned.spans
+        if self._shown is not None and self.run_id is not None:
+            panels[self._shown["source"]] = self._spans_of(self._shown)
         if self._estimate is not None:
             panels["simulated"] = self._estimate.spans
-        self.timeline.replace(timeline.DATASET, timeline.rows(panels))
+        self.page.timeline.replace(timeline.DATASET, timeline.rows(panels))
+        self._say_numbers()
+
+    def _spans_of(self, row: Row) -> Sequence[Span]:
+        return self.store.spans(row["run"], row["key"], row["source"])
+
+    def _say_numbers(self) -> None:
+        if self._estimate is None:
+            self.page.headline.value = note_html("No estimate: what is asked cannot be. The form says why.")
+            return
+        shown = self._shown or {}
+        numbers = {
+            "your guess": self._guess_s(),
+            "estimated": self._estimate.time_s,
+            str(shown.get("source")): shown.get("time_s"),
+            "floor": shown.get("floor_s"),
+            "A": None if self._pinned is None else self._pinned.time_s,
+        }
+        self.page.headline.value = numbers_html(numbers, self._estimate)
 
     def pin(self) -> None:
         """Keeps the timeline shown now as A above the following ones; pressing again lets it go."""
-        if self._pinned is None and self._estimate is not None:
-            kind = "measured" if self._measured else "simulated"
-            words = f"{self._estimate.trial.schedule.scheme}, {kind}"
-            self._pinned = (words, self._measured or self._estimate.spans)
-            self.pin_button.description = "Unpin A"
-        else:
-            self._pinned = None
-            self.pin_button.description = "Pin as A"
-        self._draw_timeline()
+        with self._drawing:
+            if self._pinned is None and self._estimate is not None:
+                row, estimate = self._shown, self._estimate
+                words = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
+                spans = self._spans_of(row) if row else estimate.spans
+                self._pinned = Pinned(words, row["time_s"] if row else estimate.time_s, spans)
+            else:
+                self._pinned = None
+            self.page.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
+            self._draw()
 
-    def _warn(self, world: int) -> None:
-        cores = usable_cores()
-        on_cpu = self.question.machine_value.backend == "cpu"
-        self.banner.value = (
-            warning_html(
-                f"{world} ranks share {cores} cores here: they slow each other down beyond what overlap explains."
-            )
-            if on_cpu and world > cores and self.source.value == "cluster"
-            else ""
-        )
+    def _warn(self) -> None:
+        """What to know before measuring."""
+        world, cores = self.question.asked.world, usable_cores()
+        machine = self.question.machine_value
+        words = ""
+        if self.source.value == MEASURE and machine.backend != "cpu" and self._ranks is not None:
+            words = f"{machine.name} is a description of GPUs: simulate it, unless the cluster's ranks have such ones."
+        elif self.source.value == MEASURE and self._ranks is not None and world > self._ranks:
+            words = f"{world} ranks are asked for, but the cluster has {self._ranks}: choose at most {self._ranks}."
+        elif self.source.value == MEASURE and world > cores:
+            words = f"{world} ranks share {cores} cores here: they slow each other down beyond what overlap explains."
+        self.page.banner.value = warning_html(words) if words else ""
+
+    def _found(self, ranks: int | None, sentence: str) -> None:
+        """News of the cluster; called by the finder's thread."""
+        self._ranks = ranks
+        self.page.status.value = warning_html(sentence) if ranks is None else note_html(sentence)
+        self._warn()
+
+    def _source_changed(self) -> None:
+        if self.source.value == REPLAY and self.source.recording.value is not None:
+            self._load_recorded()
+        self.refresh()
+
+    def _load_recorded(self) -> None:
+        """The form shows what the recording is about."""
+        try:
+            recorded = self.source.recorded()
+        except ValueError as unreadable:
+            self.page.message.value = refusal_html(str(unreadable))
+            return
+        whole = [entry.measurement for entry in recorded if entry.measurement.trial.part == "whole"]
+        if whole:
+            self.question.load_row(row_of(min(whole, key=lambda measured: measured.time_s)))
 
     # running
 
     def run(self) -> None:
         """Asks for what the form says. Returns at once."""
-        asked, machine = self.question.asked, self.question.machine_value
         try:
-            answer = self._answer()
-            experiment = asked.experiment(machine)
-            sitting: Sitting = experiment_run(experiment, self.store, answer, machine)
+            sitting = self.source.sitting(self.question.asked, self.question.machine_value)
         except ValueError as refused:
-            self.message.value = refusal_html(str(refused))
+            self.page.message.value = refusal_html(str(refused))
             return
-        self.message.value = ""
-        self._begin(sitting)
-
-    def _begin(self, sitting: Sitting) -> None:
-        self.run_id = sitting.run
-        self.panels.begin(self._swept(), self._guess_s())
-        self.results.begin()
-        self.run_button.disabled, self.stop_button.disabled = True, False
+        self.page.message.value = ""
+        with self._drawing:
+            self._begin(sitting)
         self.session.start(sitting)
 
-    def _swept(self) -> dict[str, Sequence[Value]]:
-        """The axes that the form sweeps, with their values."""
-        asked = self.question.asked
-        return {axis.name: axis.values for axis in asked.axes(self.question.machine_value) if axis.name in asked.swept}
+    def _begin(self, sitting: Sitting) -> None:
+        self.run_id, self._shown = sitting.run, None
+        asked, machine = self.question.asked, self.question.machine_value
+        swept = {} if self.source.value == REPLAY and self.source.whole.value else asked.swept_values(machine)
+        guess_s, estimate = self._guess_s(), self._estimate
+        self.panels.begin(
+            Begun(
+                swept=swept,
+                context="" if estimate is None else self._context(estimate),
+                guess_s=guess_s,
+                guessed=self._is_shown if estimate else lambda row: False,
+            )
+        )
+        self.panels.open = ALONG if swept else TRIALS
+        planned = self._plan if self.source.value == MEASURE else None
+        self.results.begin(planned.schedules if planned else (), planned.samples if planned else 0)
+        self._running = True
+        self._allow_run()
+        self._draw()
+
+    def _context(self, estimate: Estimate) -> str:
+        """What a chart says of all trials of a run."""
+        source = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value, "estimated")
+        return context([{**row_of(estimate, None, self.question.machine_value), "source": source}])
+
+    def _allow_run(self) -> None:
+        self.page.run.disabled = self._running or (self._estimate is None and self.source.value != REPLAY)
+        self.page.stop.disabled = not self._running
 
     def _guess_s(self) -> float | None:
         """The student's guess in seconds; what is no number is no guess."""
         try:
-            guess_ms = float(self.guess.value.strip().removesuffix("ms").replace(",", "."))
+            guess_ms = float(self.page.guess.value.strip().removesuffix("ms").replace(",", "."))
         except ValueError:
             return None
         return guess_ms / 1e3 if 0 < guess_ms < float("inf") else None
 
     def stop(self) -> None:
         """Ends the run within two seconds; what was measured stays."""
-        self.stop_button.disabled = True
+        self.page.stop.disabled = True
         self.session.stop()
-
-    def _answer(self) -> Answer:
-        match self.source.value:
-            case "simulator":
-                return FromSimulator(self.question.machine_value)
-            case "recordings":
-                return FromRecordings(recordings.recordings(self.recording.value))
-        if self._cluster is None:
-            self._cluster = Cluster.connect()
-        return FromCluster(self._cluster)
 
     def _hear(self, news: News) -> None:
         """What came back since the last tick; called by the session's thread."""
-        self.panels.add(news)
-        self.results.add(news)
-        timed = [row for row in news.rows if row["part"] == "whole" and row["source"] in ("measured", "recorded")]
-        shown = [row for row in timed if row["time_s"] is not None and self._is_shown(row)]
-        if shown:
-            self._measured = self.store.spans(news.run, shown[-1]["key"], shown[-1]["source"])
-            self._draw_timeline()
+        with self._drawing:
+            self.panels.add(news)
+            self.results.add(news)
+            timed = [row for row in news.rows if row["source"] in TIMED and row["time_s"] is not None]
+            if any(map(self._is_shown, timed)):
+                # the link is known now, and the simulated timeline is of the same one
+                self._estimate = self._predicted()
+                self._show_measured()
+                self._draw()
         if news.ended:
-            self.stop_button.disabled = True
-            self.run_button.disabled = False
-            self.message.value = refusal_html(news.error) if news.error else ""
-            self.frozen.freeze(news.run)
+            self._end(news)
 
-    def _is_shown(self, row: Mapping[str, Any]) -> bool:
-        """Whether *row* is of the schedule that the form shows; its simulated timeline is drawn below."""
-        if self._estimate is None:
-            return False
-        trial = self._estimate.trial
-        return row["scheme"] == trial.schedule.scheme and row["axes"] == dict(trial.schedule.axes)
+    def _end(self, news: News) -> None:
+        self._running = False
+        failed = [row for row in self.panels.rows if row["part"] == "whole" and row["stage"] not in (None, "cancelled")]
+        if news.error:
+            self.page.message.value = refusal_html(news.error)
+        elif failed:
+            more = f" ({len(failed)} failed; the table below has all)" if len(failed) > 1 else ""
+            self.page.message.value = refusal_html(f"{failed[0]['message']}{more}")
+        self.refresh()
+        self.frozen.freeze_soon(news.run)
 
     def _load_cell(self, click: Click) -> None:
         """A cell of the landscape was clicked: its schedule becomes the form's."""
@@ -295,52 +336,27 @@ class Explorer:
             found = self.store.run(run)
         except ValueError as unknown:
             if run != "last":
-                self.message.value = refusal_html(str(unknown))
+                self.page.message.value = refusal_html(str(unknown))
             return
         rows = self.store.rows(found["id"])
-        self.run_id = found["id"]
-        self.panels.show(found["id"], rows)
-        self.results.show(found, rows)
         best = stored.fastest(rows)
-        if best is not None and self._is_shown(best):
-            self._measured = self.store.spans(found["id"], best["key"], best["source"])
-            self._draw_timeline()
-
-    def _current_run(self) -> str | None:
-        return self.run_id
-
-    def _source_changed(self, _: Any) -> None:
-        names = list(recordings.paths())
-        self.recording.layout.display = None if self.source.value == "recordings" else "none"
-        if list(self.recording.options) != names:
-            self.recording.options = names
-        self._warn(self.question.asked.world)
-
-    def _find_cluster(self) -> None:
-        """Says whether there is somebody to measure; looks again every few seconds until there is."""
-        while True:
-            try:
-                self._cluster = self._cluster or Cluster.connect()
-                ranks = len(self._cluster.describe()["workers"])
-                self.status.value = note_html(f"Cluster: {ranks} ranks at {self._cluster.address}.")
-                return
-            except ValueError:
-                sentence = "No cluster answers: simulate, replay, or start one with `workbench cluster up`."
-                self.status.value = warning_html(sentence)
-            time.sleep(5)
+        if best is not None:
+            self.question.load_row(best)
+        self.run_id = found["id"]
+        self.panels.show(found["id"], rows, context([row for row in rows if row["part"] == "whole"]))
+        self.panels.open = TRIALS
+        self.results.show(found, rows)
 
 
-def _estimate_words(estimate: Estimate) -> str:
-    """The estimate in one line, its trust said aloud."""
-    trust = "" if estimate.calibrated else " The machine is not calibrated here: trust the order, not the size."
-    return (
-        f"Estimated {seconds_text(estimate.time_s)} "
-        f"({seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}) "
-        f"on {estimate.trial.machine}, simulated before anything runs.{trust}"
-    )
+def _short(schedule: Schedule) -> str:
+    """The scheme and the one axis of it that everybody sees."""
+    return ", ".join([schedule.scheme, *(f"{axis} {schedule[axis]}" for axis in BASIC.get(schedule.scheme, ()))])
 
 
-def explorer(run: str = "last") -> None:
-    """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`."""
+def explorer(run: str = "last", *, store: str | Path | None = None, cluster: str | None = None) -> None:
+    """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
+
+    *store* is a file of runs other than this person's own; *cluster* is a scheduler's address other than the lab's.
+    """
     theme.enable()
-    Explorer(run=run).show()
+    Explorer(run=run, store=None if store is None else Store(Path(store)), cluster=cluster).show()

@@ -6,6 +6,7 @@ A live chart needs a kernel; what is written here does not. It is drawn from the
 from __future__ import annotations
 
 import base64
+import threading
 from typing import Any
 
 from IPython.display import display
@@ -25,6 +26,7 @@ class Frozen:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._handles: list[Any] = []
+        self._thread: threading.Thread | None = None
 
     def show(self, run: str | None) -> None:
         """Makes the places in this cell, with *run* in them if there is one."""
@@ -39,6 +41,24 @@ class Frozen:
         contents = self._contents(run)
         for number, (handle, content) in enumerate(zip(self._handles, contents, strict=True)):
             handle.update(content, raw=True, metadata={"workbench": {"run": run, "place": number}})
+
+    def freeze_soon(self, run: str) -> None:
+        """The same in the background: three pictures are drawn, which takes a second."""
+        before = self._thread
+        self._thread = threading.Thread(
+            target=self._freeze_after, args=(before, run), name="workbench freeze", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether pictures are still being drawn."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _freeze_after(self, before: threading.Thread | None, run: str) -> None:
+        if before is not None:
+            before.join()
+        self.freeze(run)
 
     def _contents(self, run: str | None) -> list[dict[str, Any]]:
         drawn = charts(self._store, run, self._store.rows(run)) if run is not None else []

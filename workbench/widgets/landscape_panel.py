@@ -9,82 +9,84 @@ import ipywidgets
 
 from kernels.schedule import Refusal
 from workbench.charts import landscape
+from workbench.widgets.controls import dropdown, html
 from workbench.widgets.live_chart import LiveChart
-from workbench.widgets.words import refusal_html
+from workbench.widgets.words import axis_title, refusal_html
 
 Row = Mapping[str, Any]
 
-PREFERRED = ("slice_tiles", "pieces", "tile", "tile_order", "steps", "write", "scheme")
+PREFERRED = ("slice_tiles", "pieces", "tile", "tile_order", "steps", "write", "split", "collective", "scheme")
 """Axes that are shown first where the schedules have them."""
 
 
 class LandscapePanel:
-    """`view` is the tab. *predict_all* estimates the current question with the named axes swept."""
+    """`view` is the tab. *estimates* are the rows of the current question with the two named axes swept, *timed* those
+    of the run that are about the same problem; both are asked for while somebody looks."""
 
-    def __init__(self, predict_all: Callable[[Sequence[str]], Sequence[Row]]) -> None:
-        self._predict_all = predict_all
-        self._measured: Sequence[Row] = ()
+    def __init__(self, estimates: Callable[[str, str], Sequence[Row]], timed: Callable[[], Sequence[Row]]) -> None:
+        self._estimates_of, self._timed = estimates, timed
         self._estimated: Sequence[Row] = ()
-        self.x = ipywidgets.Dropdown(description="Across", layout=ipywidgets.Layout(width="220px"))
-        self.y = ipywidgets.Dropdown(description="Up", layout=ipywidgets.Layout(width="220px"))
-        self.button = ipywidgets.Button(
-            description="Estimate all cells",
-            icon="th",
-            tooltip="The simulator's time for every combination of the two axes",
+        self._stale, self._watched = True, False
+        self.x, self.y = (
+            dropdown(label, [], mark) for label, mark in (("Across", "wb-landscape-x"), ("Up", "wb-landscape-y"))
         )
-        self.message = ipywidgets.HTML()
+        for control in (self.x, self.y):
+            control.layout, control.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
+            control.observe(self._axes_changed, "value")
+        self.message = html("wb-landscape-message")
         self.chart = LiveChart(landscape.live("slice_tiles", "tile"))
-        for control, mark in (
-            (self.x, "wb-landscape-x"),
-            (self.y, "wb-landscape-y"),
-            (self.button, "wb-landscape-fill"),
-        ):
-            control.add_class(mark)
-        self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y, self.button]), self.message, self.chart])
-        self.x.observe(self._axes_changed, "value")
-        self.y.observe(self._axes_changed, "value")
-        self.button.on_click(lambda _: self.estimate())
+        self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
 
-    def offer(self, axes: Sequence[str]) -> None:
-        """The axes of the schedules that are asked for now."""
-        ordered = tuple(sorted(axes, key=lambda axis: (*PREFERRED, axis).index(axis)))
-        if ordered == tuple(self.x.options):
+    def offer(self, axes: Mapping[str, int]) -> None:
+        """The axes of the schedules that are asked for now, with the number of their values."""
+        ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
+        words = tuple((axis_title(axis), axis) for axis in ordered)
+        self.forget()
+        if words == tuple(self.x.options):
             return
-        self._estimated = ()
-        for control, fallback in ((self.x, 0), (self.y, min(1, len(ordered) - 1))):
-            kept = control.value if control.value in ordered else ordered[fallback]
-            control.options = ordered
-            control.value = kept
+        kept = [control.value for control in (self.x, self.y)]
+        for control, before, fallback in zip((self.x, self.y), kept, (0, min(1, len(ordered) - 1)), strict=True):
+            control.unobserve(self._axes_changed, "value")
+            control.options = words
+            control.value = before if before in axes and kept[0] != kept[1] else ordered[fallback]
+            control.observe(self._axes_changed, "value")
+        self._axes_changed()
 
     def begin(self, swept: Sequence[str]) -> None:
         """A run: its swept axes are the ones to look at; its measurements will lie over the estimates."""
-        self._measured = ()
-        for control, axis in zip((self.x, self.y), swept, strict=False):
-            if axis in control.options:
-                control.value = axis
-        self._draw()
+        offered = [axis for _, axis in self.x.options]
+        for control, axis in zip((self.x, self.y), [axis for axis in swept if axis in offered], strict=False):
+            control.value = axis
+        self.draw()
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """All rows of the run so far."""
-        self._measured = rows
-        self._draw()
+    def forget(self) -> None:
+        """Another question: its estimates are made when somebody looks."""
+        self._stale = True
+        if self._watched:
+            self.look(True)
 
-    def estimate(self) -> None:
-        """Fills the landscape with the simulator's times."""
-        try:
-            self._estimated = self._predict_all([self.x.value, self.y.value])
-            self.message.value = ""
-        except Refusal as refusal:
-            self.message.value = refusal_html(str(refusal))
-        self._draw()
+    def look(self, watched: bool) -> None:
+        """Whether the tab is open; estimates are made while it is."""
+        self._watched = watched
+        if watched and self._stale and self.x.value is not None and self.y.value is not None:
+            self._stale = False
+            try:
+                self._estimated = self._estimates_of(self.x.value, self.y.value)
+                self.message.value = ""
+            except Refusal as refusal:
+                self._estimated = ()
+                self.message.value = refusal_html(str(refusal))
+            self.draw()
 
-    def _axes_changed(self, _: Any) -> None:
+    def _axes_changed(self, _: Any = None) -> None:
         if self.x.value is not None and self.y.value is not None:
             self._estimated = ()
             self.chart.show(landscape.live(self.x.value, self.y.value))
-            self._draw()
+            self.chart.replace(landscape.DATASET, [])
+            self.forget()
 
-    def _draw(self) -> None:
-        if self.x.value is not None and self.y.value is not None:
-            rows = [*self._estimated, *self._measured]
+    def draw(self) -> None:
+        """Anew, if somebody looks: cells are replaced, not appended."""
+        if self._watched and self.x.value is not None and self.y.value is not None:
+            rows = [*self._estimated, *self._timed()]
             self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))

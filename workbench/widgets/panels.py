@@ -4,157 +4,241 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import ipywidgets
 
 from kernels.axes import Value
-from workbench.charts import best, samples, sweep, trials, waterfall
+from workbench.charts import best, samples, trials
+from workbench.charts.words import TIMED
 from workbench.reports import stored
+from workbench.reports.outcomes import schedule_text
 from workbench.store import Store
+from workbench.widgets.along_panel import AlongPanel
+from workbench.widgets.controls import html
 from workbench.widgets.landscape_panel import LandscapePanel
 from workbench.widgets.live_chart import Click, LiveChart
+from workbench.widgets.losses_panel import LossesPanel
 from workbench.widgets.session import News
+from workbench.widgets.words import note_html
 
 REDRAW_SECONDS = 0.5
 """Charts that are made anew, not appended to, are so at most this often; longer where there is much to draw."""
 REDRAW_ROW_SECONDS = 0.001
 SAMPLES_MOST = 400
 """Of one trial on the chart; the store keeps all of them."""
+TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST = (
+    "Trials",
+    "Along an axis",
+    "Landscape",
+    "Where time goes",
+    "Samples",
+    "Best so far",
+)
+NOTHING = (
+    "Nothing has run yet. The landscape is estimated, like the timeline: write down what you expect, then press Run."
+)
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What a run was begun with."""
+
+    swept: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    """Axes of which it tries several values; the first is the one to draw along."""
+    context: str = ""
+    """What all of its trials have in common, as a subtitle."""
+    guess_s: float | None = None
+    guessed: Callable[[Row], bool] = lambda row: False
+    """Whether the guess is about the schedule of a row."""
 
 
 class Panels:
     """`begin` empties the charts, `add` feeds them, `show` fills them with a run that has ended."""
 
-    def __init__(self, store: Store, predict_all: Callable[[Sequence[str]], Sequence[Row]]) -> None:
+    def __init__(self, store: Store, estimates: Callable[[str, str], Sequence[Row]]) -> None:
         self._store = store
         self.trials, self.best = LiveChart(trials.live()), LiveChart(best.live())
-        self.samples, self.waterfall = LiveChart(samples.live()), LiveChart(waterfall.live())
-        self.sweep = LiveChart(sweep.live("slice_tiles", ()))
-        self.landscape = LandscapePanel(predict_all)
-        tabs = {"Trials": self.trials, "Along an axis": self.sweep, "Best so far": self.best}
-        tabs |= {"Landscape": self.landscape.view, "Where time goes": self.waterfall, "Samples": self.samples}
-        self.view = ipywidgets.Tab(list(tabs.values()), titles=tuple(tabs))
-        self.view.add_class("wb-panels")
+        self.samples = LiveChart(samples.live())
+        self.along, self.losses = AlongPanel(), LossesPanel(store)
+        self.landscape = LandscapePanel(estimates, self._on_landscape)
+        self.samples_note = html("wb-samples-note")
+        tabs = {TRIALS: self.trials, ALONG: self.along.view, LANDSCAPE: self.landscape.view, LOSSES: self.losses.view}
+        tabs |= {SAMPLES: ipywidgets.VBox([self.samples_note, self.samples]), BEST: self.best}
+        self._names = list(tabs)
+        self.tabs = ipywidgets.Tab(list(tabs.values()), titles=tuple(tabs))
+        self.tabs.add_class("wb-panels")
         for name, widget in tabs.items():
             widget.add_class(f"wb-tab-{name.lower().replace(' ', '-')}")
-        self._forget()
+        self.note = html("wb-nothing-yet")
+        self.note.value = note_html(NOTHING)
+        self.view = ipywidgets.VBox([self.note, self.tabs], layout=ipywidgets.Layout(width="100%"))
+        self.same_problem: Callable[[Row], bool] = lambda row: True
+        """Whether a row belongs on the landscape of what the form asks."""
+        self._forget(Begun())
+        self.tabs.observe(lambda change: self.landscape.look(self.open == LANDSCAPE), "selected_index")
+        self.open = LANDSCAPE
 
-    def _forget(self) -> None:
+    @property
+    def open(self) -> str:
+        """The tab that is looked at."""
+        return self._names[self.tabs.selected_index or 0]
+
+    @open.setter
+    def open(self, name: str) -> None:
+        self.tabs.selected_index = self._names.index(name)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """Everything that came back of this run."""
+        return self._rows
+
+    def _forget(self, begun: Begun) -> None:
+        self._begun = begun
         self._rows: list[Row] = []
+        self._whole: dict[str, Row] = {}
         self._numbers: dict[str, int] = {}
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
-        self._best_key: str | None = None
-        self._guess_s: float | None = None
-        self._axis: str | None = None
+        self._chosen: str | None = None
+        self._timed = False
+        self._run = ""
         self._redrawn_at = 0.0
 
-    def begin(self, swept: Mapping[str, Sequence[Value]], guess_s: float | None) -> None:
-        """Another run, which sweeps these axes: everything that was drawn goes."""
-        self._forget()
-        self._guess_s = guess_s
-        for chart, module in (
-            (self.trials, trials),
-            (self.best, best),
-            (self.samples, samples),
-            (self.waterfall, waterfall),
-            (self.sweep, sweep),
-        ):
+    def begin(self, begun: Begun) -> None:
+        """Another run: everything that was drawn goes."""
+        self._forget(begun)
+        self.note.value = ""
+        charts: tuple[tuple[LiveChart, ModuleType], ...] = ((self.trials, trials), (self.best, best))
+        for chart, module in charts:
+            chart.show(module.live(context=begun.context))
             chart.replace(module.DATASET, [])
-        self._along(swept)
-        self.landscape.begin(list(swept))
-
-    def _along(self, swept: Mapping[str, Sequence[Value]]) -> None:
-        """The first axis that is swept is the one to draw along."""
-        for axis, values in swept.items():
-            self._axis = axis
-            self.sweep.show(sweep.live(axis, values))
-            return
+        self.samples.replace(samples.DATASET, [])
+        self.samples_note.value = ""
+        self.along.begin(begun.swept, begun.context)
+        self.losses.begin()
+        self.landscape.begin(list(begun.swept))
 
     def add(self, news: News) -> None:
         """What came back since the last tick."""
-        self._rows += news.rows
+        self._run = news.run
         self._append(news.rows)
         self._add_samples(news.samples)
         pause = max(REDRAW_SECONDS, REDRAW_ROW_SECONDS * len(self._rows))
         if news.ended or time.monotonic() - self._redrawn_at > pause:
-            self._redraw(news.run)
+            self._redraw()
+        if news.ended:
+            self._show_samples(self._chosen_key())
 
-    def show(self, run: str, rows: Sequence[Row]) -> None:
+    def show(self, run: str, rows: Sequence[Row], context: str) -> None:
         """A run that has ended before."""
-        swept = _varied(rows)
-        self.begin(swept, None)
-        self._rows = list(rows)
+        self.begin(Begun(swept=varied(rows), context=context))
+        self._run = run
         self._append(rows)
-        fastest = stored.fastest(rows)
-        if fastest is not None:
-            found = self._store.samples_since(0, run)[0]
-            self._add_samples([sample for sample in found if sample["key"] == fastest["key"]])
-        self._redraw(run)
+        self._redraw()
+        self._show_samples(self._chosen_key())
+
+    def choose(self, key: str | None) -> None:
+        """The trial whose losses and samples are shown; None: the fastest one's."""
+        self._chosen = key
+        self._redraw()
+        if self._chosen_key() != self._shown_key:
+            self._show_samples(self._chosen_key())
+
+    def _on_landscape(self) -> list[Row]:
+        return [row for row in self._rows if self.same_problem(row)]
 
     def _append(self, rows: Sequence[Row]) -> None:
         """Estimates that stand beside measurements have no floor of their own: the measured one is drawn."""
-        timed = any(row["source"] != "estimated" for row in self._rows)
-        shown = [{**row, "floor_s": None} if timed and row["source"] == "estimated" else row for row in rows]
+        self._rows += rows
+        self._whole.update({row["key"]: row for row in rows if row["part"] == "whole"})
+        self._timed = self._timed or any(row["source"] in TIMED for row in rows)
+        shown = [{**row, "floor_s": None} if self._timed and row["source"] == "estimated" else row for row in rows]
         known = len(self._numbers)
         self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
         self.best.append(best.DATASET, best.rows(shown, self._numbers))
-        if self._axis is not None:
-            self.sweep.append(sweep.DATASET, sweep.rows(shown, self._axis))
-        if self._guess_s is not None:
+        self.along.add(shown)
+        guess_s = self._begun.guess_s
+        if guess_s is not None:
             new = {row["key"]: row for row in rows if self._numbers.get(row["key"], 0) > known}
-            guesses = [trials.guess(row, self._guess_s, self._numbers[key]) for key, row in new.items()]
+            guesses = [
+                trials.guess(row, guess_s, self._numbers[key]) for key, row in new.items() if self._begun.guessed(row)
+            ]
             self.trials.append(trials.DATASET, guesses)
 
+    # one trial at a time
+
+    def _chosen_key(self) -> str | None:
+        if self._chosen is not None:
+            return self._chosen
+        fastest = stored.fastest(self._rows)
+        return None if fastest is None else fastest["key"]
+
     def _add_samples(self, found: Sequence[Mapping[str, Any]]) -> None:
-        """The samples of the trial that began last: one at a time is readable."""
-        schemes = {row["key"]: row["scheme"] for row in self._rows if row["part"] == "whole"}
-        whole = [sample for sample in found if sample["key"] in schemes]
-        for sample in whole:
+        """While a run goes on, the samples of the trial that began last: one at a time is readable."""
+        for sample in found:
             self._samples.setdefault(sample["key"], []).append(sample)
+        whole = [sample for sample in found if sample["key"] in self._whole]
         if not whole:
             return
-        key = next(reversed(self._samples))
+        key = whole[-1]["key"]
         if key == self._shown_key:
             new = [sample for sample in whole if sample["key"] == key]
-            self.samples.append(samples.DATASET, samples.rows(new, schemes[key]))
+            self.samples.append(samples.DATASET, samples.rows(new, self._whole[key]["scheme"]))
         else:
-            self._shown_key = key
-            self.samples.replace(samples.DATASET, samples.rows(self._samples[key][-SAMPLES_MOST:], schemes[key]))
+            self._show_samples(key)
 
-    def _redraw(self, run: str) -> None:
-        self._redrawn_at = time.monotonic()
-        self.landscape.add(self._rows)
-        row = stored.fastest(self._rows)
-        if row is None or (row["key"] == self._best_key and row["source"] != "estimated" and len(self._rows) > 40):
+    def _show_samples(self, key: str | None) -> None:
+        row = self._whole.get(key or "")
+        if key is None or row is None or (row["outcome"] != "measurement" and key not in self._samples):
             return
-        self._best_key = row["key"]
-        found = stored.losses(self._store, run, self._rows, row)
-        if found is not None:
-            self.waterfall.replace(waterfall.DATASET, waterfall.rows(found, row["time_s"], row["source"]))
+        self._shown_key = key
+        found = self._samples.get(key) or self._samples_of(row)
+        self.samples_note.value = note_html(f"Of {schedule_text(row, list(self._whole.values()))}.")
+        self.samples.replace(samples.DATASET, samples.rows(found[-SAMPLES_MOST:], row["scheme"]))
+
+    def _samples_of(self, row: Row) -> list[Mapping[str, Any]]:
+        """Those of a trial that was timed before this kernel began, or in another run."""
+        by_rank = self._store.measurement(row["id"]).samples
+        return [
+            {"rank": rank, "index": index, "seconds": seconds}
+            for rank, mine in enumerate(by_rank)
+            for index, seconds in enumerate(mine)
+        ]
+
+    def _redraw(self) -> None:
+        self._redrawn_at = time.monotonic()
+        self.landscape.draw()
+        timed = [row for row in self._rows if row["key"] == self._chosen and row["time_s"] is not None]
+        timed.sort(key=lambda row: row["source"] not in TIMED)
+        row = timed[0] if timed else stored.fastest(self._rows)
+        if row is not None:
+            self.losses.show(self._run, self._rows, row)
+
+    # clicks
 
     def on_cell(self, callback: Callable[[Click], Any]) -> None:
         """Calls back when a schedule's mark is clicked, on the landscape or among the trials."""
-        self.landscape.chart.on_click(callback)
-        self.trials.on_click(callback)
+        for chart in (self.landscape.chart, self.trials, self.best, self.along.chart):
+            chart.on_click(callback)
 
     def row_of(self, click: Click) -> Row | None:
         """The schedule behind a click: its scheme and axes."""
         if click.datum.get("axes"):
             return click.datum
-        key = click.datum.get("key")
-        return next((row for row in self._rows if row["key"] == key), None)
+        return self._whole.get(str(click.datum.get("key")))
 
 
-def _varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
+def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
     """The axes of which a run had several values, the one with most values first."""
     found: dict[str, dict[Value, None]] = {}
     for row in rows:
         if row["part"] == "whole" and row["scheme"] != "sequential":
             for axis, value in row["axes"].items():
                 found.setdefault(axis, {})[value] = None
-    varied = {axis: list(values) for axis, values in found.items() if len(values) > 1}
-    return dict(sorted(varied.items(), key=lambda entry: -len(entry[1])))
+    several = {axis: list(values) for axis, values in found.items() if len(values) > 1}
+    return dict(sorted(several.items(), key=lambda entry: -len(entry[1])))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import ipywidgets
 from markupsafe import Markup
 
-from workbench import resources
 from workbench.reports.export import export, file_name
 from workbench.reports.stored import stored_report
 from workbench.store import Store
@@ -39,7 +38,7 @@ class ReportButton:
 
     def _write(self, run: str) -> None:
         try:
-            folder = resources.runs_directory() / "reports"
+            folder = self._store.path.parent / "reports"
             folder.mkdir(parents=True, exist_ok=True)
             path = export(stored_report(self._store, run), folder / file_name(run, "html"), kind="html")
             self.link.value = _download(path.name, path.read_bytes(), str(path))

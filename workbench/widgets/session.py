@@ -1,4 +1,4 @@
-"""A run in the background of a notebook: one thread iterates it, another reads the store ten times a second and tells.
+"""A run in the background of a notebook: one thread iterates it, another reads the store and tells what is new.
 
 The kernel stays free: a button returns at once, `1 + 1` in a cell is answered while thousands of trials run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from workbench.sitting import Progress, Sitting
 from workbench.store import Store
 
 TICK_SECONDS = 0.1
+"""News are told so far apart, or further where telling takes longer than a third of that."""
+QUIET_SECONDS = 0.5
+"""Without news the progress is told so often: its time left goes on."""
 END_SECONDS = 10.0
 """A cancelled run must have given its gang back by then."""
 
@@ -33,6 +37,8 @@ class News:
     samples: Sequence[Mapping[str, Any]]
     progress: Progress
     ended: bool
+    stopped: bool = False
+    """A person asked it to end."""
     error: str | None = None
     """The sentence that ended the run early."""
 
@@ -44,6 +50,9 @@ class Session:
         self._store, self._tell = store, tell
         self._sitting: Sitting | None = None
         self._threads: tuple[threading.Thread, ...] = ()
+        self._something = threading.Event()
+        """Something came back, or the run has ended."""
+        self._ended = threading.Event()
         self._error: str | None = None
 
     @property
@@ -52,11 +61,15 @@ class Session:
 
     def start(self, sitting: Sitting) -> None:
         """Iterates *sitting* in the background; ValueError while another one runs."""
+        if self._ended.is_set():
+            self.wait()  # it has only its last news to tell
         if self.running:
             raise ValueError("A run was asked for while another is going on: 1 of at most 1. Stop it first.")
         self._sitting, self._error = sitting, None
+        self._something.clear()
+        self._ended.clear()
         worker = threading.Thread(target=self._work, args=(sitting,), name="workbench run", daemon=True)
-        teller = threading.Thread(target=self._listen, args=(sitting, worker), name="workbench news", daemon=True)
+        teller = threading.Thread(target=self._listen, args=(sitting,), name="workbench news", daemon=True)
         self._threads = (worker, teller)
         worker.start()
         teller.start()
@@ -68,16 +81,52 @@ class Session:
 
     def wait(self, seconds: float = END_SECONDS) -> bool:
         """Whether everything has ended, after at most *seconds*."""
+        until = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join(max(0.0, until - time.monotonic()))
         return not self.running
 
     def _work(self, sitting: Sitting) -> None:
         try:
             for _ in sitting:
-                pass
+                self._something.set()
         except Exception as error:  # a person reads it in the explorer; nobody reads a thread's traceback
             self._error = str(error) or type(error).__name__
+        finally:
+            self._ended.set()
+            self._something.set()
+
+    def _listen(self, sitting: Sitting) -> None:
+        joins, cursors = metrics.Joins(), (0, 0)
+        ended = heard = False
+        said_at = 0.0
+        while not ended:
+            # a sample is in the store a moment after it was heard of: look twice
+            heard = self._something.wait(TICK_SECONDS if heard else QUIET_SECONDS)
+            ended = self._ended.is_set()
+            self._something.clear()
+            began = time.monotonic()
+            rows, first = self._store.rows_since(cursors[0], sitting.run)
+            samples, second = self._store.samples_since(cursors[1], sitting.run)
+            cursors = first, second
+            for row in rows:
+                joins.add(row)
+            if rows or samples or ended or began - said_at >= QUIET_SECONDS:
+                said_at = began
+                self._say(self._news(sitting, [joins.fill(row) for row in rows], samples, ended))
+            took = time.monotonic() - began
+            self._ended.wait(max(TICK_SECONDS - took, 2 * took))
+
+    def _news(self, sitting: Sitting, rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], ended: bool) -> News:
+        return News(
+            run=sitting.run,
+            rows=rows,
+            samples=samples,
+            progress=sitting.progress,
+            ended=ended,
+            stopped=sitting.cancelled.is_set(),
+            error=self._error if ended else None,
+        )
 
     def _say(self, news: News) -> None:
         """One chart that cannot be drawn must not leave the buttons as they are while a run goes on."""
@@ -85,26 +134,3 @@ class Session:
             self._tell(news)
         except Exception:
             _LOG.exception("The news of run %s could not be shown.", news.run)
-
-    def _listen(self, sitting: Sitting, worker: threading.Thread) -> None:
-        joins, row_cursor, sample_cursor = metrics.Joins(), 0, 0
-        while True:
-            worker.join(TICK_SECONDS)
-            ended = not worker.is_alive()
-            rows, row_cursor = self._store.rows_since(row_cursor, sitting.run)
-            samples, sample_cursor = self._store.samples_since(sample_cursor, sitting.run)
-            for row in rows:
-                joins.add(row)
-            if rows or samples or ended:
-                self._say(
-                    News(
-                        run=sitting.run,
-                        rows=[joins.fill(row) for row in rows],
-                        samples=samples,
-                        progress=sitting.progress,
-                        ended=ended,
-                        error=self._error if ended else None,
-                    )
-                )
-            if ended:
-                return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from markupsafe import Markup, escape
 
 from kernels.operators import OPERATORS
+from kernels.outcome import Estimate
 from kernels.problem import Problem
-from kernels.units import bytes_text
+from kernels.units import bytes_text, seconds_text
+from workbench.presets import Preset
 
 TITLES = {
     "slice_tiles": "Tiles per slice",
@@ -49,6 +52,38 @@ def note_html(sentence: str) -> str:
     return str(Markup('<div class="wb-note">{}</div>').format(sentence))
 
 
+def preset_html(preset: Preset, operator: str) -> str:
+    """What a preset is, in full: the list beside it has room for its name only."""
+    note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
+    divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
+    words = "; ".join(filter(None, [preset.title, note, divided])) + "."
+    return str(Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"Source: {preset.source}", words))
+
+
+def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None) -> str:
+    """The times that one looks for, side by side; what is not known is left out."""
+    known = {name: seconds for name, seconds in numbers.items() if seconds is not None}
+    shown = Markup("").join(
+        Markup('<span class="wb-number wb-number-{}"><b>{}</b> {}</span>').format(
+            name.replace(" ", "-"), seconds_text(seconds), name
+        )
+        for name, seconds in known.items()
+    )
+    return str(Markup('<div class="wb-numbers">{}</div>').format(shown) + Markup(_trust_html(estimate)))
+
+
+def _trust_html(estimate: Estimate | None) -> str:
+    """How far the estimate may be off."""
+    if estimate is None:
+        return ""
+    band = f"The estimate may be {seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}"
+    if estimate.calibrated:
+        return note_html(f"{band} on {estimate.trial.machine}, as its calibration was checked.")
+    return note_html(
+        f"{band}: {estimate.trial.machine} is not calibrated, so trust the order of schedules, not the size."
+    )
+
+
 def sizes_html(problem: Problem) -> str:
     """Local and global sizes side by side, and what must cross the wire."""
     stated = OPERATORS[problem.operator]
@@ -57,13 +92,21 @@ def sizes_html(problem: Problem) -> str:
         Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(mine, _shape(shape), _shape(whole_shape))
         for (mine, shape), whole_shape in zip(local.items(), whole.values(), strict=True)
     ]
-    table = Markup(
-        '<table class="wb-sizes"><tr><th>tensor</th><th>one rank</th><th>all {} ranks</th></tr>{}</table>'
-    ).format(problem.world, Markup("").join(rows))
-    wire = Markup('<div class="wb-note">Each rank sends at least {}, computes {:.3g} GFLOP.</div>').format(
-        bytes_text(stated.wire_bytes(problem)), stated.flops(problem) / 1e9
+    ranks = "1 rank" if problem.world == 1 else f"all {problem.world} ranks"
+    table = Markup('<table class="wb-sizes"><tr><th>tensor</th><th>one rank</th><th>{}</th></tr>{}</table>').format(
+        ranks, Markup("").join(rows)
+    )
+    wire = Markup('<div class="wb-note">Each rank computes {} and sends at least {}.</div>').format(
+        _flop_text(stated.flops(problem)), bytes_text(stated.wire_bytes(problem))
     )
     return str(table + wire)
+
+
+def _flop_text(flops: float) -> str:
+    for scale, unit in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if flops >= scale:
+            return f"{flops / scale:.3g} {unit}"
+    return f"{flops:,.0f} FLOP"
 
 
 def _shape(sizes: tuple[int, ...]) -> Markup:

@@ -1,0 +1,335 @@
+"""The explorer without a browser: set a value, read the experiment; click, stop, replay, restore."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from kernels.trial import Trial
+from tests.widgets.conftest import FakeLab, eventually
+from workbench import recordings
+from workbench.charts import landscape, timeline, trials
+from workbench.reports.execute import executed
+from workbench.store import Store
+from workbench.widgets.exploring import Explorer
+from workbench.widgets.live_chart import Click
+from workbench.widgets.panels import ALONG, TRIALS
+
+MakeExplorer = Callable[..., Explorer]
+
+
+def run(explorer: Explorer) -> None:
+    """Presses Run and waits for the end."""
+    explorer.page.run.click()
+    assert explorer.session.wait(30)
+
+
+def headings(explorer: Explorer) -> list[str]:
+    """What the timeline shows, from top to bottom."""
+    drawn = explorer.page.timeline.rows(timeline.DATASET)
+    return [record["heading"].partition(":")[0] for record in drawn if record["heading"]]
+
+
+def looks(explorer: Explorer) -> list[str]:
+    """What the chart of trials shows."""
+    return [drawn["look"] for drawn in explorer.panels.trials.rows(trials.DATASET)]
+
+
+def set_axis(explorer: Explorer, name: str, value: object) -> None:
+    explorer.question.axes.rows[name].control.value = value
+
+
+def sweep(explorer: Explorer) -> None:
+    explorer.question.scheme.value = "decomposed"
+    explorer.question.axes.rows["pieces"].sweep.value = True
+
+
+def test_it_opens_with_a_simulated_timeline_before_anything_runs(
+    explorer: Explorer, lab: FakeLab, store: Store
+) -> None:
+    assert headings(explorer) == ["simulated"]
+    assert "estimated" in explorer.page.headline.value
+    assert "1 fused schedule and 4 baselines" in explorer.page.plan.value
+    assert not explorer.page.run.disabled
+    assert lab.lists == []
+    assert store.runs() == []
+
+
+def test_a_slider_redraws_the_timeline(explorer: Explorer) -> None:
+    explorer.question.problem.preset.value = "laptop_overlap"
+    before = explorer.page.timeline.rows(timeline.DATASET)
+    set_axis(explorer, "slice_tiles", 1)
+    assert explorer.page.timeline.rows(timeline.DATASET) != before
+
+
+def test_what_the_form_says_is_what_is_measured(explorer: Explorer, store: Store) -> None:
+    explorer.question.problem.operator.value = "gemm_all_reduce"
+    explorer.question.scheme.value = "decomposed"
+    set_axis(explorer, "pieces", 2)
+    explorer.question.ratio.value = 2.0
+    run(explorer)
+    asked = store.run()["experiment"]
+    assert [problem["operator"] for problem in asked["problems"]] == ["gemm_all_reduce"]
+    assert asked["space"] == [{"scheme": "decomposed", "values": {"pieces": [2]}}]
+    assert asked["fabric"]["wire_to_compute"] == 2.0
+
+
+def test_guess_estimate_and_measurement_stand_together(explorer: Explorer) -> None:
+    explorer.page.guess.value = "5"
+    run(explorer)
+    assert {"measured", "estimated", "floor", "guess"} <= set(looks(explorer))
+    assert looks(explorer).count("guess") == 1
+    for word in ("5 ms</b> your guess", "estimated", "measured", "floor"):
+        assert word in explorer.page.headline.value
+    assert headings(explorer) == ["measured", "simulated"]
+    assert explorer.panels.open == TRIALS
+
+
+def test_a_guess_is_a_positive_number(explorer: Explorer) -> None:
+    for typed, milliseconds in (("3", 3), (" 2,5 ms", 2.5)):
+        explorer.page.guess.value = typed
+        assert f"<b>{milliseconds:g} ms</b> your guess" in explorer.page.headline.value
+    for typed in ("soon", "", "-1", "0", "inf", "nan"):
+        explorer.page.guess.value = typed
+        assert "your guess" not in explorer.page.headline.value
+
+
+def test_a_measured_timeline_goes_when_the_form_asks_for_something_else_and_comes_back(explorer: Explorer) -> None:
+    run(explorer)
+    explorer.question.ratio.value = 4.0
+    assert headings(explorer) == ["simulated"]
+    explorer.question.ratio.value = 1.0
+    assert headings(explorer) == ["measured", "simulated"]
+
+
+def test_a_sweep_tries_every_value_and_draws_along_the_axis(explorer: Explorer, store: Store) -> None:
+    sweep(explorer)
+    assert "decomposed schedules" in explorer.page.plan.value
+    run(explorer)
+    assert explorer.panels.open == ALONG
+    rows = [row for row in store.rows(explorer.run_id) if row["part"] == "whole" and row["source"] == "measured"]
+    values = explorer.question.axes.rows["pieces"].control.options
+    assert [row["axes"]["pieces"] for row in rows if row["scheme"] == "decomposed"] == list(values)
+
+
+def test_all_schemes_are_compared_in_one_sitting(explorer: Explorer, store: Store) -> None:
+    explorer.question.sweep_schemes.value = True
+    run(explorer)
+    assert store.run()["experiment"]["together"]
+    rows = [row for row in store.rows(explorer.run_id) if row["part"] == "whole" and row["source"] == "measured"]
+    assert {row["scheme"] for row in rows} == {"sequential", "decomposed", "fused"}
+
+
+def test_a_click_on_a_cell_loads_its_schedule(explorer: Explorer) -> None:
+    sweep(explorer)
+    run(explorer)
+    cell = explorer.panels.landscape.chart
+    cell._on_click(Click(datum={"scheme": "decomposed", "axes": {
+        **dict(explorer.question.asked.schedule(explorer.question.machine_value).axes), "pieces": 4,
+    }}, layer="cells", shift=False))  # fmt: skip
+    assert explorer.question.axes.rows["pieces"].control.value == 4
+    assert headings(explorer) == ["measured", "simulated"], "it was measured in this run"
+    assert "1 decomposed schedule" in explorer.page.plan.value
+
+
+def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: Explorer) -> None:
+    explorer.question.scheme.value = "decomposed"
+    cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
+    assert {cell["x"] for cell in cells} == set(explorer.question.axes.rows["pieces"].control.options)
+    assert {cell["look"] for cell in cells} == {"estimated"}
+
+
+def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
+    explorer.question.scheme.value = "concurrent"
+    assert "Accepted: sequential, decomposed, fused" in explorer.question.refusal.value
+    assert headings(explorer) == []
+    assert explorer.page.run.disabled
+    explorer.question.scheme.value = "fused"
+    assert headings(explorer) == ["simulated"]
+    assert not explorer.page.run.disabled
+
+
+def test_stop_ends_a_run_and_another_can_begin(explorer: Explorer, lab: FakeLab, store: Store) -> None:
+    began = threading.Event()
+
+    def slowly(trial: Trial) -> None:
+        began.set()
+        time.sleep(0.1)
+
+    lab.before = slowly
+    sweep(explorer)
+    explorer.page.run.click()
+    assert began.wait(20)
+    assert explorer.page.run.disabled
+    explorer.page.stop.click()
+    assert explorer.session.wait(2.0)
+    assert "stopped" in explorer.results.words.value
+    assert store.run()["status"] == "cancelled"
+    assert explorer.page.stop.disabled
+    lab.before = lambda trial: None
+    run(explorer)
+    assert store.run()["status"] == "finished"
+
+
+def test_a_failure_is_said_and_the_buttons_come_back(explorer: Explorer, lab: FakeLab) -> None:
+    lab.failures = {"fused": ("hang", 0)}
+    run(explorer)
+    assert "because of hang" in explorer.page.message.value
+    assert "because of hang" in explorer.results.table.value
+    assert not explorer.page.run.disabled
+
+
+def test_without_a_cluster_run_says_so_and_nothing_is_written(make_explorer: MakeExplorer, store: Store) -> None:
+    explorer = make_explorer(cluster=None)
+    assert eventually(lambda: "No cluster answers" in explorer.page.status.value)
+    explorer.page.run.click()
+    assert "scheduler" in explorer.page.message.value
+    assert store.runs() == []
+
+
+def test_more_ranks_than_cores_or_than_the_cluster_has_are_warned_of(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.widgets.exploring.usable_cores", lambda: 2)
+    assert eventually(lambda: "4 ranks" in explorer.page.status.value)
+    assert explorer.page.banner.value == ""
+    explorer.question.problem.world.value = 4
+    assert "4 ranks share 2 cores" in explorer.page.banner.value
+    explorer.question.problem.world.value = 8
+    assert "choose at most 4" in explorer.page.banner.value
+    explorer.source.source.value = "simulator"
+    assert explorer.page.banner.value == ""
+
+
+def test_a_machine_that_is_not_here_is_simulated(explorer: Explorer, lab: FakeLab, store: Store) -> None:
+    explorer.question.machine.value = "h200_nvl8"
+    explorer.source.source.value = "simulator"
+    assert "nothing is timed" in explorer.page.plan.value
+    run(explorer)
+    assert lab.lists == []
+    assert {row["source"] for row in store.rows(explorer.run_id)} == {"estimated"}
+    assert set(looks(explorer)) == {"estimated", "floor"}
+
+
+def test_a_pinned_timeline_stays_above_the_next_ones(explorer: Explorer) -> None:
+    explorer.page.pin.click()
+    explorer.question.scheme.value = "sequential"
+    assert headings(explorer) == ["A, fused, slice_tiles 1, simulated", "simulated"]
+    assert "</b> A" in explorer.page.headline.value
+    explorer.page.pin.click()
+    assert headings(explorer) == ["simulated"]
+
+
+def test_a_run_of_ones_own_is_replayed_without_a_cluster(
+    explorer: Explorer, make_explorer: MakeExplorer, store: Store
+) -> None:
+    sweep(explorer)
+    run(explorer)
+    measured = explorer.run_id
+    alone = make_explorer(cluster=None)
+    alone.question.problem.operator.value = "gemm_all_reduce"
+    alone.source.source.value = "recordings"
+    alone.source.speed.value = float("inf")
+    assert alone.source.recording.value == ("own", measured)
+    assert alone.question.problem.operator.value == "gemm_all_to_all", "the form shows what the recording is about"
+    run(alone)
+    rows = store.rows(alone.run_id)
+    assert {row["source"] for row in rows} == {"recorded", "estimated"}
+    assert looks(alone).count("recorded") == len(
+        [row for row in store.rows(measured) if row["part"] == "whole" and row["source"] == "measured"]
+    )
+    assert headings(alone) == ["recorded", "simulated"]
+
+
+def test_a_replay_of_what_the_form_asks_says_what_was_not_recorded(explorer: Explorer) -> None:
+    run(explorer)
+    explorer.source.source.value = "recordings"
+    explorer.source.speed.value = float("inf")
+    explorer.source.whole.value = False
+    run(explorer)
+    assert explorer.page.message.value == ""
+    explorer.question.scheme.value = "decomposed"
+    run(explorer)
+    assert "not among the" in explorer.page.message.value
+
+
+def test_without_recordings_a_replay_says_what_is_needed(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "paths", dict)
+    explorer.source.source.value = "recordings"
+    explorer.page.run.click()
+    assert "0 recordings and 0 measured runs" in explorer.page.message.value
+
+
+def test_the_last_run_is_there_when_an_explorer_opens_again(
+    explorer: Explorer, make_explorer: MakeExplorer, lab: FakeLab
+) -> None:
+    lab.seconds = lambda trial: 2e-3 if trial.schedule.scheme == "sequential" else 1e-3
+    explorer.question.problem.operator.value = "all_gather_gemm"
+    sweep(explorer)
+    run(explorer)
+    asked = len(lab.lists)
+    again = make_explorer()
+    assert again.run_id == explorer.run_id
+    assert again.question.problem.operator.value == "all_gather_gemm"
+    assert again.question.problem.preset.value == "tiny"
+    assert again.question.scheme.value == "decomposed"
+    assert sorted(looks(again)) == sorted(looks(explorer))
+    assert headings(again) == ["measured", "simulated"]
+    assert len(lab.lists) == asked, "restoring measures nothing"
+
+
+def test_a_run_is_restored_by_the_beginning_of_its_id(
+    explorer: Explorer, make_explorer: MakeExplorer, store: Store
+) -> None:
+    run(explorer)
+    first = explorer.run_id
+    explorer.question.scheme.value = "sequential"
+    run(explorer)
+    assert make_explorer(run=first[:-1]).run_id == first
+
+
+def test_a_run_that_does_not_exist_is_said_to(make_explorer: MakeExplorer) -> None:
+    assert "none yet" in make_explorer(run="20200101").page.message.value
+
+
+def test_what_is_known_is_not_measured_again_unless_asked(explorer: Explorer, lab: FakeLab) -> None:
+    run(explorer)
+    asked = len(lab.lists)
+    run(explorer)
+    assert len(lab.lists) == asked
+    assert "1 known from before" in explorer.results.words.value
+    explorer.question.fresh.value = True
+    run(explorer)
+    assert len(lab.lists) > asked
+
+
+def test_the_report_of_the_run_lies_beside_the_store(explorer: Explorer, store: Store) -> None:
+    explorer.report.button.click()
+    assert "no run yet" in explorer.report.link.value
+    run(explorer)
+    explorer.report.button.click()
+    assert eventually(lambda: "Download the report" in explorer.report.link.value)
+    (written,) = (store.path.parent / "reports").glob("*.html")
+    assert explorer.run_id in written.read_text()
+
+
+@pytest.mark.slow
+def test_executed_headless_it_shows_the_last_run_and_measures_nothing(
+    explorer: Explorer, store: Store, tmp_path: Path
+) -> None:
+    run(explorer)
+    before = store.rows(explorer.run_id)
+    source = f"from workbench.widgets import explorer\nexplorer(store={str(store.path)!r})"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    done = executed(notebook, tmp_path, deadline_s=100)
+    outputs = done.cells[0].outputs
+    shown = [output for output in outputs if output.get("metadata", {}).get("workbench", {}).get("run")]
+    assert {output.metadata.workbench.run for output in shown} == {explorer.run_id}
+    assert sum("image/svg+xml" in output.data for output in shown) >= 2
+    assert [found["id"] for found in store.runs()] == [explorer.run_id]
+    assert store.rows(explorer.run_id) == before

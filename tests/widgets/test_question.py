@@ -1,0 +1,168 @@
+"""Set a value, read what is asked: the form offers what is legal and says why the rest is not."""
+
+import pytest
+
+from kernels.operators import OPERATORS
+from tests.widgets.conftest import row
+from workbench.widgets.problem_form import OWN
+from workbench.widgets.question import Question
+
+
+@pytest.fixture
+def question() -> Question:
+    return Question("laptop_overlap", "laptop_cpu")
+
+
+def test_the_form_begins_with_something_that_can_be_run(question: Question) -> None:
+    assert question.asked.trial(question.machine_value).schedule.scheme == "fused"
+    assert question.refusal.value == ""
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_operator_has_sizes_and_schedules_that_are_legal(question: Question, operator: str) -> None:
+    question.problem.operator.value = operator
+    for scheme in ("sequential", "decomposed", "fused"):
+        question.scheme.value = scheme
+        assert question.asked.trial(question.machine_value).problem.operator == operator
+        assert question.refusal.value == ""
+    assert "one rank" in question.sizes.value
+
+
+def test_a_slider_changes_what_is_asked_and_tells_once(question: Question) -> None:
+    told = []
+    question.on_change(lambda: told.append(question.asked))
+    question.axes.rows["slice_tiles"].control.value = 8
+    assert len(told) == 1
+    assert told[0].trial(question.machine_value).schedule["slice_tiles"] == 8
+
+
+def test_a_control_stays_under_the_hand_that_moves_it(question: Question) -> None:
+    control = question.axes.rows["tile"].control
+    control.value = next(value for value in control.options if value != control.value)
+    assert question.axes.rows["tile"].control is control
+
+
+def test_basic_is_one_knob_and_everything_else_is_under_advanced(question: Question) -> None:
+    assert question.axes.basic.children == (question.axes.rows["slice_tiles"].view,)
+    question.scheme.value = "decomposed"
+    assert question.axes.basic.children == (question.axes.rows["pieces"].view,)
+    question.scheme.value = "sequential"
+    assert question.axes.basic.children == ()
+
+
+def test_the_ratio_becomes_the_link(question: Question) -> None:
+    question.ratio.value = 2.0
+    assert question.asked.link().wire_to_compute == 2.0
+    question.fabric.value = "shared_memory"
+    assert question.asked.fabric == "shared_memory"
+    assert question.ratio.layout.display == "none"
+
+
+def test_all_sweeps_an_axis_and_another_scheme_does_not_have_it(question: Question) -> None:
+    question.axes.rows["slice_tiles"].sweep.value = True
+    assert list(question.asked.swept_values(question.machine_value)) == ["slice_tiles"]
+    question.scheme.value = "sequential"
+    assert question.asked.swept_values(question.machine_value) == {}
+    question.sweep_schemes.value = True
+    assert question.asked.schemes() == ("sequential", "decomposed", "fused")
+    assert list(question.asked.swept_values(question.machine_value)) == ["slice_tiles"]
+
+
+def test_a_scheme_that_is_not_built_says_so(question: Question) -> None:
+    question.scheme.value = "concurrent"
+    assert "Accepted: sequential, decomposed, fused" in question.refusal.value
+    question.scheme.value = "fused"
+    assert question.refusal.value == ""
+
+
+def test_an_illegal_combination_shows_its_refusal(question: Question) -> None:
+    question.scheme.value = "decomposed"
+    question.axes.rows["pattern"].control.value = "ring"
+    assert question.axes.rows["grouping"].control.value == "unfused", "what was not set follows what was"
+    question.axes.rows["grouping"].control.value = "fused"
+    assert "pattern = ring" in question.refusal.value
+    assert "Accepted" in question.refusal.value
+
+
+def test_own_sizes_begin_with_those_that_were_there_and_can_be_typed(question: Question) -> None:
+    form = question.problem
+    assert form.sizes.layout.display == "none"
+    form.preset.value = OWN
+    assert form.sizes.layout.display is None
+    assert question.asked.shape == (("m", 1024), ("n", 1024), ("k", 3072))
+    question.problem.sizes.children[0].value = 256
+    assert question.asked.problem()["m"] == 256
+    assert "256" in question.sizes.value
+
+
+def test_sizes_that_do_not_divide_say_which_would(question: Question) -> None:
+    question.problem.preset.value = OWN
+    question.problem.sizes.children[0].value = 1023
+    assert "1023" in question.refusal.value
+    assert "Accepted" in question.refusal.value
+
+
+def test_own_sizes_of_another_operator_have_its_keys(question: Question) -> None:
+    question.problem.preset.value = OWN
+    question.problem.operator.value = "embedding_all_to_all"
+    assert [name for name, _ in question.asked.shape] == [key.name for key in OPERATORS["embedding_all_to_all"].keys]
+    assert question.refusal.value == ""
+
+
+def test_a_preset_that_is_too_long_for_its_list_is_told_in_full(question: Question) -> None:
+    question.problem.operator.value = "gemm_all_to_all"
+    question.problem.preset.value = "mixtral_8x7b_laptop"
+    assert "Mixtral 8x7B, experts and attention, laptop-sized" in question.problem.about.value
+    assert "divided: tokens 2,048 by 8" in question.problem.about.value
+
+
+def test_another_number_of_ranks_brings_the_sizes_that_follow_it(question: Question) -> None:
+    question.problem.operator.value = "gemv_all_reduce"
+    question.problem.world.value = 4
+    assert question.asked.problem()["k"] == 10240 * 4
+
+
+def test_a_machine_of_gpus_brings_its_links_its_ranks_and_real_models(question: Question) -> None:
+    question.machine.value = "h200_nvl8"
+    assert question.fabric.value == "nvlink"
+    assert question.problem.world.options[-1] == 8
+    assert question.asked.dtype == "bfloat16"
+    assert question.asked.trial(question.machine_value).backend == "triton"
+    question.machine.value = "h200_nvl2"
+    assert question.asked.world == 2
+    question.machine.value = "laptop_cpu"
+    assert question.problem.preset.value == "laptop_overlap"
+    assert question.fabric.value == "emulated"
+
+
+def test_another_problem_lets_go_of_the_tile_that_suited_the_one_before(question: Question) -> None:
+    question.axes.rows["tile"].control.value = "256x1024x3072"
+    question.problem.preset.value = "tiny"
+    assert question.asked.trial(question.machine_value).schedule["tile"] == "32x64x64"
+
+
+def test_a_loaded_schedule_is_the_one_that_is_asked(question: Question) -> None:
+    question.axes.rows["slice_tiles"].sweep.value = True
+    question.scheme.value = "decomposed"
+    wanted = {**dict(question.asked.schedule(question.machine_value).axes), "pieces": 4, "steps": "local_first"}
+    question.load("decomposed", wanted)
+    assert dict(question.asked.schedule(question.machine_value).axes) == wanted
+    assert question.asked.swept == ()
+    assert question.axes.rows["pieces"].control.value == 4
+
+
+def test_a_row_of_the_store_sets_problem_machine_link_and_schedule(question: Question) -> None:
+    question.load_row(row(shape={"m": 64, "n": 64, "k": 64}, fabric="emulated:wire_to_compute=0.3", protocol="default"))
+    asked = question.asked
+    assert question.problem.preset.value == "tiny"
+    assert asked.link().wire_to_compute == 0.3
+    assert asked.protocol == "default"
+    assert asked.schedule(question.machine_value)["slice_tiles"] == 1
+
+
+def test_a_row_of_no_preset_has_own_sizes_and_a_link_of_its_own(question: Question) -> None:
+    bandwidth = "emulated:bandwidth_bytes_per_second=2e+09,latency_seconds=0,message_seconds=0"
+    question.load_row(row(shape={"m": 128, "n": 96, "k": 64}, fabric=bandwidth))
+    assert question.problem.preset.value == OWN
+    assert dict(question.asked.shape) == {"m": 128, "n": 96, "k": 64}
+    assert question.asked.link().bandwidth_bytes_per_second == 2e9

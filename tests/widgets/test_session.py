@@ -1,0 +1,129 @@
+"""A run goes on in the background, its news come in order and at once, and it can be stopped."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kernels.trial import Trial
+from tests.widgets.conftest import FakeLab, eventually
+from workbench.answer import FromCluster
+from workbench.experiment import run as experiment_run
+from workbench.machines import machine
+from workbench.sitting import Sitting
+from workbench.store import Store
+from workbench.widgets.asking import Asked
+from workbench.widgets.session import News, Session
+
+SWEPT = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
+              scheme="fused", fabric="shared_memory", protocol="quick", swept=("slice_tiles",))  # fmt: skip
+
+
+@pytest.fixture
+def news() -> list[News]:
+    return []
+
+
+@pytest.fixture
+def session(store: Store, news: list[News]) -> Iterator[Session]:
+    made = Session(store, news.append)
+    yield made
+    made.stop()
+    assert made.wait()
+
+
+@pytest.fixture
+def begin(store: Store, lab: FakeLab) -> Callable[[], Sitting]:
+    return lambda: experiment_run(
+        SWEPT.experiment(machine("laptop_cpu")), store, FromCluster(lab), machine("laptop_cpu")
+    )
+
+
+def test_everything_that_is_stored_is_told_once_and_joined(
+    session: Session, begin: Callable[[], Sitting], news: list[News], store: Store
+) -> None:
+    sitting = begin()
+    session.start(sitting)
+    assert session.wait()
+    told = [row for each in news for row in each.rows]
+    assert [row["id"] for row in told] == [row["id"] for row in store.rows(sitting.run)]
+    assert sum(len(each.samples) for each in news) == len(store.samples_since(0, sitting.run)[0]) > 0
+    assert [each.ended for each in news] == [False] * (len(news) - 1) + [True]
+    measured = [row for row in told if row["source"] == "measured" and row["part"] == "whole"]
+    assert all(row["floor_s"] for row in measured), "the parts came before the schedules"
+
+
+def test_news_come_while_the_run_goes_on(
+    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab
+) -> None:
+    go_on = threading.Event()
+    slow = begin()
+    lab.before = lambda trial: trial.schedule.scheme == "fused" and trial.part == "whole" and go_on.wait(20)
+    session.start(slow)
+    assert eventually(lambda: any(each.rows for each in news))
+    assert not any(each.ended for each in news)
+    go_on.set()
+    assert session.wait()
+    assert news[-1].ended
+
+
+def test_a_stopped_run_ends_soon_keeps_what_it_has_and_another_can_begin(
+    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab, store: Store
+) -> None:
+    measured: list[Trial] = []
+
+    def slowly(trial: Trial) -> None:
+        measured.append(trial)
+        time.sleep(0.05)
+
+    lab.before = slowly
+    sitting = begin()
+    session.start(sitting)
+    assert eventually(lambda: len(measured) > 2)
+    session.stop()
+    assert session.wait(2.0)
+    assert news[-1].stopped
+    assert store.run(sitting.run)["status"] == "cancelled"
+    assert [row for row in store.rows(sitting.run) if row["source"] == "measured" and row["time_s"]]
+    lab.before = lambda trial: None
+    session.start(begin())
+    assert session.wait()
+
+
+def test_a_second_run_at_once_is_refused(session: Session, begin: Callable[[], Sitting], lab: FakeLab) -> None:
+    go_on = threading.Event()
+    lab.before = lambda trial: go_on.wait(20)
+    session.start(begin())
+    with pytest.raises(ValueError, match="1 of at most 1"):
+        session.start(begin())
+    go_on.set()
+
+
+def test_what_ends_a_run_early_is_told_as_a_sentence(
+    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab
+) -> None:
+    def broken(trial: Trial) -> None:
+        raise ValueError("the disk is full, 0 bytes of 4 are free")
+
+    lab.before = broken
+    session.start(begin())
+    assert session.wait()
+    assert news[-1].error == "the disk is full, 0 bytes of 4 are free"
+
+
+def test_a_listener_that_fails_does_not_end_the_telling(
+    store: Store, begin: Callable[[], Sitting], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = []
+
+    def tell(news: News) -> None:
+        told.append(news)
+        if len(told) == 1:
+            raise RuntimeError("a chart that cannot be drawn")
+
+    session = Session(store, tell)
+    session.start(begin())
+    assert session.wait()
+    assert told[-1].ended
+    assert "could not be shown" in caplog.text

@@ -1,0 +1,54 @@
+"""Where the time of one trial went, and of which trial; or why that cannot be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets
+
+from kernels.units import seconds_text
+from workbench.charts import waterfall
+from workbench.reports import stored
+from workbench.reports.outcomes import schedule_text
+from workbench.store import Store
+from workbench.widgets.controls import html
+from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.words import note_html
+
+Row = Mapping[str, Any]
+
+
+class LossesPanel:
+    """`view` is the tab."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shown: tuple[Any, ...] = ()
+        self.chart, self.note = LiveChart(waterfall.live()), html("wb-losses-note")
+        self.view = ipywidgets.VBox([self.note, self.chart])
+
+    def begin(self) -> None:
+        """Another run: nothing is known of it."""
+        self._shown = ()
+        self.note.value = ""
+        self.chart.replace(waterfall.DATASET, [])
+
+    def show(self, run: str, rows: Sequence[Row], row: Row) -> None:
+        """The losses of *row*, of whose run all *rows* are known so far."""
+        pieces_s = stored.pieces_alone_s(rows, row)
+        same = (run, row["key"], row["source"], row["floor_s"], row["compute_s"], pieces_s)
+        if same == self._shown:
+            return
+        self._shown = same
+        whole = [other for other in rows if other["part"] == "whole"]
+        found = stored.losses(self._store, run, rows, row)
+        words = f"{schedule_text(row, whole)}: {seconds_text(row['time_s'])}, {row['source']}."
+        if found is None:
+            words += (
+                " Its computation was not timed alone, so that only the floor is known: "
+                "load this schedule and run it by itself to see each part."
+            )
+        self.note.value = note_html(words)
+        parts = {"floor": row["floor_s"]} if found is None else found
+        self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
