@@ -137,6 +137,8 @@ class Cluster:
 
     def call(self, question: str, **facts: Any) -> Any:
         """Ask the broker; TimeoutError or OSError when the scheduler is gone."""
+        if self.client.scheduler is None:  # closed, while a stream that nobody reads any more is put away
+            raise OSError("the connection is closed")
         operation = getattr(self.client.scheduler, f"workbench_{question}")
         return self.client.sync(operation, callback_timeout=ANSWER_S, **facts)
 

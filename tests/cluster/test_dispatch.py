@@ -141,6 +141,13 @@ def test_a_reader_that_stops_early_gives_the_gang_back(cluster: Cluster) -> None
     assert len(results(stream(cluster, FakeTrial(key="b")))) == 2
 
 
+def test_a_stream_that_nobody_reads_may_outlive_its_connection(address: str) -> None:
+    with Cluster.connect(address, entry=fake_bench.ENTRY) as other:
+        events = other.stream([FakeTrial(key="a", does="hang")], world=1, shares_heap=True, deadline_s=60.0)
+        assert next(events)["kind"] == "stage"
+    events.close()
+
+
 def test_connecting_twice_keeps_the_rank_processes(cluster: Cluster, address: str) -> None:
     first = results(stream(cluster, FakeTrial(key="a")))
     with ThreadPoolExecutor(3) as pool:

@@ -16,7 +16,8 @@ from workbench import lab, resources
 
 
 @pytest.mark.slow
-def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
+def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: signal.Signals) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -32,7 +33,7 @@ def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path) -> Non
         forbidden.value.close()
         everything = psutil.Process(process.pid).children(recursive=True)
         assert not any(parts.query.partition("=")[2] in " ".join(child.cmdline()) for child in everything)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
