@@ -40,10 +40,6 @@ def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> N
         ("emulated:wire_to_compute=fast", r"'wire_to_compute=fast' is not a positive number"),
         ("emulated:bandwidth_bytes_per_second=inf", r"'bandwidth_bytes_per_second=inf' is not a positive number"),
         ("emulated:wire_to_compute", r"'wire_to_compute' is not a positive number"),
-        (
-            "emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e9",
-            r"it states both the bandwidth and wire_to_compute\. State one",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_was_asked(text: str, sentence: str) -> None:
@@ -63,6 +59,13 @@ def test_what_is_resolved_stays_as_it_is() -> None:
     found = parse("emulated:bandwidth_bytes_per_second=2e9")
     assert found.resolve(wire_bytes=1, compute_seconds=1.0) is found
     assert parse("nvlink").resolve(wire_bytes=1, compute_seconds=1.0) == Fabric(kind="nvlink")
+
+
+def test_a_bandwidth_counts_where_the_share_is_stated_too() -> None:
+    found = parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e9")
+    assert found.resolved
+    assert found.resolve(wire_bytes=10**9, compute_seconds=4.0) == found
+    assert found.wire_seconds(1e9, num_messages=0) == 1.0
 
 
 def test_one_rank_alone_can_be_resolved_too() -> None:
