@@ -11,7 +11,7 @@ from typing import Any
 from kernels.backends import open_backend, warm_backends
 from kernels.backends.base import Backend, Prepared, Seat
 from kernels.outcome import span_values
-from kernels.reference import expected
+from kernels.reference import SEED, expected
 from kernels.schedule import Refusal
 from kernels.timing import interleaved
 from kernels.trial import Trial
@@ -54,8 +54,9 @@ class Bench:
 
     def _sit(self, trials: list[Trial]) -> None:
         backend = self._backend(trials[0].backend)
-        for trial in trials:
-            self._tell(trial, "stage", stage="compile")
+        trials = [trial for trial in trials if self._possible(backend, trial)]
+        if not trials:
+            return
         try:
             prepared = backend.prepare(trials)
         except Refusal as refused:
@@ -69,12 +70,21 @@ class Bench:
         if kept:
             self._time(backend, kept)
 
+    def _possible(self, backend: Backend, trial: Trial) -> bool:
+        """Whether this gang can run *trial*; all ranks find the same."""
+        sentence = backend.refusal(trial)
+        if sentence is not None:
+            self._tell(trial, "failure", stage="refused", message=sentence)
+            return False
+        self._tell(trial, "stage", stage="compile")
+        return True
+
     def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
         """Runs once on poisoned outputs and compares; a part computes no result to compare."""
         if trial.part != "whole":
             return None
         self._tell(trial, "stage", stage="verify")
-        truth = expected(trial.problem, self.seat.rank, 0)
+        truth = expected(trial.problem, self.seat.rank, SEED)
         one.poison()
         one.run()
         return verdict(trial.problem, one.result(), truth, one.roundings)

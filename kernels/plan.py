@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -207,10 +206,6 @@ class Planner:
         self._after.append(list(after))
         return len(self._rows) - 1
 
-    def wait(self, step: int, for_steps: Iterable[int]) -> None:
-        """*step* waits for *for_steps*, too: for those that are added after it."""
-        self._after[step].extend(for_steps)
-
     def plan(self) -> Plan:
         table = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         starts, flat = _csr(self._after)
@@ -218,8 +213,3 @@ class Planner:
         return Plan(
             problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat, tiles=self.tiles
         )
-
-
-def runs(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Consecutive pairs of *bounds*."""
-    return pairwise(bounds)

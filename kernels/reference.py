@@ -17,6 +17,9 @@ POWER_LAW_EXPONENT = 1.05
 
 Operands = dict[str, Tensor]
 
+SEED = 0
+"""Of the operands that are verified and timed: the same on all ranks and in all runs."""
+
 
 def torch_dtype(problem: Problem) -> torch.dtype:
     """The problem's dtype as torch names it."""
@@ -70,7 +73,7 @@ def expected(problem: Problem, rank: int, seed: int) -> Tensor:
     operator, world = OPERATORS[problem.operator], problem.world
     size = operator.chunk_rows(problem)
     mine = slice(rank * size, (rank + 1) * size)
-    # One rank's operands after the other: tables and weights may fill much of the memory.
+    # one rank's operands after the other where that is possible: tables and weights may fill much of the memory
     everyone = (operands(problem, peer, seed) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
         return _received(problem, list(everyone), rank, mine)

@@ -73,11 +73,11 @@ class Trial:
 
 @cache
 def fingerprint() -> str:
-    """Hash of the kernels' source and the versions of torch and triton: what a known time was measured with."""
+    """Hash of the kernels' source and of the versions of what runs them: what a known time was measured with."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    for package in ("torch", "triton", "numpy"):
+    for package in ("torch", "triton", "numpy", "numba"):
         try:
             digest.update(f"{package}{metadata.version(package)}".encode())
         except metadata.PackageNotFoundError:

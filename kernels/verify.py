@@ -40,11 +40,12 @@ def bound(problem: Problem, roundings: int) -> float:
     """Accepted error in standard deviations of the output.
 
     Sums of K random terms err by about sqrt(K) float32 roundings of the running sum; each time a value is stored
-    in the problem's dtype (*roundings* times: partial sums that travel, pieces of the contraction) it adds one
-    rounding of a value that may be SIGMAS deviations large.
+    in the problem's dtype (the result, and *roundings* times before: partial sums that travel, pieces of the
+    contraction) it adds one rounding of a value that may be SIGMAS deviations large. Roundings are independent, so they
+    add up as a random walk: counted one by one, 64 of them would hide a piece that is missing.
     """
     k = OPERATORS[problem.operator].extent(problem).contraction * problem.world
-    return SIGMAS * (ROUNDING[problem.dtype] * (1 + roundings) + 4 * ROUNDING["float32"] * sqrt(k))
+    return SIGMAS * (ROUNDING[problem.dtype] * (1 + sqrt(roundings)) + 4 * ROUNDING["float32"] * sqrt(k))
 
 
 def verdict(problem: Problem, got: Tensor, expected: Tensor, roundings: int) -> Verdict:

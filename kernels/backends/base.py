@@ -58,8 +58,11 @@ class Prepared(Protocol):
 class Backend(Protocol):
     """One rank's end of a gang."""
 
+    def refusal(self, trial: Trial) -> str | None:
+        """Why *trial* cannot run in this gang, or None: the same on every rank."""
+
     def prepare(self, trials: Sequence[Trial]) -> Sequence[Prepared]:
-        """Compiles trials of one problem; their operands are the same tensors."""
+        """Compiles trials of one problem, none of them refused; their operands are the same tensors."""
 
     def barrier(self) -> float:
         """All ranks meet; returns the common moment of leaving."""

@@ -14,6 +14,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import concurrent, decomposed, fused, sequential
 from kernels.schemes.base import Scheme
+from kernels.schemes.limits import too_large, too_many_steps
 
 __all__ = ["SCHEMES", "Scheme", "axes", "expand", "needs_peer_memory", "refusal", "schedule", "scheme", "tile_order"]
 
@@ -34,7 +35,10 @@ def scheme(name: str) -> Scheme:
 
 def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     """The axes of scheme *name* with the values that are legal here."""
-    return scheme(name).axes(problem, machine, fabric)
+    stated = scheme(name)
+    if (sentence := too_large(problem, machine)) is not None:
+        raise Refusal(sentence)
+    return stated.axes(problem, machine, fabric)
 
 
 def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -44,13 +48,15 @@ def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric)
             f"world = {problem.world} was asked for, but {machine.name} connects {machine.max_world} ranks: "
             f"{problem.world} > {machine.max_world}. Accepted: world 1..{machine.max_world}."
         )
+    if (sentence := too_large(problem, machine)) is not None:
+        return sentence
     known = {axis.name: axis for axis in axes(problem, asked.scheme, machine, fabric)}
     for name, value in asked.axes:
         if name not in known:
             return f"axis {name!r} was asked for, which {asked.scheme} does not have. Accepted: {', '.join(known)}."
         if (sentence := known[name].refusal(value)) is not None:
             return sentence
-    return scheme(asked.scheme).refusal(problem, asked, machine, fabric)
+    return too_many_steps(problem, asked) or scheme(asked.scheme).refusal(problem, asked, machine, fabric)
 
 
 def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: Machine, fabric: Fabric) -> Schedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from kernels.axes import Axis, Tile, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Operator
-from kernels.plan import Kind, Lane, Plan, Planner, Step, Tiles, runs
+from kernels.plan import Kind, Lane, Plan, Planner, Step, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -72,14 +73,21 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
         return Tile(rows[-1], columns[-1], min(64, _above(contraction)))
-    return Tile(rows[max(0, len(rows) - 2)], columns[len(columns) // 2], contraction)
+    # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
+    return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
 
 def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int]]:
     rows, columns = stated(problem).chunk_rows(problem), stated(problem).extent(problem).columns
     if machine.device.kind == "gpu":
         return _powers(16, 256, rows), _powers(16, 256, columns)
-    return _powers(32, 256, rows), _powers(64, 1024, columns)
+    return _powers(32, 512, rows), _powers(64, 1024, columns)
+
+
+def num_tiles(problem: Problem, size: object) -> int:
+    """Tiles of one rank, without laying them out."""
+    extent, each = stated(problem).extent(problem), tile(size)
+    return problem.world * -(-stated(problem).chunk_rows(problem) // each.m) * -(-extent.columns // each.n)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:
@@ -115,7 +123,7 @@ def whole_chunk(problem: Problem, chunk: int) -> Block:
 
 def parts(length: int, count: int) -> list[tuple[int, int]]:
     """*length* cut into *count* nearly equal ranges."""
-    return list(runs([length * i // count for i in range(count + 1)]))
+    return list(pairwise([length * i // count for i in range(count + 1)]))
 
 
 def size_of(schedule: Schedule) -> Tile:

@@ -96,12 +96,18 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
         if asked > most:
             return (
                 f"pieces = {count} was asked for with split = {split}, but a shard is only {most} long that way: "
-                f"{asked} > {most}. Accepted: pieces 1..{most}."
+                f"{asked} > {most}. Accepted: at most {most} that way."
             )
     if schedule["pattern"] == "ring" and schedule["grouping"] == "fused":
         return (
             "grouping = fused was asked for with pattern = ring, but a ring step has one peer's piece and fused "
             "groups world - 1 of them. Accepted: grouping = unfused, or pattern = all_to_all."
+        )
+    if schedule["pattern"] == "ring" and schedule["steps"] == "local_first":
+        return (
+            "steps = local_first was asked for with pattern = ring, whose steps have one chunk each, so that this "
+            "rank's own shard is apart already: both values are 1 plan. Accepted: steps = uniform, or "
+            "pattern = all_to_all."
         )
     if schedule["engine"] == "library":
         return _library_refusal(schedule)

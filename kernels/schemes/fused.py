@@ -21,7 +21,7 @@ SLICES = 8
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     tile = base.tile_axis(problem, machine)
-    tiles = len(_order(problem, Schedule("fused", (("tile", tile.default), ("tile_order", "natural"))), 0).tiles)
+    tiles = base.num_tiles(problem, tile.default)
     sizes = tuple(2**e for e in range(tiles.bit_length()))
     slots = machine.device.slots
     grids = (0,) if machine.device.kind == "cpu" else (0, slots, 2 * slots)
@@ -33,7 +33,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
             ("remote_first", "rotated", "natural"),
             "rotated",
             "Whose rows first: remote ones in rank order, remote ones from the next rank on, or as they lie. "
-            "When data come in, a rank's own rows stand first instead, since they need no wire.",
+            "When data come in, the first two begin with a rank's own rows, since they need no wire.",
         ),
         Axis(
             "slice_tiles",

@@ -3,7 +3,7 @@
 import pytest
 
 from kernels.operators import problem
-from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Step, Tiles, runs
+from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Step, Tiles
 from kernels.schedule import Schedule
 from kernels.schemes.base import Block, cut, tile
 
@@ -28,14 +28,6 @@ def test_every_column_has_one_entry_per_step(small: Plan) -> None:
 
 def test_a_step_waits_for_what_it_was_added_after(small: Plan) -> None:
     assert [small.waits_for(step).tolist() for step in range(6)] == [[], [0], [1], [], [3], [4]]
-
-
-def test_a_wait_can_be_added_later() -> None:
-    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
-    planner = Planner(asked, Schedule("fused"), [])
-    first, second = (planner.add(Step(0, Kind.PUT, Lane.LINK, 1)) for _ in range(2))
-    planner.wait(first, [second])
-    assert planner.plan().waits_for(first).tolist() == [second]
 
 
 def test_an_address_names_rank_kind_peer_and_the_number_among_them(small: Plan) -> None:
@@ -90,7 +82,3 @@ def test_the_last_tiles_of_a_block_are_cut_to_it() -> None:
 
 def test_tiles_know_how_many_they_are() -> None:
     assert len(Tiles(*[made := cut([Block(0, 0, 4, 0, 4)], tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
-
-
-def test_runs_are_consecutive_pairs() -> None:
-    assert list(runs([0, 2, 5])) == [(0, 2), (2, 5)]

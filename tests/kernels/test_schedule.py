@@ -69,7 +69,7 @@ def test_what_is_not_stated_gives_way_to_what_is(build: Build) -> None:
         ("fused", {"write": "sideways"}, "write = sideways", "zero_copy, staged"),
         ("fused", {"slice_tiles": 0}, "slice_tiles = 0", "1"),
         ("fused", {"tile": "128x0x1"}, "tile = 128x0x1", "x"),
-        ("decomposed", {"pieces": 64, "split": "rows"}, "pieces = 64", "pieces 1..32"),
+        ("decomposed", {"pieces": 64, "split": "rows"}, "pieces = 64", "at most 32"),
         ("decomposed", {"pattern": "ring", "grouping": "fused"}, "pattern = ring", "grouping = unfused"),
         ("decomposed", {"split": "contraction"}, "split = contraction", "rows, columns"),
         ("sequential", {"collective": "library"}, "collective = library", "direct"),

@@ -46,6 +46,19 @@ def test_the_bound_grows_with_the_contraction_and_with_each_rounding() -> None:
     assert bound(GEMM, 2) < bound(GEMM, 4) < bound(longer, 4)
 
 
+def test_a_missing_piece_of_the_contraction_is_found_among_64_in_bfloat16() -> None:
+    asked = problem("all_gather_gemm", {"m": 128, "n": 128, "k": 2048}, dtype="bfloat16", world=2)
+    own = operands(asked, 0, 0)
+    truth = own["shard"].double() @ own["b"].double()
+    pieces = [own["shard"][:, at : at + 32].double() @ own["b"][at : at + 32].double() for at in range(0, 2048, 32)]
+    kept, left_out = torch.zeros_like(truth, dtype=torch.bfloat16), torch.zeros_like(truth, dtype=torch.bfloat16)
+    for number, piece in enumerate(pieces):
+        kept = (kept.double() + piece).bfloat16()
+        left_out = left_out if number == 63 else (left_out.double() + piece).bfloat16()
+    assert verdict(asked, kept, truth, 64).correct
+    assert not verdict(asked, left_out, truth, 64).correct
+
+
 def test_operands_are_the_same_in_every_process_and_differ_by_rank() -> None:
     mine, again, others = operands(GEMM, 0, 0), operands(GEMM, 0, 0), operands(GEMM, 1, 0)
     assert all(torch.equal(mine[name], again[name]) for name in mine)

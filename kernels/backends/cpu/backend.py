@@ -16,13 +16,14 @@ from kernels.backends.cpu.heap import Heap
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.wait import clock
+from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
-from kernels.reference import Operands, operands
-from kernels.schedule import Refusal
+from kernels.reference import SEED, Operands, operands, torch_dtype
 from kernels.schemes import expand, needs_peer_memory
 from kernels.trial import Trial
+from kernels.units import seconds_text
 
 DTYPES = ("float32", "bfloat16")
 
@@ -38,6 +39,11 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
         return (
             f"fabric = {trial.fabric.kind} was asked for on backend = cpu, whose ranks have no such link. "
             "Accepted: emulated, shared_memory, network."
+        )
+    if not trial.fabric.resolved:
+        return (
+            f"fabric = {trial.fabric} was asked for, whose bandwidth is not known yet: it follows from the computation "
+            "alone. Accepted: the fabric after Fabric.resolve, or bandwidth_bytes_per_second = a number."
         )
     if not shares_heap and needs_peer_memory(trial.schedule):
         return (
@@ -59,37 +65,62 @@ class CpuBackend:
         self._generation = 0
         self._library: Library | None = None
         self._epoch = 0
-        self._held: tuple[Problem, int, Operands] | None = None
+        self._held: tuple[Problem, Operands] | None = None
 
-    def prepare(self, trials: Sequence[Trial], seed: int = 0) -> list[CpuTrial]:
-        """Compiles *trials*, all of one problem; raises Refusal where one cannot run here."""
-        for trial in trials:
-            if (sentence := refusal(trial, self.seat.shares_heap)) is not None:
-                raise Refusal(sentence)
+    def refusal(self, trial: Trial) -> str | None:
+        """Why *trial* cannot run in this gang, or None: the same on every rank."""
+        return refusal(trial, self.seat.shares_heap) or self._too_slow(trial)
+
+    def _too_slow(self, trial: Trial) -> str | None:
+        """A wait beyond the deadline counts as a hang, so a wire that takes longer is not begun."""
+        plan, fabric = expand(trial.problem, trial.schedule), trial.fabric
+        wire_s = max(fabric.wire_seconds(plan.wire_bytes(rank)) for rank in range(trial.world)) + fabric.latency_seconds
+        if wire_s <= self.seat.deadline_s / 2:
+            return None
+        return (
+            f"{fabric} was asked for, over which one iteration takes {seconds_text(wire_s)}, but a rank waits "
+            f"{seconds_text(self.seat.deadline_s)} at the most. Accepted: a link that takes half of it."
+        )
+
+    def prepare(self, trials: Sequence[Trial]) -> list[CpuTrial]:
+        """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
         plans = [expand(trial.problem, trial.schedule).part(trial.part) for trial in trials]
         needs_library = any((plan.kind == Kind.COLLECTIVE).any() for plan in plans) or not self.seat.shares_heap
         if needs_library and self._library is None and self.seat.world > 1:
             self._library = Library(self.seat)
-        heap = self._heap_for(trials, plans)
-        own = self._operands(trials[0].problem, seed)
-        return [self._prepared(trial, plan, heap, own) for trial, plan in zip(trials, plans, strict=True)]
+        heap, problem = self._heap_for(trials, plans), trials[0].problem
+        own, extent = self._operands(problem), OPERATORS[problem.operator].extent(problem)
+        # one for the sitting, and written once: pages that were never touched are read too fast
+        local_MN = torch.zeros(extent.rows, extent.columns, dtype=torch_dtype(problem)).fill_(1)
+        return [
+            CpuTrial(
+                self,
+                trial,
+                Program(
+                    plan,
+                    layout.Memory(plan, self.seat.rank, heap, own, local_MN),
+                    heap,
+                    Egress(trial.fabric),
+                    self._library,
+                ),
+            )
+            for trial, plan in zip(trials, plans, strict=True)
+        ]
 
-    def _prepared(self, trial: Trial, plan: Plan, heap: Heap, own: Operands) -> CpuTrial:
-        memory = layout.Memory(plan, heap, own)
-        return CpuTrial(self, trial, Program(plan, memory, heap, Egress(trial.fabric), self._library))
-
-    def _operands(self, problem: Problem, seed: int) -> Operands:
-        if self._held is None or self._held[:2] != (problem, seed):
-            self._held = (problem, seed, operands(problem, self.seat.rank, seed))
-        return self._held[2]
+    def _operands(self, problem: Problem) -> Operands:
+        if self._held is None or self._held[0] != problem:
+            self._held = None  # the old ones go before the new ones come
+            self._held = (problem, operands(problem, self.seat.rank, SEED))
+        return self._held[1]
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
         num_bytes = max(layout.heap_bytes(trial.problem, trial.schedule) for trial in trials)
-        signals = 1 << max(max(len(plan) for plan in plans) - 1, 1023).bit_length()
-        heap = self._heap
-        if heap is None or heap.capacity < num_bytes or heap.signals < signals:
-            self._heap = None
+        return self._heap_for_bytes(num_bytes, 1 << max(max(len(plan) for plan in plans) - 1, 1023).bit_length())
+
+    def _heap_for_bytes(self, num_bytes: int, signals: int) -> Heap:
+        if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
+            self._heap = None  # unmapped before the larger one is made
             self._generation += 1
             seat = self.seat if self.seat.shares_heap else self._alone
             self._heap = Heap(seat, self._generation, num_bytes, signals)
@@ -135,9 +166,9 @@ class CpuTrial:
     @property
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
-        plan = self.program.plan
+        plan, problem = self.program.plan, self.trial.problem
         pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
-        return self.trial.world + pieces
+        return pieces + (problem.world if OPERATORS[problem.operator].reduces else 0)
 
     def run(self) -> float:
         """One iteration of all ranks together, in seconds."""

@@ -1,11 +1,13 @@
 """The symmetric heap: every rank's segment of shared memory, mapped by all ranks at the same offsets.
 
 Memory ordering: data and stamp are written before the signal, and the signal is read before both. x86-64 keeps the
-order of stores and of loads by itself; `fence` (taking and releasing a lock) keeps compiler and other processors to it.
+order of stores and of loads by itself; `fence` (taking and releasing a lock) keeps other processors to it: writers call
+it before a signal, readers after having seen one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
@@ -28,7 +30,7 @@ BOARD = 512
 START_DELAY_SECONDS = 150e-6
 """From the last rank's arrival to the common start: longer than a nap, so that nobody comes late."""
 _NAME = "overlap-{session}-{generation}-{rank}-{pid}"
-_PATTERN = re.compile(r"overlap-\w+-\d+-\d+-(\d+)")
+_PATTERN = re.compile(r"\.?overlap-\w+-\d+-\d+-(\d+)")
 _LOCK = threading.Lock()
 
 
@@ -47,11 +49,12 @@ def directory() -> Path:
 def sweep() -> int:
     """Unlinks segments whose owner is dead; returns how many. A killed rank may leave one behind."""
     leaked = 0
-    for path in directory().glob("overlap-*"):
+    for path in directory().glob("*overlap-*"):
         found = _PATTERN.fullmatch(path.name)
         if found and not Path(f"/proc/{found[1]}").exists() and Path("/proc/self").exists():
-            path.unlink(missing_ok=True)
-            leaked += 1
+            with contextlib.suppress(PermissionError):  # somebody else's: theirs to sweep
+                path.unlink(missing_ok=True)
+                leaked += 1
     return leaked
 
 
@@ -87,10 +90,12 @@ class Heap:
         self._barriers = 0
         total = header_bytes(signals) + max(num_bytes, mmap.PAGESIZE)
         own = self._create(total)
-        paths = [own if rank == seat.rank else self._find(rank, total) for rank in range(seat.world)]
-        self.segments = [Segment(_map(path, total), signals) for path in paths]
-        self.barrier()
-        own.unlink()
+        try:
+            paths = [own if rank == seat.rank else self._find(rank, total) for rank in range(seat.world)]
+            self.segments = [Segment(_map(path, total), signals) for path in paths]
+            self.barrier()
+        finally:
+            own.unlink()
 
     def _create(self, total: int) -> Path:
         sweep()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from kernels.backends.cpu.heap import Heap
@@ -75,8 +74,8 @@ def heap_bytes(problem: Problem, schedule: Schedule) -> int:
 class Memory:
     """One rank's tensors for one plan: its operands, its local buffer and views of everybody's heap."""
 
-    def __init__(self, plan: Plan, heap: Heap, operands: Operands) -> None:
-        self.problem, self.plan, self.rank = plan.problem, plan, heap.seat.rank
+    def __init__(self, plan: Plan, rank: int, heap: Heap, operands: Operands, local_MN: Tensor) -> None:
+        self.problem, self.plan, self.rank = plan.problem, plan, rank
         self.operator = OPERATORS[plan.problem.operator]
         self.chunk = self.operator.chunk_rows(plan.problem)
         self.columns = self.operator.extent(plan.problem).columns
@@ -87,7 +86,7 @@ class Memory:
         self._regions = regions(plan.problem, plan.schedule)
         self._heap = heap
         self.receives = self.operator.flow is Flow.RECEIVE
-        self.local_MN = torch.empty(self.operator.extent(plan.problem).rows, self.columns, dtype=self._dtype)
+        self.local_MN = local_MN
         """Results not yet sent; the result itself when data come in."""
         if self.receives:
             self._place_own_shard()
@@ -95,7 +94,9 @@ class Memory:
     def of(self, rank: int, name: str) -> Tensor:
         """The heap's tensor *name* on *rank*."""
         region = self._regions[name]
-        return self._heap.tensor(rank, region.offset, region.shape, self._dtype)
+        # across hosts a rank has a heap of its own, in which it is alone
+        segment = rank if len(self._heap.segments) > 1 else 0
+        return self._heap.tensor(segment, region.offset, region.shape, self._dtype)
 
     def shard(self, peer: int) -> Tensor:
         """[C, K] operand rows that this rank holds for *peer*."""

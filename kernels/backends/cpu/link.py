@@ -1,7 +1,8 @@
 """The emulated link: each rank's egress direction carries one message after another at the fabric's rate.
 
 The bytes themselves are copied at memory speed when a put is issued; what the link decides is the moment from which
-the receiver may see them. No thread is needed, and every scheme crosses the same link.
+the receiver may see them. No thread is needed, and every scheme crosses the same link. A put that is not in place pays
+its copy on the rank and then the whole wire, as a processor does that drives its own link.
 """
 
 from __future__ import annotations

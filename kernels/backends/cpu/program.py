@@ -169,6 +169,8 @@ class Program:
             if signal[needed] < epoch or stamp[needed] > clock():
                 step.blocker = needed
                 return True
+        if step.remote:
+            fence()
         return False
 
     def _do(
@@ -223,6 +225,7 @@ class Program:
                 if now - since > self.heap.seat.deadline_s:
                     raise Hang(self._sentence(step, epoch))
                 pause(since, now)
+        fence()
 
     def _stuck(self, pending: Sequence[Step], epoch: int) -> str:
         return self._sentence(next((step.blocker for step in pending if step.blocker >= 0), -1), epoch)
@@ -232,7 +235,7 @@ class Program:
         seen = int(self.heap.own.signal[step]) if step >= 0 else 0
         what = self.plan.address(step) if step >= 0 else "a collective of the library"
         return (
-            f"Rank {seat.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
+            f"Rank {self.memory.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
             f"and epoch {epoch} was expected."
         )
 

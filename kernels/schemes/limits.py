@@ -1,0 +1,49 @@
+"""What is too large to be laid out: a problem beyond a rank's memory, a schedule of too many steps."""
+
+from __future__ import annotations
+
+from math import prod
+
+from kernels.machine import Machine
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes.base import num_tiles, stated
+from kernels.units import bytes_text
+
+TILES_MOST = 200_000
+"""Tiles of one rank; a GPU's largest problems have some thousands."""
+STEPS_MOST = 100_000
+"""Units that are sent on their own, over all ranks."""
+INDEX_BYTES = 8
+
+
+def too_large(problem: Problem, machine: Machine) -> str | None:
+    """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must lie in memory."""
+    shapes = stated(problem).local(problem)
+    needed = sum(prod(s) * (INDEX_BYTES if name == "indices" else problem.itemsize) for name, s in shapes.items())
+    if needed <= machine.device.memory_bytes:
+        return None
+    return (
+        f"{problem.operator} of these sizes was asked for, whose operands and result take {bytes_text(needed)} on each "
+        f"rank, but a rank of {machine.name} has {bytes_text(machine.device.memory_bytes)}. Accepted: smaller sizes, "
+        "more ranks where they share them, or a machine with more memory."
+    )
+
+
+def too_many_steps(problem: Problem, asked: Schedule) -> str | None:
+    """Why *asked* would be cut too finely to be laid out, or None."""
+    tiles = num_tiles(problem, asked["tile"])
+    if tiles > TILES_MOST:
+        return (
+            f"tile = {asked['tile']} was asked for, which cuts one rank's result into {tiles} tiles: "
+            f"{tiles} > {TILES_MOST}. Accepted: a larger tile."
+        )
+    units = -(-tiles // asked.count("slice_tiles")) if asked.scheme == "fused" else 1
+    units = asked.count("pieces") * problem.world if asked.scheme == "decomposed" else units
+    if units * problem.world <= STEPS_MOST:
+        return None
+    axis = "slice_tiles" if asked.scheme == "fused" else "pieces"
+    return (
+        f"{axis} = {asked[axis]} was asked for, which sends {units * problem.world} units: {units * problem.world} > "
+        f"{STEPS_MOST}. Accepted: fewer and larger ones."
+    )
