@@ -188,10 +188,11 @@ def _gemvs(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
 
 
 def _gathers(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
-    shapes = [(64, 32)] if quick else [(dim, pooling) for dim in (32, 64, 128) for pooling in (8, 100)]
+    """Lookups enough to touch most of tables that no private cache holds: the same indices come again every time."""
+    shapes = [(64, 64)] if quick else [(dim, pooling) for dim in (32, 64, 128) for pooling in (16, 100)]
     made = []
     for dim, pooling in shapes:
-        sizes = {"tables_per_rank": 4, "rows": 4_000_000 // dim, "dim": dim, "batch": 512, "pooling": pooling}
+        sizes = {"tables_per_rank": 4, "rows": 4_000_000 // dim, "dim": dim, "batch": 1024, "pooling": pooling}
         made.append((problem("embedding_all_to_all", sizes, dtype=dtype, world=WORLD), 128, 2 * dim))
     return made
 
