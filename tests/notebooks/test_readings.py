@@ -8,6 +8,8 @@ from kernels.operators import OPERATORS
 from workbench.lesson import Lesson, lesson
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TILE = "128x256x3072"
+"""Of the third rung."""
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +81,14 @@ def test_rung_2_a_fast_link_wants_fewer_pieces_and_nine_tenths_are_hidden(expert
 
 def test_rung_3_the_order_is_worth_more_than_the_slice(experts: Lesson) -> None:
     sizes = (1, 2, 4, 8, 16)
-    natural, rotated = (times(experts.rows("fused", slice_tiles=sizes, tile_order=order), "slice_tiles")
+    natural, rotated = (times(experts.rows("fused", tile=TILE, slice_tiles=sizes, tile_order=order), "slice_tiles")
                         for order in ("natural", "rotated"))  # fmt: skip
     assert max(rotated.values()) < min(natural.values())
     assert list(rotated.values()) == sorted(rotated.values())
 
 
 def test_rung_3_small_slices_about_halve_what_is_exposed(experts: Lesson) -> None:
-    rows = experts.rows("fused", slice_tiles=(2, 4, 8, 16))
+    rows = experts.rows("fused", tile=TILE, slice_tiles=(2, 4, 8, 16))
     exposed = [row["time_s"] - row["compute_s"] for row in rows]
     for finer, coarser in pairwise(exposed):
         assert 0.4 < finer / coarser < 0.6
@@ -94,15 +96,16 @@ def test_rung_3_small_slices_about_halve_what_is_exposed(experts: Lesson) -> Non
 
 def test_rung_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(experts: Lesson) -> None:
     (eight,) = experts.rows("decomposed", pieces=8)
-    (slices,) = experts.rows("fused", slice_tiles=4)
+    (slices,) = experts.rows("fused", tile=TILE, slice_tiles=4)
     assert slices["time_s"] == pytest.approx(eight["time_s"], rel=0.02)
     finest = min(row["time_s"] for row in experts.rows("decomposed", pieces=COUNTS))
-    assert experts.rows("fused", slice_tiles=1)[0]["time_s"] < finest
+    assert experts.rows("fused", tile=TILE, slice_tiles=1)[0]["time_s"] < finest
 
 
 def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike() -> None:
     four = lesson("gemm_all_to_all", preset="laptop_overlap", world=4)
-    best = {order: min(row["time_s"] for row in four.rows("fused", tile_order=order, slice_tiles=(1, 2, 4, 8)))
+    rows = four.rows("fused", tile=TILE, tile_order="all", slice_tiles=(1, 2, 4, 8))
+    best = {order: min(row["time_s"] for row in rows if row["axes"]["tile_order"] == order)
             for order in ("natural", "remote_first", "rotated")}  # fmt: skip
     assert best["remote_first"] == pytest.approx(best["rotated"], rel=1e-6)
     assert best["natural"] > 1.2 * best["rotated"]
@@ -120,16 +123,17 @@ def test_rung_4_the_own_shard_first_takes_the_fill_away() -> None:
     assert (steps[steps.kind == "put"]["waits for"] == "nothing").all()
 
 
-def test_rung_4_both_schemes_save_about_two_fifths_in_every_flow() -> None:
+def test_rung_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the_most() -> None:
     operators = ("gemm_all_to_all", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
     assert len({OPERATORS[name].flow for name in operators}) == 3
     left = {}
     for name in operators:
         case = lesson(name, preset="laptop_overlap")
-        for scheme, axes in (("decomposed", {"pieces": 8}), ("fused", {})):
+        for scheme, axes in (("decomposed", {"pieces": 8}), ("fused", {"tile": f"64x512x{case.problem['k']}"})):
             (row,) = case.rows(scheme, **axes)
             left[name, scheme] = row["time_s"] / row["sequential_s"]
-    assert all(ratio == pytest.approx(0.58, abs=0.03) for ratio in left.values()), left
+    assert all(0.5 < ratio < 0.61 for ratio in left.values()), left
+    assert all(left[name, "fused"] < left[name, "decomposed"] for name in operators), left
     assert max(left, key=lambda which: left[which]) == ("gemm_all_reduce", "decomposed")
 
 
