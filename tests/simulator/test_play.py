@@ -101,9 +101,8 @@ def test_a_plan_without_steps_takes_only_its_start() -> None:
 
 def test_steps_that_wait_for_each_other_are_our_mistake() -> None:
     made = planner()
-    first = made.add(Step(0, Kind.COMPUTE, Lane.COMPUTE))
-    second = made.add(Step(0, Kind.COMPUTE, Lane.COMPUTE), [first])
-    made.wait(first, [second])
+    made.add(Step(0, Kind.COMPUTE, Lane.COMPUTE), [1])
+    made.add(Step(0, Kind.COMPUTE, Lane.COMPUTE), [0])
     plan = made.plan()
     with pytest.raises(AssertionError, match="2 of 2 steps"):
         play(plan, costs_of(plan, [1, 1]))

@@ -49,7 +49,8 @@ def test_a_slower_link_is_never_faster(operator: str, scheme: str, laptop: Machi
             for r in (0.1, 0.5, 1, 2, 8)
         ]
         times = [one.time_s for one in found]
-        assert times == sorted(times), chosen
+        # sums in another order may differ in the last bit
+        assert times == pytest.approx(sorted(times), rel=1e-12), chosen
 
 
 @pairs

@@ -35,7 +35,7 @@ def test_one_trial_is_measured_together_with_everything_it_is_compared_with() ->
 
 def test_a_swept_axis_takes_all_its_values_and_schemes_are_compared_on_request() -> None:
     here = machine("laptop_cpu")
-    swept = asked(swept=("slice_tiles", "scheme"), shape=(("m", 512), ("n", 512), ("k", 64))).experiment(here)
+    swept = asked(swept=("slice_tiles", "scheme"), shape=(("m", 2048), ("n", 2048), ("k", 64))).experiment(here)
     schedules = swept.points(swept.problems[0], here).schedules
     assert {schedule.scheme for schedule in schedules} == set(COMPARED)
     assert len({schedule["slice_tiles"] for schedule in schedules if schedule.scheme == "fused"}) > 2
