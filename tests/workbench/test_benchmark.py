@@ -28,7 +28,7 @@ NAMES = {
     "latency": ["sample_latency", "sample_latency_p95"],
     "overlap": [
         *(f"overlap_{scheme}" for scheme in COMPARED), "overlap_limit", "fused_to_limit", "decomposed_to_sequential",
-        "fused_to_sequential",
+        "fused_to_sequential", "decomposed_compute_alone", "fused_compute_alone",
         *(f"{scheme}_to_play{machine}" for scheme in COMPARED for machine in ("", "_same_compute")),
     ],
     "pieces": ["pieces_1", "pieces_2", "pieces_4", "pieces_curve"],

@@ -40,8 +40,13 @@ class Sat:
     fabric: Fabric
     """Resolved."""
     whole: Mapping[Schedule, Measurement]
-    compute: Measurement | None
-    """Of the sequential schedule, alone."""
+    alone: Mapping[Schedule, Measurement]
+    """The computation alone: of every schedule in `schemes`, else of the sequential one."""
+
+    @property
+    def compute(self) -> Measurement:
+        """The sequential schedule's computation alone."""
+        return next(found for of, found in self.alone.items() if of.scheme == "sequential")
 
     @property
     def wire_s(self) -> float:
@@ -53,10 +58,9 @@ def schemes(setting: Setting) -> Iterator[Row]:
     """Sequential, decomposed and fused, iteration by iteration in turns."""
     (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
-        sat = sit(asked, compared(asked, setting.machine))
+        sat = sit(asked, compared(asked, setting.machine), parts="each")
     how = f"{_words(asked, setting)}, all schemes in turns in one run"
     yield from _times("overlap", sat, f"{how}; the slowest rank's median.")
-    assert sat.compute is not None
     limit_s = max(sat.compute.time_s, sat.wire_s)
     yield Row(name="overlap_limit", value=limit_s, unit="s", n=len(sat.compute.samples[0]), spread=_spread(sat.compute),
               how=f"{how}: the longer of compute alone ({sat.compute.time_s * 1e3:.1f} ms, measured) and wire alone "
@@ -68,6 +72,9 @@ def schemes(setting: Setting) -> Iterator[Row]:
             _ratio(f"{name}_to_sequential", found, sequential.time_s, f"{how}: {name} over sequential.", TO_SEQUENTIAL),
             spread=spread([mine / base for mine, base in zip(_slowest(found), _slowest(sequential), strict=True)]),
         )
+    for of in list(sat.whole)[1:]:
+        alone = f"{how}: the computation of {of.scheme} alone over that of sequential alone: what cutting costs."
+        yield _ratio(f"{of.scheme}_compute_alone", sat.alone[of], sat.compute.time_s, alone, None)
     yield from _to_play(sat, setting.fitted(), how)
 
 
@@ -111,12 +118,12 @@ class _Sitting:
     def __init__(self, setting: Setting, store: Store) -> None:
         self._setting, self._store = setting, store
 
-    def __call__(self, asked: Problem, schedules: Sequence[Schedule]) -> Sat:
+    def __call__(self, asked: Problem, schedules: Sequence[Schedule], parts: str = "baseline") -> Sat:
         setting = self._setting
         experiment = Experiment(
             problems=(asked,), space=Space(tuple(_choice(one) for one in schedules)), backend="cpu",
             machine=setting.machine.name, fabric=parse("emulated:wire_to_compute=1"), together=True, fresh=True,
-            protocol=protocol(setting.effort.protocol), title="benchmark",
+            protocol=protocol(setting.effort.protocol), title="benchmark", parts=parts,
         )  # fmt: skip
         outcomes = [found for found in run(experiment, self._store, FromCluster(setting.cluster), setting.machine)
                     if not isinstance(found, Sample)]  # fmt: skip
@@ -124,9 +131,9 @@ class _Sitting:
             raise ValueError(failed[0].message)
         measured = [found for found in outcomes if isinstance(found, Measurement)]
         whole = {found.trial.schedule: found for found in measured if found.trial.part == "whole"}
-        alone = [found for found in measured if found.trial.part == "compute"
-                 and found.trial.protocol == experiment.protocol]  # fmt: skip
-        return Sat(problem=asked, fabric=next(iter(whole.values())).trial.fabric, compute=alone[0] if alone else None,
+        alone = {found.trial.schedule: found for found in measured if found.trial.part == "compute"
+                 and found.trial.protocol == experiment.protocol}  # fmt: skip
+        return Sat(problem=asked, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
                    whole={one: whole[one] for one in schedules})  # fmt: skip
 
 
@@ -162,7 +169,6 @@ def _ratio(name: str, measured: Measurement, to_s: float, how: str, target: Targ
 
 def _to_play(sat: Sat, machine: Machine, how: str) -> Iterator[Row]:
     """Measured over simulated: by the machine's file, and by a machine that computes as fast as this run did."""
-    assert sat.compute is not None
     same = _as_fast(machine, sat.compute.time_s / predict(sat.compute.trial, machine, with_spans=False).time_s)
     for of, measured in sat.whole.items():
         played, alike = (predict(measured.trial, other, with_spans=False).time_s for other in (machine, same))
