@@ -110,7 +110,7 @@ def _choice(scheme: str, axes: Mapping[str, Values]) -> Choice:
     return Choice(scheme, tuple(listed.items()))
 
 
-def lesson(operator: str, preset: str = "laptop_overlap", *, world: int | None = None, machine: str = machines.LAPTOP,
+def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = None, machine: str = machines.LAPTOP,
            fabric: str | None = None) -> Lesson:  # fmt: skip
     """The problem of *operator* in *preset*, on a machine as shipped; its link is the preset's or the machine's own."""
     found = machines.shipped_machine(machine)

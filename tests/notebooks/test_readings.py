@@ -14,7 +14,7 @@ TILE = "128x256x3072"
 
 @pytest.fixture(scope="module")
 def experts() -> Lesson:
-    return lesson("gemm_all_to_all", preset="laptop_overlap")
+    return lesson("gemm_all_to_all", preset="laptop_ladder")
 
 
 def times(rows: list[dict], axis: str) -> dict:
@@ -103,7 +103,7 @@ def test_rung_3_pieces_and_slices_of_one_grain_come_out_alike_and_fused_goes_on(
 
 
 def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike() -> None:
-    four = lesson("gemm_all_to_all", preset="laptop_overlap", world=4)
+    four = lesson("gemm_all_to_all", preset="laptop_ladder", world=4)
     rows = four.rows("fused", tile=TILE, tile_order="all", slice_tiles=(1, 2, 4, 8))
     best = {order: min(row["time_s"] for row in rows if row["axes"]["tile_order"] == order)
             for order in ("natural", "remote_first", "rotated")}  # fmt: skip
@@ -112,7 +112,7 @@ def test_rung_3_with_four_ranks_natural_loses_a_fifth_and_the_others_are_alike()
 
 
 def test_rung_4_the_own_shard_first_takes_the_fill_away() -> None:
-    gather = lesson("all_gather_gemm", preset="laptop_overlap")
+    gather = lesson("all_gather_gemm", preset="laptop_ladder")
     for count in (4, 16):
         uniform, first = (gather.estimate("decomposed", pieces=count, steps=steps)
                           for steps in ("uniform", "local_first"))  # fmt: skip
@@ -128,7 +128,7 @@ def test_rung_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the
     assert len({OPERATORS[name].flow for name in operators}) == 3
     left = {}
     for name in operators:
-        case = lesson(name, preset="laptop_overlap")
+        case = lesson(name, preset="laptop_ladder")
         for scheme, axes in (("decomposed", {"pieces": 8}), ("fused", {"tile": f"64x512x{case.problem['k']}"})):
             (row,) = case.rows(scheme, **axes)
             left[name, scheme] = row["time_s"] / row["sequential_s"]
