@@ -14,7 +14,7 @@ from workbench.presets import Preset
 
 FILES = sorted((resources.data_directory() / "problems").glob("*.toml"))
 ALL = {each["name"]: path for path in FILES for each in tomllib.loads(path.read_text())["preset"]}
-LAPTOP = [name for name in ALL if name.endswith("_laptop") or name in ("laptop_overlap", "tiny")]
+LAPTOP = [name for name in ALL if name.endswith("_laptop") or name in ("laptop_ladder", "laptop_overlap", "tiny")]
 MODELS = ("llama3_8b", "llama3_70b", "mixtral_8x7b", "deepseek_v3", "dlrm_dcnv2", "dlrm_pooling")
 
 
