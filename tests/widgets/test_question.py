@@ -89,7 +89,7 @@ def test_own_sizes_begin_with_those_that_were_there_and_can_be_typed(question: Q
     assert form.sizes.layout.display == "none"
     form.preset.value = OWN
     assert form.sizes.layout.display is None
-    assert question.asked.shape == (("m", 1024), ("n", 1024), ("k", 3072))
+    assert question.asked.shape == (("m", 4096), ("n", 1024), ("k", 768))
     question.problem.sizes.children[0].value = 256
     assert question.asked.problem()["m"] == 256
     assert "256" in question.sizes.value
@@ -106,7 +106,8 @@ def test_own_sizes_of_another_operator_have_its_keys(question: Question) -> None
     question.problem.preset.value = OWN
     question.problem.operator.value = "embedding_all_to_all"
     assert [name for name, _ in question.asked.shape] == [key.name for key in OPERATORS["embedding_all_to_all"].keys]
-    assert question.refusal.value == ""
+    # sizes that were a GEMM's may be too large for tables: then the form says so
+    assert question.refusal.value == "" or "Accepted: smaller sizes" in question.refusal.value
 
 
 def test_a_preset_that_is_too_long_for_its_list_is_told_in_full(question: Question) -> None:
@@ -136,7 +137,7 @@ def test_a_machine_of_gpus_brings_its_links_its_ranks_and_real_models(question: 
 
 
 def test_another_problem_lets_go_of_the_tile_that_suited_the_one_before(question: Question) -> None:
-    question.axes.rows["tile"].control.value = "256x1024x3072"
+    question.axes.rows["tile"].control.value = "256x1024x768"
     question.problem.preset.value = "tiny"
     assert question.asked.trial(question.machine_value).schedule["tile"] == "32x64x64"
 
