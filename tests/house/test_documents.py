@@ -1,0 +1,81 @@
+"""What the documents name exists: files, functions, links, commands and words."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from kernels.fabric import KINDS as FABRICS
+from kernels.operators import OPERATORS
+from kernels.outcome import SOURCES, STAGES
+from kernels.plan import Kind, Lane
+from kernels.schemes import SCHEMES
+from kernels.trial import PARTS
+from workbench.cli import app
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
+FOLDERS = "kernels|cluster|workbench|notebooks|tests|data|docs"
+
+FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)")
+FUNCTION = re.compile(rf"`((?:{FOLDERS})/[\w/]+\.py): ([\w.]+)`")
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+YOURS = ("data/runs",)
+"""What a person's own work makes."""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    named = {*FILE.findall(text), *LINK.findall(text)}
+    missing = sorted(name for name in named if not (ROOT / name).exists() and not name.startswith(YOURS))
+    assert not missing, f"{document} names what does not exist: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_function_that_is_named_exists(document: str) -> None:
+    for file, name in FUNCTION.findall((ROOT / document).read_text()):
+        assert name in definitions(ROOT / file), f"{document} names {name}, which {file} does not define"
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    absent = [command for command in commands() if f"workbench {command}" not in text]
+    assert not absent, f"README.md says nothing of: {', '.join(absent)}"
+
+
+def test_every_command_of_the_documents_exists() -> None:
+    known = {command.split()[0] for command in commands()}
+    for document in DOCUMENTS:
+        told = re.findall(r"(?:^|`|\$ )workbench ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE)
+        assert not set(told) - known, f"{document} tells of commands that are none: {set(told) - known}"
+
+
+def test_every_word_that_people_meet_is_explained() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    plan_words = [member.name for enum in (Kind, Lane) for member in enum]
+    words = [*OPERATORS, *SCHEMES, *SOURCES, *STAGES, *PARTS, *FABRICS, *plan_words]
+    absent = [word for word in words if f"`{word}`" not in text]
+    assert not absent, f"ARCHITECTURE.md does not explain: {', '.join(absent)}"
+
+
+def commands() -> list[str]:
+    """All commands, those of groups with their group's name before them."""
+    found = []
+    for name, command in typer.main.get_group(app).commands.items():
+        inner = getattr(command, "commands", None)
+        found += [f"{name} {each}" for each in inner] if inner else [name]
+    return found
+
+
+def definitions(path: Path) -> set[str]:
+    """Functions, classes and methods of a file, methods as Class.method."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return found
