@@ -57,8 +57,10 @@ class Local:
 
 
 def dask_setup(worker: Worker) -> None:
-    """Dask calls this in every worker: Ctrl-C in the terminal is for the lab, which ends its workers when it ends."""
+    """Dask calls this in every worker: Ctrl-C in the terminal is for the lab, which ends its workers in silence."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # a heartbeat that meets a scheduler on its way out is an error with a traceback there; of ranks we hear by events
+    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
