@@ -26,6 +26,9 @@ from workbench.store import Store
 
 GRANT_SECONDS = 2.0
 """Work that is asked for at once: long enough to interleave, short enough to be fair to others and to stop soon."""
+SETTING_UP_SECONDS = 0.05
+"""Operands and verification of one trial, however short its iterations are: without them a grant of tiny trials would
+be of hundreds, and nothing be seen of them for many seconds."""
 RESOLVING = Protocol(name="resolve", warmups=3, repeats=10)
 """How the computation is timed that a relative link is resolved with: apart from every run's own comparison."""
 PARTS = ("none", "baseline", "each")
@@ -243,9 +246,10 @@ class Run(Sitting):
     def _expected_s(self, trials: Sequence[Trial]) -> float:
         """Verification, warm-ups and repeats of all *trials*, as far as they can be estimated."""
         found = ((self._estimate(trial), trial.protocol) for trial in trials)
-        return self._correction * sum(
+        iterations_s = self._correction * sum(
             estimate.time_s * (1 + protocol.warmups + protocol.repeats) for estimate, protocol in found if estimate
         )
+        return iterations_s + SETTING_UP_SECONDS * len(trials)
 
     def _granted_to(self, trials: list[Trial]) -> Events:
         self._granted += 1

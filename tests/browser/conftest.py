@@ -13,19 +13,22 @@ MISSING = "no Chromium was found (chromium, chromium-browser, google-chrome): in
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A `tests.browser.lab.Lab`: `with lab.opened(cells) as notebook: notebook.run_all()`."""
+def browser() -> Iterator[object]:
+    """A `playwright.sync_api.Browser`; one process has one Playwright."""
     if CHROMIUM is None and os.environ.get("CI") == "true":
         pytest.fail(f"CI has to run the browser tests, but {MISSING}")
     if CHROMIUM is None:
         pytest.skip(MISSING)
-    from playwright.sync_api import sync_playwright
+    from tests.browser.lab import chromium
 
-    from tests.browser.lab import CHROMIUM_FLAGS, Lab, running_server
+    with chromium(CHROMIUM) as started:
+        yield started
 
-    with running_server(tmp_path_factory.mktemp("lab")) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
-        try:
-            yield Lab(server, browser)
-        finally:
-            browser.close()
+
+@pytest.fixture(scope="session")
+def lab(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A `tests.browser.lab.Lab`: `with lab.opened(cells) as notebook: notebook.run_all()`."""
+    from tests.browser.lab import Lab, running_server
+
+    with running_server(tmp_path_factory.mktemp("lab")) as server:
+        yield Lab(server, browser)

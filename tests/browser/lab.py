@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import nbformat
-from playwright.sync_api import Browser, Page, WebSocket
+from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
 
 REPOSITORY = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
@@ -67,14 +67,26 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, deadline_s: float = 60.0) -> Iterator[Server]:
-    """Start JupyterLab, wait until it answers, end it afterwards."""
+def chromium(path: str) -> Iterator[Browser]:
+    """A headless browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def running_server(folder: Path, deadline_s: float = 60.0, *, packages: Path = REPOSITORY) -> Iterator[Server]:
+    """Start JupyterLab, wait until it answers, end it afterwards. Kernels import what lies in *packages*."""
     notebooks = folder / "notebooks"
     notebooks.mkdir()
     _ask_nothing(folder / "jupyter_config_dir")
     token = secrets.token_hex(16)
     log = (folder / "server.log").open("w")
-    process = subprocess.Popen(_command(notebooks, token), env=_environment(folder), stdout=log, stderr=log)
+    environment = _environment(folder, packages)
+    process = subprocess.Popen(_command(notebooks, token), env=environment, stdout=log, stderr=log)
     try:
         yield Server(_address(folder, process, deadline_s), token, notebooks)
     finally:
@@ -102,12 +114,12 @@ def _command(notebooks: Path, token: str) -> list[str]:
     ]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, packages: Path) -> dict[str, str]:
     """Nothing of this person's Jupyter is read or changed."""
     own = {name: str(folder / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")}
     own |= {name: str(folder / name.lower()) for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
     own |= {"JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
-    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, **own, "PYTHONPATH": path, "JUPYTER_PREFER_ENV_PATH": "1"}
 
 

@@ -88,7 +88,7 @@ def test_the_guess_stands_beside_the_schedule_that_was_guessed_and_no_other(pane
 
 
 def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: Panels) -> None:
-    panels.begin(Begun())
+    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, source="estimated")], [sample("slice1", 0)]))
     panels.add(news([], [sample("slice1", 1)]))
     assert [drawn["index"] for drawn in panels.samples.rows(samples.DATASET)] == [0, 1]
@@ -98,7 +98,7 @@ def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: P
 
 
 def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Panels) -> None:
-    panels.begin(Begun())
+    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)], [sample("slice1", 0), sample("slice2", 0)]))
     panels.add(news(ended=True))
     assert "slice_tiles 1" in panels.samples_note.value
@@ -106,6 +106,16 @@ def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Pa
     panels.choose("slice2")
     assert "slice_tiles 2" in panels.samples_note.value
     assert "slice_tiles 2" in panels.losses.note.value
+
+
+def test_combinations_that_are_refused_are_no_trials_of_a_sweep(panels: Panels) -> None:
+    refused = sliced(3, outcome="failure", stage="refused", message="3 does not divide 4", time_s=None)
+    panels.begin(Begun(swept={"slice_tiles": (1, 2, 3)}))
+    panels.add(news([refused, sliced(1)]))
+    assert [drawn["look"] for drawn in panels.trials.rows(trials.DATASET)] == ["measured", "floor"]
+    panels.begin(Begun())
+    panels.add(news([refused]))
+    assert "failed" in {drawn["look"] for drawn in panels.trials.rows(trials.DATASET)}
 
 
 def test_losses_that_are_not_known_say_so(panels: Panels) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.widgets.conftest import row
 from workbench.sitting import Progress
-from workbench.widgets.results import Results, rate
+from workbench.widgets.planned import Plan
+from workbench.widgets.results import Count, Results, rate
 from workbench.widgets.session import News
 
 
@@ -19,7 +20,7 @@ def news(done: int = 0, total: int = 4, **more: Any) -> News:
 @pytest.fixture
 def results() -> Results:
     made = Results()
-    made.begin({"fused"}, 0)
+    made.begin(Plan(schedules={"fused": 4}, trials=7, samples=0, seconds=1.0))
     return made
 
 
@@ -32,7 +33,7 @@ def test_progress_says_how_much_how_fast_and_how_long_still(results: Results) ->
 
 
 def test_of_a_single_schedule_the_samples_are_counted(results: Results) -> None:
-    results.begin({"fused"}, 20)
+    results.begin(Plan(schedules={"fused": 1}, trials=4, samples=20, seconds=1.0))
     results.add(news(total=1, samples=[{}] * 5))
     assert results.bar.value == 0.25
     assert "about 30 s left" in results.words.value
@@ -62,6 +63,15 @@ def test_a_failure_is_in_the_table_with_its_sentence(results: Results) -> None:
     assert results.bar.bar_style == "warning"
 
 
+def test_what_a_sweep_passes_over_is_counted_and_each_reason_said_once(results: Results) -> None:
+    refused = [row(key=str(n), outcome="failure", stage="refused", message="a < b", time_s=None) for n in range(3)]
+    results.add(news(done=5, total=7, failed=3, rows=[row(), *refused], ended=True))
+    assert "2 of 4 schedules, 3 combinations refused, done" in results.words.value
+    assert results.table.value.count("a &lt; b") == 1
+    assert "3 of them" in results.table.value
+    assert results.failures == []
+
+
 def test_markup_in_a_sentence_is_text(results: Results) -> None:
     failed = row(outcome="failure", stage="wrong", message="<script>alert(1)</script>", time_s=None)
     results.add(news(done=1, failed=1, ended=True, rows=[failed]))
@@ -85,4 +95,4 @@ def test_the_table_keeps_the_newest_schedules_of_a_long_run(results: Results) ->
     (0, 5, ""), (1, 4, "one in 4.0 s"), (20, 4, "5.0 per second"),
 ])  # fmt: skip
 def test_a_rate_is_a_number_that_one_can_picture(count: int, seconds: float, words: str) -> None:
-    assert rate(count, seconds) == words
+    assert rate(Count(count, 20, seconds)) == words

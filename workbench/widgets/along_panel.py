@@ -24,6 +24,7 @@ class AlongPanel:
     def __init__(self) -> None:
         self._swept: Mapping[str, Sequence[Value]] = {}
         self._context = ""
+        self._drawn: tuple[Any, ...] = ()
         self._rows: list[Row] = []
         self.chart = LiveChart(sweep.live("slice_tiles", ()))
         self.axis = dropdown("Along", [], "wb-along")
@@ -53,5 +54,8 @@ class AlongPanel:
     def _draw(self) -> None:
         axis = self.axis.value
         if axis in self._swept:
-            self.chart.show(sweep.live(axis, self._swept[axis], self._context))
+            drawn = axis, tuple(self._swept[axis]), self._context
+            if drawn != self._drawn:
+                self._drawn = drawn
+                self.chart.show(sweep.live(*drawn))
             self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis))

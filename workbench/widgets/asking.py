@@ -80,15 +80,15 @@ class Asked:
         return COMPARED if SCHEME in self.swept else (self.scheme,)
 
     def swept_values(self, machine: Machine) -> dict[str, tuple[Value, ...]]:
-        """Every axis that Run sweeps with its values, the one of the form's scheme first.
+        """Every axis that Run sweeps with its values: those of the form's scheme first, and numbers before words.
 
-        An axis that none of the schemes has, left over from another scheme, is not swept.
+        An axis that none of the schemes has, left over from another scheme, is not swept, nor is one of a single value.
         """
         found: dict[str, tuple[Value, ...]] = {}
         for scheme in sorted(self.schemes(), key=lambda name: name != self.scheme):
-            for axis in self.axes_of(scheme, machine):
-                if axis.name in self.swept:
-                    found.setdefault(axis.name, axis.values)
+            known = [axis for axis in self.axes_of(scheme, machine) if axis.name in self.swept and len(axis.values) > 1]
+            for axis in sorted(known, key=lambda axis: not isinstance(axis.default, int)):
+                found.setdefault(axis.name, axis.values)
         return found
 
     def experiment(self, machine: Machine) -> Experiment:

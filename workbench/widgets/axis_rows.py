@@ -76,8 +76,8 @@ def _show(made: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
     if tuple(made.control.options) != options:
         made.control.options = options
     made.control.value = value
-    made.sweep.value = swept
     made.sweep.disabled = len(axis.values) < 2
+    made.sweep.value = swept and not made.sweep.disabled
     made.sweep.tooltip = f"Try every {axis.name}: {', '.join(map(str, axis.values))}"
 
 

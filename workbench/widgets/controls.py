@@ -75,3 +75,21 @@ def button(label: str, mark: str, icon: str, tooltip: str, **more: Any) -> ipywi
     """Something to press."""
     layout = ipywidgets.Layout(width="auto", flex="0 0 auto")
     return marked(ipywidgets.Button(description=label, icon=icon, tooltip=tooltip, layout=layout, **more), mark)
+
+
+def fold(label: str, mark: str, inside: ipywidgets.Widget) -> ipywidgets.ToggleButton:
+    """Shows and hides *inside*. The accordion of ipywidgets cannot be opened with the keyboard."""
+    made = marked(
+        ipywidgets.ToggleButton(
+            description=label, icon="caret-right", layout=wide(), tooltip="Show what is not needed at first"
+        ),
+        mark,
+    )
+
+    def show(_: Any = None) -> None:
+        inside.layout.display = SHOWN if made.value else HIDDEN
+        made.icon = "caret-down" if made.value else "caret-right"
+
+    made.observe(show, "value")
+    show()
+    return made

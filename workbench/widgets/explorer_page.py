@@ -8,6 +8,7 @@ import ipywidgets
 
 from workbench.charts import timeline
 from workbench.widgets.controls import WIDE, button, html, marked, wide
+from workbench.widgets.keyboard import Keyboard
 from workbench.widgets.live_chart import LiveChart
 from workbench.widgets.panels import Panels
 from workbench.widgets.question import Question
@@ -62,7 +63,7 @@ class Page:
         right.layout = ipywidgets.Layout(flex="1 1 520px", min_width="420px", overflow="hidden")
         page = ipywidgets.HBox([left, right])
         page.layout = ipywidgets.Layout(flex_flow="row wrap", width="100%", grid_gap="12px", align_items="flex-start")
-        box = ipywidgets.VBox([ipywidgets.HTML(STYLE), page], layout=ipywidgets.Layout(width="100%"))
+        box = ipywidgets.VBox([ipywidgets.HTML(STYLE), Keyboard(), page], layout=ipywidgets.Layout(width="100%"))
         return marked(box, "wb-explorer")
 
     def _left(self, parts: Parts) -> list[ipywidgets.Widget]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from workbench.widgets.question import Question
 from workbench.widgets.report_button import ReportButton
 from workbench.widgets.results import Results
 from workbench.widgets.session import News, Session
-from workbench.widgets.source_choice import MEASURE, REPLAY, SourceChoice
+from workbench.widgets.source_choice import MEASURE, REPLAY, SIMULATE, SourceChoice
 from workbench.widgets.words import note_html, numbers_html, refusal_html, warning_html
 
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
@@ -153,16 +153,13 @@ class Explorer:
 
     def _is_shown(self, row: Row) -> bool:
         """Whether *row* is of the schedule that the form shows."""
-        if self._estimate is None:
-            return False
-        mine = self._estimate.trial.schedule
-        same = row["scheme"] == mine.scheme and row["axes"] == dict(mine.axes)
-        return same and row["part"] == "whole" and self.panels.same_problem(row)
+        of_schedule = self._estimate is not None and _is_of(self._estimate.trial.schedule)(row)
+        return of_schedule and row["part"] == "whole" and self.panels.same_problem(row)
 
     def _show_measured(self) -> None:
-        """The newest timed row of the schedule that the form shows, if this run has one."""
-        timed = (row for row in reversed(self.panels.rows) if row["source"] in TIMED and row["time_s"] is not None)
-        self._shown = next(filter(self._is_shown, timed), None)
+        """The newest time of the schedule that the form shows, if this run has one."""
+        found = None if self._estimate is None else self.panels.timed(self._estimate.trial.schedule)
+        self._shown = found if found is not None and self.panels.same_problem(found) else None
         self.panels.choose(None if self._shown is None else self._shown["key"])
 
     def _draw(self) -> None:
@@ -264,13 +261,13 @@ class Explorer:
             Begun(
                 swept=swept,
                 context="" if estimate is None else self._context(estimate),
+                timed=self.source.value != SIMULATE,
                 guess_s=guess_s,
-                guessed=self._is_shown if estimate else lambda row: False,
+                guessed=_is_of(estimate.trial.schedule) if estimate else lambda row: False,
             )
         )
         self.panels.open = ALONG if swept else TRIALS
-        planned = self._plan if self.source.value == MEASURE else None
-        self.results.begin(planned.schedules if planned else (), planned.samples if planned else 0)
+        self.results.begin(self._plan)
         self._running = True
         self._allow_run()
         self._draw()
@@ -313,7 +310,7 @@ class Explorer:
 
     def _end(self, news: News) -> None:
         self._running = False
-        failed = [row for row in self.panels.rows if row["part"] == "whole" and row["stage"] not in (None, "cancelled")]
+        failed = self.results.failures
         if news.error:
             self.page.message.value = refusal_html(news.error)
         elif failed:
@@ -346,6 +343,12 @@ class Explorer:
         self.panels.show(found["id"], rows, context([row for row in rows if row["part"] == "whole"]))
         self.panels.open = TRIALS
         self.results.show(found, rows)
+
+
+def _is_of(schedule: Schedule) -> Callable[[Row], bool]:
+    """Whether a row is of *schedule*."""
+    axes = dict(schedule.axes)
+    return lambda row: row["scheme"] == schedule.scheme and row["axes"] == axes
 
 
 def _short(schedule: Schedule) -> str:

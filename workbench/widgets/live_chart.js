@@ -79,6 +79,7 @@ class Figure {
   async frame() {
     this.asked = false;
     if (this.working) return; // asks again when it is done
+    if (this.node.clientWidth === 0) return; // in a closed tab: drawn when it is opened
     this.working = true;
     try {
       const selections = this.stale ? await this.embed() : null;
@@ -157,7 +158,9 @@ class Figure {
   // The chart takes the width of its cell, which may be dragged, hidden and shown again.
   async resize() {
     const width = this.node.clientWidth;
-    if (!this.embedded || width === 0 || width === this.width) return;
+    if (width === 0) return;
+    if (this.stale || this.isBehind()) this.ask();
+    if (!this.embedded || width === this.width) return;
     this.width = width;
     if (this.node.dataset.stretch === "whole") await this.view.signal("width", width).runAsync();
     if (this.node.dataset.stretch === "children") await this.fit();

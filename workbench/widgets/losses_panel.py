@@ -10,7 +10,6 @@ import ipywidgets
 from kernels.units import seconds_text
 from workbench.charts import waterfall
 from workbench.reports import stored
-from workbench.reports.outcomes import schedule_text
 from workbench.store import Store
 from workbench.widgets.controls import html
 from workbench.widgets.live_chart import LiveChart
@@ -34,16 +33,15 @@ class LossesPanel:
         self.note.value = ""
         self.chart.replace(waterfall.DATASET, [])
 
-    def show(self, run: str, rows: Sequence[Row], row: Row) -> None:
-        """The losses of *row*, of whose run all *rows* are known so far."""
+    def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
+        """The losses of *row*, which is called *name*; of its run all *rows* are known so far."""
         pieces_s = stored.pieces_alone_s(rows, row)
         same = (run, row["key"], row["source"], row["floor_s"], row["compute_s"], pieces_s)
         if same == self._shown:
             return
         self._shown = same
-        whole = [other for other in rows if other["part"] == "whole"]
         found = stored.losses(self._store, run, rows, row)
-        words = f"{schedule_text(row, whole)}: {seconds_text(row['time_s'])}, {row['source']}."
+        words = f"{name}: {seconds_text(row['time_s'])}, {row['source']}."
         if found is None:
             words += (
                 " Its computation was not timed alone, so that only the floor is known: "

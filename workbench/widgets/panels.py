@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import ipywidgets
 
 from kernels.axes import Value
+from kernels.schedule import Schedule
 from workbench.charts import best, samples, trials
 from workbench.charts.words import TIMED
 from workbench.reports import stored
-from workbench.reports.outcomes import schedule_text
 from workbench.store import Store
 from workbench.widgets.along_panel import AlongPanel
 from workbench.widgets.controls import html
@@ -52,6 +51,8 @@ class Begun:
     """Axes of which it tries several values; the first is the one to draw along."""
     context: str = ""
     """What all of its trials have in common, as a subtitle."""
+    timed: bool = True
+    """Something is timed, so that estimates only stand beside it."""
     guess_s: float | None = None
     guessed: Callable[[Row], bool] = lambda row: False
     """Whether the guess is about the schedule of a row."""
@@ -79,6 +80,7 @@ class Panels:
         self.view = ipywidgets.VBox([self.note, self.tabs], layout=ipywidgets.Layout(width="100%"))
         self.same_problem: Callable[[Row], bool] = lambda row: True
         """Whether a row belongs on the landscape of what the form asks."""
+        self._context = ""
         self._forget(Begun())
         self.tabs.observe(lambda change: self.landscape.look(self.open == LANDSCAPE), "selected_index")
         self.open = LANDSCAPE
@@ -101,11 +103,11 @@ class Panels:
         self._begun = begun
         self._rows: list[Row] = []
         self._whole: dict[str, Row] = {}
+        self._timed: dict[Schedule, Row] = {}
         self._numbers: dict[str, int] = {}
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
         self._chosen: str | None = None
-        self._timed = False
         self._run = ""
         self._redrawn_at = 0.0
 
@@ -113,10 +115,12 @@ class Panels:
         """Another run: everything that was drawn goes."""
         self._forget(begun)
         self.note.value = ""
-        charts: tuple[tuple[LiveChart, ModuleType], ...] = ((self.trials, trials), (self.best, best))
-        for chart, module in charts:
-            chart.show(module.live(context=begun.context))
-            chart.replace(module.DATASET, [])
+        if begun.context != self._context:
+            self._context = begun.context
+            self.trials.show(trials.live(context=begun.context))
+            self.best.show(best.live(context=begun.context))
+        self.trials.replace(trials.DATASET, [])
+        self.best.replace(best.DATASET, [])
         self.samples.replace(samples.DATASET, [])
         self.samples_note.value = ""
         self.along.begin(begun.swept, begun.context)
@@ -136,7 +140,8 @@ class Panels:
 
     def show(self, run: str, rows: Sequence[Row], context: str) -> None:
         """A run that has ended before."""
-        self.begin(Begun(swept=varied(rows), context=context))
+        timed = any(row["source"] in TIMED for row in rows)
+        self.begin(Begun(swept=varied(rows), context=context, timed=timed))
         self._run = run
         self._append(rows)
         self._redraw()
@@ -145,30 +150,39 @@ class Panels:
     def choose(self, key: str | None) -> None:
         """The trial whose losses and samples are shown; None: the fastest one's."""
         self._chosen = key
-        self._redraw()
+        self._show_losses()
         if self._chosen_key() != self._shown_key:
             self._show_samples(self._chosen_key())
 
+    def timed(self, schedule: Schedule) -> Row | None:
+        """The newest time of *schedule* in this run, taken with a clock."""
+        return self._timed.get(schedule)
+
     def _on_landscape(self) -> list[Row]:
-        return [row for row in self._rows if self.same_problem(row)]
+        return [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
 
     def _append(self, rows: Sequence[Row]) -> None:
-        """Estimates that stand beside measurements have no floor of their own: the measured one is drawn."""
+        """Of a sweep, combinations that are refused are on the landscape alone: they are no trials."""
         self._rows += rows
-        self._whole.update({row["key"]: row for row in rows if row["part"] == "whole"})
-        self._timed = self._timed or any(row["source"] in TIMED for row in rows)
-        shown = [{**row, "floor_s": None} if self._timed and row["source"] == "estimated" else row for row in rows]
+        whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
+        self._whole.update({row["key"]: row for row in whole})
+        self._timed.update({_schedule(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
+        # estimates that stand beside measurements have no floor of their own: the measured one is drawn
+        shown = [
+            {**row, "floor_s": None} if self._begun.timed and row["source"] == "estimated" else row for row in whole
+        ]
         known = len(self._numbers)
         self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
         self.best.append(best.DATASET, best.rows(shown, self._numbers))
         self.along.add(shown)
+        self._add_guess({row["key"]: row for row in whole if self._numbers.get(row["key"], 0) > known})
+
+    def _add_guess(self, new: Mapping[str, Row]) -> None:
+        """Beside the schedule that was guessed, when it is first heard of."""
         guess_s = self._begun.guess_s
         if guess_s is not None:
-            new = {row["key"]: row for row in rows if self._numbers.get(row["key"], 0) > known}
-            guesses = [
-                trials.guess(row, guess_s, self._numbers[key]) for key, row in new.items() if self._begun.guessed(row)
-            ]
-            self.trials.append(trials.DATASET, guesses)
+            guessed = [(key, row) for key, row in new.items() if self._begun.guessed(row)]
+            self.trials.append(trials.DATASET, [trials.guess(row, guess_s, self._numbers[key]) for key, row in guessed])
 
     # one trial at a time
 
@@ -198,7 +212,7 @@ class Panels:
             return
         self._shown_key = key
         found = self._samples.get(key) or self._samples_of(row)
-        self.samples_note.value = note_html(f"Of {schedule_text(row, list(self._whole.values()))}.")
+        self.samples_note.value = note_html(f"Of {self._words(row)}.")
         self.samples.replace(samples.DATASET, samples.rows(found[-SAMPLES_MOST:], row["scheme"]))
 
     def _samples_of(self, row: Row) -> list[Mapping[str, Any]]:
@@ -213,11 +227,17 @@ class Panels:
     def _redraw(self) -> None:
         self._redrawn_at = time.monotonic()
         self.landscape.draw()
-        timed = [row for row in self._rows if row["key"] == self._chosen and row["time_s"] is not None]
-        timed.sort(key=lambda row: row["source"] not in TIMED)
-        row = timed[0] if timed else stored.fastest(self._rows)
-        if row is not None:
-            self.losses.show(self._run, self._rows, row)
+        self._show_losses()
+
+    def _show_losses(self) -> None:
+        row = self._whole.get(self._chosen or "") or stored.fastest(self._rows)
+        if row is not None and row["time_s"] is not None:
+            self.losses.show(self._run, self._rows, self._timed.get(_schedule(row), row), self._words(row))
+
+    def _words(self, row: Row) -> str:
+        """A schedule in the words that tell it from the others of this run."""
+        axes = [f"{axis} {row['axes'][axis]}" for axis in self._begun.swept if axis in row["axes"]]
+        return ", ".join([row["scheme"], *axes])
 
     # clicks
 
@@ -231,6 +251,14 @@ class Panels:
         if click.datum.get("axes"):
             return click.datum
         return self._whole.get(str(click.datum.get("key")))
+
+
+def _is_refused(row: Row) -> bool:
+    return bool(row["stage"] == "refused")
+
+
+def _schedule(row: Row) -> Schedule:
+    return Schedule(row["scheme"], tuple(row["axes"].items()))
 
 
 def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:

@@ -21,7 +21,7 @@ from workbench.widgets.asking import Asked
 
 COUNTED_MOST = 200_000
 """Points that are looked at while somebody moves a slider: ten milliseconds' worth."""
-SETTING_UP_SECONDS = 0.15
+SETTING_UP_SECONDS = 0.08
 """Operands, compilation and verification of one trial on a warm gang of CPU ranks, as found on two cores."""
 
 Columns = dict[str, np.ndarray]

@@ -19,7 +19,19 @@ from workbench.machines import machine as machine_named
 from workbench.machines import names as machine_names
 from workbench.widgets.asking import SCHEME, Asked
 from workbench.widgets.axis_rows import AxisRows
-from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, every, html, marked, number_line, one_of, tick, wide
+from workbench.widgets.controls import (
+    HIDDEN,
+    SHOWN,
+    dropdown,
+    every,
+    fold,
+    html,
+    marked,
+    number_line,
+    one_of,
+    tick,
+    wide,
+)
 from workbench.widgets.controls import row as side_by_side
 from workbench.widgets.problem_form import ProblemForm
 from workbench.widgets.words import refusal_html, sizes_html
@@ -62,9 +74,9 @@ class Question:
         schemes = side_by_side(self.scheme, self.sweep_schemes)
         self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.refusal])
         advanced = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
-        inside = ipywidgets.VBox([*advanced, self.axes.advanced, self.fresh], layout=wide())
-        accordion = ipywidgets.Accordion([inside], titles=("Advanced",), selected_index=None)
-        self.advanced = marked(accordion, "wb-advanced")
+        inside = marked(ipywidgets.VBox([*advanced, self.axes.advanced, self.fresh], layout=wide()), "wb-advanced")
+        self.more = fold("Advanced", "wb-more", inside)
+        self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
 
     # what it says
 

@@ -16,7 +16,7 @@ from workbench import metrics
 from workbench.sitting import Progress, Sitting
 from workbench.store import Store
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.05
 """News are told so far apart, or further where telling takes longer than a third of that."""
 QUIET_SECONDS = 0.5
 """Without news the progress is told so often: its time left goes on."""
