@@ -154,7 +154,7 @@ class Notebook:
         """Listen to the page from now on."""
         self.page.on("request", lambda request: self._note_address(request.url))
         self.page.on("websocket", self._weigh_all)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("pageerror", lambda error: self.complaints.append(error.stack or str(error)))
         self.page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
 
     def _note_address(self, address: str) -> None:
@@ -238,6 +238,8 @@ class Notebook:
         self.command("apputils:change-theme", theme=_THEMES[mode])
         body = f'body[data-jp-theme-light="{str(mode == "light").lower()}"]'
         self.page.wait_for_selector(body, state="attached", timeout=15_000)
+        # two themes within the 200 ms in which JupyterLab's splash fades make it take that away twice, and complain
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=15_000)
 
     def screenshots(self, folder: Path, name: str) -> list[Path]:
         """The page as it is, in light and in dark."""
