@@ -95,6 +95,18 @@ def test_rows_are_completed_from_the_parts_of_the_same_problem(make_trial: MakeT
     assert filled["floor_s"] == pytest.approx(max(3e-3, minimal / 1e9))
 
 
+def test_the_floor_is_of_the_computation_at_its_fastest(make_trial: MakeTrial, measure: Measure) -> None:
+    slow = metrics.row_of(measure(make_trial("sequential", "compute"), 9.0))
+    filled = metrics.fill([{**slow, "low_s": 7.0, "high_s": 10.0}, metrics.row_of(measure(make_trial("fused")))])[1]
+    assert (filled["compute_s"], filled["floor_s"]) == (9.0, 7.0)
+
+
+def test_the_uncertainty_of_an_estimate_lowers_no_floor(make_trial: MakeTrial) -> None:
+    guess = {"time_s": 9.0, "low_s": 7.0, "high_s": 11.0, "calibrated": True, "predictor": "p", "digest": "d"}
+    rows = [metrics.row_of(Estimate(trial=make_trial("fused", part), **guess)) for part in ("compute", "whole")]
+    assert metrics.fill(rows)[1]["floor_s"] == 9.0
+
+
 def test_what_was_not_measured_stays_empty(make_trial: MakeTrial, measure: Measure) -> None:
     alone = metrics.fill([metrics.row_of(measure(make_trial("fused")))])[0]
     assert [alone[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s")] == [None] * 4

@@ -94,7 +94,7 @@ def _across(axis: str, kind: str) -> alt.X:
     if kind == WORDS:
         return alt.X("value:O", title=axis, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=120))
     scale = (
-        alt.Scale(type="log", base=2, nice=False, padding=20) if kind == "log" else alt.Scale(zero=False, padding=20)
+        alt.Scale(type="log", base=2, nice=False, padding=36) if kind == "log" else alt.Scale(zero=False, padding=20)
     )
     name = f"{axis} (each step doubles)" if kind == "log" else axis
     return alt.X("value:Q", title=name, scale=scale, axis=alt.Axis(format="d", grid=False, labelFlush=False))

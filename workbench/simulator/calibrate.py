@@ -56,6 +56,7 @@ def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS) 
         _curve(fit, _gemms("bfloat16", fit.quick))
     if not fit.quick:
         _rest(fit)
+    _peaks(fit)
     return toml(fit.machine)
 
 
@@ -232,8 +233,10 @@ def _peaks(fit: _Fit) -> None:
     peaks = {**device.matrix_flops_per_second, **speeds}
     dimension = replace(fit.machine.dimensions[0], bandwidth_bytes_per_second=stream / 2)
     source = "calibrated: the best of the measured curves"
-    known = dict.fromkeys(("device.matrix_flops_per_second", "device.memory_bytes_per_second",
-                           "dimension.0.bandwidth_bytes_per_second"), source)  # fmt: skip
+    of_matrices = [f"device.matrix_flops_per_second.{dtype}" for dtype in speeds]
+    known = dict.fromkeys(
+        (*of_matrices, "device.memory_bytes_per_second", "dimension.0.bandwidth_bytes_per_second"), source
+    )
     fit.machine = replace(
         fit.machine, device=replace(device, matrix_flops_per_second=peaks, memory_bytes_per_second=stream),
         dimensions=(dimension, *fit.machine.dimensions[1:]), provenance={**fit.machine.provenance, **known},
