@@ -28,6 +28,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     blocks = (0,) if machine.device.kind == "cpu" else tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
         tile,
+        *_kernel_axes(problem, machine),
         Axis(
             "tile_order",
             ("remote_first", "rotated", "natural"),
@@ -50,6 +51,17 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         ),
         Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
         Axis("comm_sms", blocks, 0, "SMs that only communicate; 0 = all compute and send."),
+    )
+
+
+def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
+    """What only a kernel of ours on a GPU has."""
+    if machine.device.kind == "cpu":
+        return ()
+    return (
+        Axis("store", ("tma", "registers"), "tma", "Tiles leave by the bulk copy engine, or by every thread's stores."),
+        Axis("num_warps", (4, 8), 8, "Warps of a block."),
+        Axis("num_stages", (2, 3, 4), 3, "Steps of the contraction that are loaded ahead."),
     )
 
 

@@ -16,6 +16,7 @@ from kernels.backends.cpu.heap import Heap
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.wait import clock
+from kernels.backends.regions import heap_bytes
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
@@ -115,7 +116,7 @@ class CpuBackend:
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
-        num_bytes = max(layout.heap_bytes(trial.problem, trial.schedule) for trial in trials)
+        num_bytes = max(heap_bytes(trial.problem, trial.schedule) for trial in trials)
         return self._heap_for_bytes(num_bytes, 1 << max(max(len(plan) for plan in plans) - 1, 1023).bit_length())
 
     def _heap_for_bytes(self, num_bytes: int, signals: int) -> Heap:

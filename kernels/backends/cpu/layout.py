@@ -5,70 +5,16 @@ Legend of shape suffixes: W world, C rows of a chunk, M all rows (W x C), N colu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from kernels.backends.cpu.heap import Heap
+from kernels.backends.regions import regions
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
-from kernels.problem import Problem
 from kernels.reference import Operands, torch_dtype
-from kernels.schedule import Schedule
 
 Rectangle = tuple[int, int, int, int, int]
 """chunk, first and last row inside the chunk, first and last column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """One tensor of the heap: the same offset on every rank."""
-
-    offset: int
-    shape: tuple[int, ...]
-
-
-def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
-    """Offsets and shapes of the heap's tensors for *schedule*, by name."""
-    operator, extent, world = OPERATORS[problem.operator], OPERATORS[problem.operator].extent(problem), problem.world
-    rows, chunk = extent.rows, operator.chunk_rows(problem)
-    if operator.flow is Flow.RECEIVE:
-        shapes: dict[str, tuple[int, ...]] = {
-            "operand": (rows, extent.contraction),
-            "staging": (rows, extent.contraction),
-        }
-    elif operator.flow is Flow.BROADCAST:
-        staged = rows if schedule.get("collective") == "one_shot" else chunk
-        shapes = {"stage": (world, staged, extent.columns), "out": (rows, extent.columns)}
-    elif operator.reduces:
-        shapes = {"stage": (world, chunk, extent.columns), "out": (chunk, extent.columns)}
-    elif operator.name == "embedding_all_to_all":
-        shapes = {"out": (chunk, world * extent.columns)}
-    else:
-        shapes = {"out": (world * chunk, extent.columns)}
-    return _place(shapes, problem.itemsize)
-
-
-def _place(shapes: dict[str, tuple[int, ...]], itemsize: int) -> dict[str, Region]:
-    placed, offset = {}, 0
-    for name, shape in shapes.items():
-        placed[name] = Region(offset, shape)
-        size = itemsize
-        for extent in shape:
-            size *= extent
-        offset += -(-size // 64) * 64
-    return placed
-
-
-def heap_bytes(problem: Problem, schedule: Schedule) -> int:
-    """Bytes of heap that *schedule* needs on every rank."""
-    total = 0
-    for region in regions(problem, schedule).values():
-        size = problem.itemsize
-        for extent in region.shape:
-            size *= extent
-        total = max(total, region.offset + size)
-    return total
 
 
 class Memory:

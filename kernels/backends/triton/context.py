@@ -1,0 +1,109 @@
+"""Where one trial's tensors and signals lie on every rank: what a kernel needs beside its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernels.backends.regions import Region, aligned, heap_bytes, place, regions
+from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, ROWS, TILE
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import torch_dtype
+from kernels.schedule import Schedule
+
+SIGNALS = {
+    CREDIT.value: "the leave to write into rank {index}'s buffers",
+    DONE.value: "the end of rank {index}'s part of the call",
+    TILE.value: "the contributions of all peers to tile {index}",
+    ROWS.value: "operand rows, slice {index}",
+    PACKET.value: "packets of block {index}",
+    MEET.value: "rank {index} at the meeting point",
+}
+"""What a wait of each kind waits for, in words."""
+
+
+class Heap(Protocol):
+    """Symmetric memory: GPUs' (heap.DeviceHeap) or shared memory of CPU ranks (the cpu backend's)."""
+
+    capacity: int
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset*."""
+
+
+def private_regions(problem: Problem, schedule: Schedule, tiles: int, start: int) -> dict[str, Region]:
+    """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
+    world = problem.world
+    counted = place({"credits": (world,), "done": (world,), "counters": (max(1, tiles),)}, 4, start)
+    end = max(aligned(region.offset + 4 * prod(region.shape)) for region in counted.values())
+    extent = OPERATORS[problem.operator].extent(problem)
+    packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
+    return counted | place({"packets": (2, world, packets)}, 8, end)
+
+
+def private_bytes(problem: Problem, schedule: Schedule, tiles: int) -> int:
+    """Bytes of `private_regions`."""
+    packets = private_regions(problem, schedule, tiles, 0)["packets"]
+    return aligned(packets.offset + 8 * prod(packets.shape))
+
+
+class Context:
+    """One trial's places. The signals start at 0 on all ranks, which meet before anybody's first call."""
+
+    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
+        self.plan, self.problem, self.rank, self.world = plan, plan.problem, rank, plan.problem.world
+        self.heap, self.device, self.dtype = heap, device, torch_dtype(plan.problem)
+        self.limit_ns = int(limit_s * 1e9)
+        self._data = regions(plan.problem, plan.schedule)
+        self._private = private_regions(plan.problem, plan.schedule, len(plan.tiles[rank]), start)
+        for name in ("credits", "done", "counters", "packets"):
+            self.of(rank, name).zero_()
+        self._local: Tensor | None = None
+        own = torch.zeros(2 + len(ERROR_WORDS), dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.error = own[0:1], own[1:2], own[2:]
+
+    def of(self, rank: int, name: str) -> Tensor:
+        """Tensor *name* on *rank*."""
+        if name in self._data:
+            region, dtype = self._data[name], self.dtype
+        else:
+            region, dtype = self._private[name], torch.int64 if name == "packets" else torch.int32
+        return self.heap.tensor(rank, region.offset, region.shape, dtype)
+
+    def addresses(self, name: str) -> Tensor:
+        """int64 [W]: where tensor *name* lies on each rank, as this process maps it."""
+        found = [self.of(rank, name).data_ptr() for rank in range(self.world)]
+        return torch.tensor(found, dtype=torch.int64, device=self.device)
+
+    @property
+    def receives(self) -> bool:
+        return OPERATORS[self.problem.operator].flow is Flow.RECEIVE
+
+    def result(self) -> Tensor:
+        """This rank's output, shaped as the operator's `local` says."""
+        if self._local is None:
+            extent = OPERATORS[self.problem.operator].extent(self.problem)
+            self._local = torch.empty(extent.rows, extent.columns, dtype=self.dtype, device=self.device)
+        return self._local if self.receives else self.of(self.rank, "out")
+
+    def failure(self) -> str | None:
+        """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
+        raised, rank, signal, index, expected, seen = self.error.tolist()
+        if not raised:
+            return None
+        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
+        return (
+            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter should have been {expected} "
+            f"and was {seen}, in call {int(self.epoch.item()) + 1} of {self.plan.schedule}."
+        )
+
+
+def shared_bytes(plan: Plan) -> int:
+    """Bytes of the data that trials of one sitting share, one after the other."""
+    return aligned(heap_bytes(plan.problem, plan.schedule))

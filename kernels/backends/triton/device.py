@@ -1,0 +1,254 @@
+"""Triton, extended so that a kernel can communicate: put, get, signal, wait, reduce, and the rules of memory order.
+
+Memory order, explained here and nowhere else
+---------------------------------------------
+Ranks address each other's memory (`peer`), and tell each other by *signals*: counters in symmetric memory that only
+rise. A counter that is raised once per call equals the *epoch*, the number of the call, so nothing is ever reset and a
+CUDA graph may be replayed for ever: the epoch lies in device memory (`epoch_now`, `finish`).
+
+1. Data before signal. A tile's stores are made by all threads of a block, its signal by one. `signal` therefore first
+   lets all threads meet (`tl.debug_barrier`), then adds with `sem="release", scope="sys"`: who sees the signal with
+   `wait` sees the data. Without the barrier the signal may overtake other threads' stores; with the default scope
+   ("gpu") it may overtake them on other GPUs.
+2. Stores of the bulk copy engine (`put_tma`) are made by another agent (the async proxy). `drain` waits until they are
+   *written*, not only read from shared memory, and hands them over to the generic proxy. A signal without `drain`
+   between may overtake them.
+3. Signal before data. `wait` polls relaxed, which is cheap, and then reads once with `sem="acquire"`, whose value
+   decides the result: plain loads after it see the data. Loads by the bulk copy engine need `fence_proxy` between.
+4. Through a third party. Blocks that count themselves in with acq_rel atomics (`finish`) pass on what they know: the
+   last one signals for all, since what happened before its counter was seen happened before its signal.
+5. Packets (`put_packets`, `take_packets`) carry their epoch in the same 8 bytes as their data. Aligned 8-byte stores
+   are not torn, so no signal and no fence is needed; a place is used every second call, by parity of the epoch, so that
+   a packet that somebody still reads is not overwritten: a peer can be one call ahead, not two, because it needs our
+   packets of the call between.
+6. Credit. A peer may begin call e + 1 while our next kernel still reads the result of call e. `grant` says that our
+   buffers may be written in this call, `granted` waits for it before the first store to a peer.
+
+Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word, lets the kernel run to its end and
+leaves the epoch as it was; the host turns the word into a sentence. Nothing traps, since a trap would poison the
+process's CUDA context.
+
+Triton's interpreter runs the same source on CPU ranks (TRITON_INTERPRET=1): one thread, programs in order of their
+number, so that a program may wait for lower programs of its own rank, and for any of another's.
+"""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+"""Whether kernels of this process are interpreted: inline PTX has no interpreter path of its own."""
+POLLS_PER_SECOND = tl.constexpr(10_000)
+"""How the interpreter, which has no clock, counts a deadline."""
+NOBODY = tl.constexpr(-1)
+
+ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
+"""int32 of the error word, in order; `raised` is 0 while all is well. The first failure of a call stays."""
+
+# What waits for what, as `signal` in the error word: names for people are in memory.SIGNALS.
+CREDIT = tl.constexpr(1)
+DONE = tl.constexpr(2)
+TILE = tl.constexpr(3)
+ROWS = tl.constexpr(4)
+PACKET = tl.constexpr(5)
+MEET = tl.constexpr(6)
+
+
+@triton.jit
+def now():
+    """globaltimer in nanoseconds; it ticks about once a microsecond on some cards (measured by `workbench doctor`)."""
+    if INTERPRETED:
+        return tl.full((), 0, tl.int64)
+    return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+
+
+@triton.jit
+def processor():
+    """Number of the SM that runs this block."""
+    if INTERPRETED:
+        return tl.full((), 0, tl.int32)
+    return tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def deadline_after(limit_ns):
+    """The moment at which waits of this block give up; the interpreter counts polls instead."""
+    if INTERPRETED:
+        return (limit_ns.to(tl.int64) // 1000) * POLLS_PER_SECOND // 1_000_000
+    return now() + limit_ns
+
+
+@triton.jit
+def peer(addresses, rank, dtype: tl.constexpr):
+    """Pointer to *rank*'s memory of element type *dtype*, from a table of int64 addresses, 16-byte aligned."""
+    return tl.multiple_of(tl.load(addresses + rank).to(tl.pointer_type(dtype)), 16)
+
+
+# ---- signals
+
+
+@triton.jit
+def signal(counter, amount=1):
+    """Raises *counter* (int32, any rank's) after everything this block stored before (rule 1)."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, amount, sem="release", scope="sys")
+
+
+@triton.jit
+def seen(counter):
+    """*counter* now, without ordering anything: for polls."""
+    return tl.atomic_add(counter, 0, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def fail(error, rank, kind, index, expected, found):
+    """Writes the error word; the first failure stays."""
+    if tl.atomic_cas(error, 0, 1) == 0:
+        tl.store(error + 1, rank)
+        tl.store(error + 2, kind)
+        tl.store(error + 3, index)
+        tl.store(error + 4, expected)
+        tl.store(error + 5, found)
+
+
+@triton.jit
+def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
+    """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for."""
+    found = seen(counter)
+    if INTERPRETED:
+        polls = deadline
+        while (found < expected) & (polls > 0):
+            found = seen(counter)
+            polls -= 1
+    else:
+        while (found < expected) & (now() < deadline):
+            found = seen(counter)
+    found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
+    if found < expected:
+        fail(error, rank, kind, index, expected, found)
+
+
+# ---- the bulk copy engine
+
+
+@triton.jit
+def put_tma(descriptor, row, column, tile):
+    """*tile* leaves through shared memory for a peer; it is there after `drain` (rule 2)."""
+    descriptor.store([row, column], tile)
+
+
+@triton.jit
+def drain():
+    """All bulk stores of this block are written, and ordered before a signal that follows (rule 2)."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.wait_group 0; fence.proxy.async; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    tl.debug_barrier()
+
+
+@triton.jit
+def drain_but_one():
+    """As `drain`, but the last bulk store may still be on its way: a tile is signalled while the next one leaves."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.wait_group 1; fence.proxy.async; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    tl.debug_barrier()
+
+
+@triton.jit
+def fence_proxy():
+    """What was waited for with `wait` may be read by the bulk copy engine (rule 3)."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise("fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+# ---- one call
+
+
+@triton.jit
+def epoch_now(epoch):
+    """Number of this call, from 1."""
+    return tl.load(epoch) + 1
+
+
+@triton.jit
+def grant(credits, rank, world: tl.constexpr, program):
+    """Tells all peers that this rank's buffers may be written (rule 6); *credits*: each rank's counters, by writer."""
+    if program == 0:
+        for other in tl.static_range(world):
+            if other != rank:
+                signal(peer(credits, other, tl.int32) + rank)
+
+
+@triton.jit
+def granted(credits, epoch, deadline, error, rank, world: tl.constexpr):
+    """Until all peers' buffers may be written (rule 6)."""
+    mine = peer(credits, rank, tl.int32)
+    for other in tl.static_range(world):
+        if other != rank:
+            wait(mine + other, epoch, deadline, error, rank, CREDIT, other)
+
+
+@triton.jit
+def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.constexpr, programs):
+    """The last program of this rank tells all peers, waits for all of theirs, and ends the call (rule 4).
+
+    Every program calls it once, after `drain` where it used the bulk copy engine. When the kernel has ended, all data
+    of this call are here, visible to the next kernel of the stream.
+    """
+    tl.debug_barrier()
+    if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == programs - 1:
+        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
+        for other in tl.static_range(world):
+            if other != rank:
+                signal(peer(done, other, tl.int32) + rank)
+        mine = peer(done, rank, tl.int32)
+        for other in tl.static_range(world):
+            if other != rank:
+                wait(mine + other, epoch, deadline, error, rank, DONE, other)
+        tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
+
+
+# ---- packets: data and epoch in the same 8 bytes
+
+
+@triton.jit
+def put_packets(places, values, epoch, mask):
+    """*values* (float32) with *epoch* to *places* (int64 pointers, any rank's), rule 5."""
+    word = (epoch.to(tl.int64) << 32) | values.to(tl.uint32, bitcast=True).to(tl.int64)
+    if INTERPRETED:
+        tl.store(places, word, mask=mask)
+    else:
+        tl.inline_asm_elementwise(
+            """{ .reg .pred p; setp.ne.s32 p, $3, 0; @p st.relaxed.sys.global.b64 [$1], $2; mov.u32 $0, 0; }""",
+            "=r,l,l,r", [places.to(tl.int64), word, mask.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
+def take_packets(places, epoch, mask, deadline, error, rank, index):
+    """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*."""
+    word = tl.load(places, mask=mask, other=0, volatile=True)
+    late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
+    polls = deadline
+    while (late > 0) & _has_time(polls, deadline):
+        word = tl.load(places, mask=mask, other=0, volatile=True)
+        late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
+        polls -= 1
+    if late > 0:
+        fail(error, rank, PACKET, index, epoch, late)
+    return word.to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _has_time(polls, deadline):
+    if INTERPRETED:
+        return polls > 0
+    return now() < deadline

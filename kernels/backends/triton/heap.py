@@ -1,0 +1,84 @@
+"""The symmetric heap of GPU ranks: one allocation of torch's symmetric memory, at the same offsets on every rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.backends.base import Seat
+from kernels.schedule import Refusal
+from kernels.units import bytes_text
+
+
+class Group:
+    """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host."""
+
+    def __init__(self, seat: Seat, device: torch.device) -> None:
+        if seat.rendezvous is None:
+            raise ValueError("GPU ranks meet through a rendezvous, and this gang was seated without one.")
+        # each rank sees one GPU as number 0; torch would take that for one GPU shared by all
+        os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
+        self.seat, self._dist = seat, torch.distributed
+        host, port = seat.rendezvous
+        limit = timedelta(seconds=seat.deadline_s)
+        dist: Any = self._dist
+        store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
+        if dist.is_initialized():  # of a gang before
+            dist.destroy_process_group()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl", store=store, rank=seat.rank, world_size=seat.world, timeout=limit, device_id=device
+        )
+        self.nccl = dist.group.WORLD
+
+    def barrier(self) -> None:
+        """All ranks meet on the host."""
+        self.exchange([0.0])
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank (equal lengths)."""
+        dist: Any = self._dist
+        mine = torch.tensor(values, dtype=torch.float64)
+        everyone = [torch.empty_like(mine) for _ in range(self.seat.world)]
+        dist.all_gather(everyone, mine)
+        return [[float(value) for value in one] for one in everyone]
+
+    def close(self) -> None:
+        dist: Any = self._dist
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class DeviceHeap:
+    """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
+
+    def __init__(self, group: Group, device: torch.device, num_bytes: int) -> None:
+        import torch.distributed._symmetric_memory as symmetric
+
+        free, _ = torch.cuda.mem_get_info(device)
+        least = min(value for (value,) in group.exchange([float(free)]))
+        if num_bytes > least:
+            raise Refusal(
+                f"The ranks' heap needs {bytes_text(num_bytes)} on every GPU, but the fullest one has "
+                f"{bytes_text(least)} free. Take a smaller shape, or fewer schedules at once."
+            )
+        self.capacity, self._rank = num_bytes, group.seat.rank
+        self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
+        self._handle = symmetric.rendezvous(self._buffer, group.nccl)
+        self._buffer.zero_()
+        torch.cuda.synchronize(device)
+        group.barrier()
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset* bytes, the same offset on every rank."""
+        num_bytes = prod(shape) * dtype.itemsize
+        if rank == self._rank:
+            return self._buffer[offset : offset + num_bytes].view(dtype).view(*shape)
+        found: Tensor = self._handle.get_buffer(rank, (num_bytes,), torch.uint8, offset)
+        return found.view(dtype).view(*shape)

@@ -1,0 +1,108 @@
+"""GEMM whose tiles leave for their owners as they are done, and are summed there in the epilogue of own tiles."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.backends.triton import device
+
+
+@triton.jit
+def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """float32 [BLOCK_M, BLOCK_N] of rows *row*.. of a [m, k] times columns *column*.. of b [k, n], both descriptors."""
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, contraction, BLOCK_K):
+        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+    return total
+
+
+@triton.jit
+def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Offsets and mask of a tile in a row-major matrix of *rows* x *columns*."""
+    r, c = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    return r[:, None].to(tl.int64) * stride + c[None, :], (r < rows)[:, None] & (c < columns)[None, :]
+
+
+@triton.jit
+def gemm_send(
+    a, b, targets, tiles, num_tiles, chunk, columns, contraction,
+    out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """a [m, k] x b [k, n]; tile by tile to the rank that owns its rows; there summed over ranks where REDUCES.
+
+    *tiles* [num_tiles, 4] int32: owner, row inside the owner's chunk, column, number of the tile inside the chunk; in
+    the order of the plan. *targets*: by rank, a descriptor of where its tiles go (out, or its stage's slot of ours).
+    *out_at*, *stage_at*, *counters_at*, *credits_at*, *done_at*: int64 addresses of those tensors on each rank.
+
+    A sum is made in the epilogue of our own tile: peers' contributions to it are in our stage by then, since our own
+    rows come last. With BROADCASTS it goes to everybody's out from there.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    device.grant(credits_at, rank, WORLD, program)
+    late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
+    late_owner = rank
+    for at in tl.range(program, num_tiles, programs):
+        owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
+        column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
+        total = multiply(a, b, owner * chunk + row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+        if at == program:
+            device.granted(credits_at, epoch, deadline, error, rank, WORLD)
+        if REDUCES:
+            if owner == rank:
+                if late >= 0:  # before waiting for peers that may wait for it
+                    device.drain()
+                    device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
+                    late = -1
+                mine = device.peer(counters_at, rank, tl.int32) + number
+                device.wait(mine, epoch * (WORLD - 1), deadline, error, rank, device.TILE, number)
+                place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
+                stage = device.peer(stage_at, rank, DTYPE)
+                for other in tl.static_range(WORLD):
+                    if other != rank:
+                        slot = stage + tl.cast(other * chunk, tl.int64) * columns
+                        total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
+                value = total.to(DTYPE)
+                if BROADCASTS:
+                    place, mask = rectangle(rank * chunk + row, column, (rank + 1) * chunk, columns, columns,
+                                            BLOCK_M, BLOCK_N)  # fmt: skip
+                    for step in tl.static_range(WORLD):
+                        other = (rank + step) % WORLD
+                        tl.store(device.peer(out_at, other, DTYPE) + place, value, mask=mask)
+                else:
+                    tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
+            else:
+                if TMA:
+                    _put(targets, owner, row, column, total.to(DTYPE), WORLD)
+                    if late >= 0:
+                        device.drain_but_one()
+                        device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
+                    late, late_owner = number, owner
+                else:
+                    place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
+                    slot = device.peer(stage_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
+                    tl.store(slot + place, total.to(DTYPE), mask=mask)
+                    device.signal(device.peer(counters_at, owner, tl.int32) + number)
+        else:
+            if TMA:
+                _put(targets, owner, row, column, total.to(DTYPE), WORLD)
+            else:
+                place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
+                slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
+                tl.store(slot + place, total.to(DTYPE), mask=mask)
+    device.drain()
+    if REDUCES:
+        if late >= 0:
+            device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
+    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit
+def _put(targets, owner, row, column, value, WORLD: tl.constexpr):
+    """*value* to *owner*: descriptors are not chosen by a number at run time."""
+    for other in tl.static_range(WORLD):
+        if owner == other:
+            device.put_tma(targets[other], row, column, value)

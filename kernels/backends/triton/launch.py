@@ -1,0 +1,64 @@
+"""How a kernel is launched: what it is called with, and how many of its programs are resident at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernels.backends.triton.device import INTERPRETED
+from kernels.schedule import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of one trial on one rank, with everything that it is called with."""
+
+    function: Any
+    """A `triton.JITFunction`."""
+    arguments: tuple[Any, ...]
+    constants: Mapping[str, Any]
+    num_warps: int = 4
+    num_stages: int = 3
+    items: int
+    """Tiles or blocks of work: more programs than these have nothing to do."""
+    asked: int = 0
+    """Programs that the schedule asks for; 0: as many as are resident."""
+
+    def launcher(self) -> Callable[[], None]:
+        """Compiles, and returns what launches: all programs resident at once, since they wait for each other."""
+        if INTERPRETED.value:
+            return lambda: self._launch(1, {})
+        options = {
+            "num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True,
+        }  # fmt: skip
+        resident = self._resident(options)
+        if self.asked > resident:
+            raise Refusal(
+                f"grid = {self.asked} was asked for, but programs that wait for each other must all be resident, and "
+                f"{resident} of this kernel are: {self.asked} > {resident}. Accepted: up to {resident}, or 0 for all."
+            )
+        programs = min(self.asked or resident, self.items)
+        return lambda: self._launch(programs, options)
+
+    def _launch(self, programs: int, options: Mapping[str, Any]) -> None:
+        self.function[(programs,)](*self.arguments, **self.constants, **options)
+
+    def _resident(self, options: Mapping[str, Any]) -> int:
+        """SMs times blocks of this kernel that fit one."""
+        from cuda.bindings import driver
+
+        compiled = self.function.warmup(*self.arguments, **self.constants, **options, grid=(1,))
+        compiled._init_handles()
+        threads = 32 * compiled.metadata.num_warps
+        status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            compiled.function, threads, compiled.metadata.shared
+        )
+        if status != driver.CUresult.CUDA_SUCCESS or blocks == 0:
+            raise Refusal(
+                f"{self.function.__name__} does not fit an SM: it wants {compiled.metadata.shared} bytes of shared "
+                f"memory for {threads} threads ({status.name}). Accepted: a smaller tile, fewer stages."
+            )
+        return int(blocks * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)

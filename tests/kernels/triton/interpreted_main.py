@@ -1,0 +1,56 @@
+"""One rank of a gang whose kernels are interpreted: calls each trial several times and says how wrong it was.
+
+`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads lists of [trial, calls] from its input.
+"""
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from kernels.backends.base import Seat
+from kernels.backends.cpu.heap import Heap
+from kernels.backends.triton.build import kernel
+from kernels.backends.triton.context import Context, private_bytes, shared_bytes
+from kernels.reference import SEED, expected, operands
+from kernels.schemes import expand
+from kernels.trial import Trial
+from kernels.verify import verdict
+
+SIGNALS, LIMIT_S = 1024, 20.0
+
+
+def call(trial: Trial, calls: int, rank: int, session: str, generation: int) -> dict[str, Any]:
+    """Every call is verified on poisoned outputs; the worst error is told."""
+    plan = expand(trial.problem, trial.schedule)
+    seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
+    start = shared_bytes(plan)
+    heap = Heap(seat, generation, start + private_bytes(trial.problem, trial.schedule, len(plan.tiles[rank])), SIGNALS)
+    context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
+    own = operands(trial.problem, rank, SEED)
+    launch = kernel(context, own).launcher()
+    worst, truth = 0.0, expected(trial.problem, rank, SEED)
+    for _ in range(calls):
+        result = context.result()
+        result.fill_(float("nan"))
+        heap.barrier()
+        launch()
+        if sentence := context.failure():
+            return {"failure": sentence}
+        found = verdict(trial.problem, result, truth, trial.world)
+        worst = max(worst, found.error / found.bound) if found.error == found.error else float("nan")
+        heap.barrier()  # the next call poisons
+    return {"error_of_bound": worst, "epoch": int(context.epoch)}
+
+
+def main() -> None:
+    rank, session = int(sys.argv[1]), sys.argv[3]
+    torch.set_num_threads(1)
+    for generation, line in enumerate(sys.stdin, 1):
+        entry, calls = json.loads(line)
+        print(json.dumps(call(Trial.from_json(entry), calls, rank, session, generation)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The kernels that GPUs run, interpreted on CPU ranks: right on poisoned outputs, call after call."""
+
+from typing import Any
+
+import pytest
+
+from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
+
+CALLS = 3
+GEMM = {"m": 136, "n": 80, "k": 64}
+"""Sizes that no tile divides."""
+
+
+def passed(answers: list[dict[str, Any]]) -> None:
+    assert all("failure" not in answer for answer in answers), answers
+    assert all(answer["error_of_bound"] <= 1 for answer in answers), answers
+    assert all(answer["epoch"] == CALLS for answer in answers), answers
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("store", ["tma", "registers"])
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"])
+def test_gemm_tiles_reach_their_owners(
+    gangs: dict[int, InterpretedGang], operator: str, store: str, world: int
+) -> None:
+    trial = gpu_trial(operator, GEMM, world=world, dtype="float16", tile="32x32x32", store=store)
+    passed(gangs[world].call(trial, CALLS))
