@@ -18,8 +18,9 @@ from distributed.protocol.pickle import dumps
 from cluster import broker, keeper
 from cluster.deadline import PATIENCE, Verdict, Watch
 from cluster.feed import Event, Feed
+from cluster.greeting import stranger_at
 from cluster.rank import Entry
-from cluster.scheduler_file import address_in, knock
+from cluster.scheduler_file import address_in
 
 ANSWER_S = 5.0
 """The scheduler answers a question within this time or counts as gone."""
@@ -55,15 +56,16 @@ class Ask:
 def open_client(address: str | Path | None = None) -> Client:
     """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
     target = address_in(address)
-    try:
-        knock(target)
-        return Client(target, timeout=ANSWER_S - 1, set_as_default=False, name="workbench")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"The scheduler {target} was asked for, but nobody answered there within {ANSWER_S:.0f} s "
-            f"({_first_line(error)}). Accepted: the address of a running Dask scheduler, such as "
-            "tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
-        ) from None
+    trouble = stranger_at(target, ANSWER_S)
+    if trouble is None:
+        try:
+            return Client(target, timeout=ANSWER_S, set_as_default=False, name="workbench")
+        except Exception as error:  # it was there a moment ago
+            trouble = f"it did not take a client ({_first_line(error) or type(error).__name__})"
+    raise ValueError(
+        f"The scheduler {target} was asked for, but {trouble}. Accepted: the address of a running Dask scheduler, "
+        "such as tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
+    )
 
 
 class Cluster:

@@ -21,6 +21,8 @@ from distributed.comm.addressing import get_address_host_port
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
+SCHEMES = ("tcp://", "tls://")
+"""What the addresses of schedulers begin with."""
 _SAME_START_S = 60.0
 """Clocks are set; two processes with the same number are further apart than this."""
 _ACCEPTED = (
@@ -98,19 +100,18 @@ def running() -> Record | None:
     return record
 
 
-def knock(address: str) -> None:
+def knock(address: str, within_s: float = KNOCK_S) -> None:
     """OSError when nobody takes a connection; Dask itself would try again and again."""
-    if address.startswith(("tcp://", "tls://")):
-        socket.create_connection(get_address_host_port(address), timeout=KNOCK_S).close()
+    socket.create_connection(get_address_host_port(address), timeout=within_s).close()
 
 
 def address_in(asked: str | Path | None) -> str:
     """The address asked for, in Dask's form, read from the file if a file was named; None: the lab's.
 
-    ValueError when there is no such file, or when it was left by a process that is gone.
+    ValueError when there is no such file, when it was left by a process that is gone, or for another kind of address.
     """
     if isinstance(asked, str) and "://" in asked:
-        return asked
+        return _of_scheduler(asked)
     file = path() if asked is None else Path(asked)
     if not file.exists() and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
         return f"tcp://{asked}"
@@ -120,7 +121,7 @@ def address_in(asked: str | Path | None) -> str:
             f"it left {file} behind. {_ACCEPTED}"
         )
     try:
-        return str(json.loads(file.read_text())["address"])
+        found = str(json.loads(file.read_text())["address"])
     except FileNotFoundError:
         what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
         raise ValueError(f"{what} was asked for, but there is no scheduler file {file}. {_ACCEPTED}") from None
@@ -130,3 +131,14 @@ def address_in(asked: str | Path | None) -> str:
             f"The scheduler file {file} was asked for, but it names no address ({why}). Accepted: a file that "
             "`dask scheduler --scheduler-file` wrote; start the cluster again to have it written anew."
         ) from None
+    return _of_scheduler(found)
+
+
+def _of_scheduler(address: str) -> str:
+    """*address*, if Dask schedulers listen at such ones."""
+    if address.startswith(SCHEMES):
+        return address
+    raise ValueError(
+        f"The scheduler {address} was asked for, but a Dask scheduler's address begins with {' or '.join(SCHEMES)}. "
+        f"{_ACCEPTED}"
+    )

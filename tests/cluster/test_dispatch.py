@@ -202,7 +202,7 @@ def test_a_closed_connection_is_a_failure_of_every_trial(address: str) -> None:
         (None, "there is no scheduler file"),
         ("{", "names no address"),
         ("[]", "names no address"),
-        ('{"address": "nonsense://x"}', "nobody answered"),
+        ('{"address": "nonsense://x"}', "begins with tcp:// or tls://"),
     ],
 )
 def test_a_bad_scheduler_file_is_one_sentence(tmp_path: Path, text: str | None, says: str) -> None:

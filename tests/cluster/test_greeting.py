@@ -1,0 +1,106 @@
+"""Whatever answers where a scheduler was said to be: one sentence within seconds, and nothing else on stderr."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from cluster.dispatch import open_client
+from cluster.greeting import stranger_at
+
+SECONDS = 1.0
+"""Asked for here instead of the real ones."""
+
+
+@contextmanager
+def server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
+    """An address where each connection is given to *answer* in a thread of its own."""
+
+    def serve() -> None:
+        with suppress(OSError):  # until it is closed
+            while True:
+                threading.Thread(target=answer, args=listening.accept()[:1], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def silent(taken: socket.socket) -> None:
+    time.sleep(30)
+    taken.close()
+
+
+def web(taken: socket.socket) -> None:
+    """Eight bytes of it make a length of some EiB."""
+    taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    time.sleep(30)
+    taken.close()
+
+
+def hangs_up(taken: socket.socket) -> None:
+    taken.close()
+
+
+def promises_much(taken: socket.socket) -> None:
+    """A length that could be, and then not a byte of it."""
+    taken.sendall((1 << 20).to_bytes(8, "little"))
+    time.sleep(30)
+    taken.close()
+
+
+STRANGERS = {
+    silent: "did not answer as a Dask scheduler within 1 s",
+    web: "something answers there that is no Dask scheduler",
+    hangs_up: "something answers there that is no Dask scheduler",
+    promises_much: "did not answer as a Dask scheduler within 1 s",
+}
+
+
+@pytest.mark.parametrize(("answer", "says"), STRANGERS.items(), ids=[answer.__name__ for answer in STRANGERS])
+def test_a_stranger_is_told_apart_in_time(answer: Callable[[socket.socket], object], says: str) -> None:
+    with server(answer) as address:
+        began = time.monotonic()
+        assert says in (stranger_at(address, SECONDS) or "")
+        assert time.monotonic() - began < SECONDS + 1.0
+
+
+def test_nobody_and_a_port_that_cannot_be_are_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for address in (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:99999", "tcp://127.0.0.1"):
+        assert "nobody answered there within 1 s" in (stranger_at(address, SECONDS) or "")
+
+
+def test_a_scheduler_is_one_and_its_worker_is_not(address: str) -> None:
+    assert stranger_at(address, 5.0) is None
+    with open_client(address) as client:
+        worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    assert "no Dask scheduler (a Dask worker)" in (stranger_at(worker, 5.0) or "")
+
+
+@pytest.mark.parametrize("asked", ["http://127.0.0.1:8786", "inproc://here", "ftp://x"])
+def test_other_kinds_of_addresses_are_refused_before_anybody_is_asked(asked: str) -> None:
+    with pytest.raises(ValueError, match="begins with tcp:// or tls://"):
+        open_client(asked)
+
+
+COMMANDS = {"run": ("run", "gemm_all_to_all", "--preset", "tiny", "--store", "STORE"), "status": ("cluster", "status")}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_says_one_sentence_and_nothing_else(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = tuple(str(tmp_path / "store.sqlite") if word == "STORE" else word for word in words)
+    with server(web) as address:
+        ran = subprocess.run([sys.executable, "-m", "workbench.cli", *words, "--cluster", address], text=True,
+                             capture_output=True, timeout=60, env=os.environ)  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+    assert f"The scheduler {address} was asked for, but something answers there that is no Dask sch" in ran.stderr
