@@ -91,7 +91,9 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
 
     *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
-    before the busier lane of the slowest rank begins and after it ends.
+    before the busier lane of the slowest rank begins and after it ends. The floor is of computation at its fastest, the
+    other parts are of what it usually takes: the disturbance leads from the one to the other. A loss of computation
+    counts from the floor upwards: below it, it hides behind the wire.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
@@ -101,11 +103,14 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     computes, sends = (_merged(s for s in mine if (s.lane == "compute") is is_compute) for is_compute in (True, False))
     busier = max(computes, sends, key=_busy)
     end = max(span.stop_s for span in mine)
+    together_s = _busy(_merged(s for s in mine if s.kind == "compute"))
+    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (compute_s, pieces_alone_s, together_s))
     losses: dict[str, float] = {
         "floor": floor_s,
+        "disturbance": usual_s - floor_s,
         "fill and drain": busier[0][0] + end - busier[-1][1],
-        "decomposition": pieces_alone_s - compute_s,
-        "contention": _busy(_merged(s for s in mine if s.kind == "compute")) - pieces_alone_s,
+        "decomposition": pieces_s - usual_s,
+        "contention": together_s - pieces_s,
     }
     return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
 

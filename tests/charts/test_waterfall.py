@@ -10,7 +10,10 @@ import pytest
 from tests.charts.made import svg
 from workbench.charts import waterfall
 
-PARTS = {"floor": 0.043, "fill and drain": 0.006, "decomposition": 0.0045, "contention": -0.002, "unexplained": 0.0035}
+PARTS = {
+    **{"floor": 0.041, "disturbance": 0.002, "fill and drain": 0.006, "decomposition": 0.0045},
+    **{"contention": -0.002, "unexplained": 0.0035},
+}
 
 
 def by_name(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -29,14 +32,15 @@ def test_a_negative_loss_is_called_a_gain() -> None:
 
 def test_a_part_that_is_not_known_says_so_and_has_no_bar() -> None:
     found = by_name(waterfall.rows({"floor": 0.043, "fill and drain": 0.006, "contention": None}, 0.061))
-    assert [found[name]["words"] for name in ("decomposition", "contention")] == ["not known", "not known"]
+    unknown = ("disturbance", "decomposition", "contention")
+    assert [found[name]["words"] for name in unknown] == ["not known"] * 3
     assert found["decomposition"]["start_ms"] is None
 
 
 def test_unexplained_holds_what_is_not_known_and_names_it() -> None:
     rest = by_name(waterfall.rows({"floor": 0.043, "fill and drain": 0.006}, 0.061))["unexplained"]
     assert rest["words"] == "12 ms, with what is not known"
-    assert rest["meaning"].endswith("decomposition, contention")
+    assert rest["meaning"].endswith("disturbance, decomposition, contention")
 
 
 def test_without_a_floor_nothing_is_made_up() -> None:

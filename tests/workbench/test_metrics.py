@@ -10,6 +10,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
 from kernels.trial import Trial
 from workbench import metrics
+from workbench.charts.waterfall import MEANING
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -67,14 +68,35 @@ def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
 
 def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
     spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9), span(1, "compute", 0, 1)]
-    row = {"floor_s": 1.0, "compute_s": 1.0, "time_s": 2.0}
+    row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
     losses = metrics.waterfall(row, spans, pieces_alone_s=1.2)
     assert losses is not None
-    assert dict(losses) == pytest.approx(
-        {"floor": 1.0, "fill and drain": 0.5, "decomposition": 0.2, "contention": 0.1, "unexplained": 0.2}
-    )
+    assert dict(losses) == pytest.approx({
+        **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "decomposition": 0.2},
+        **{"contention": 0.1, "unexplained": 0.2},
+    })  # fmt: skip
+    assert list(dict(losses)) == list(MEANING)
     assert metrics.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2) is None
     assert metrics.waterfall(row, [], pieces_alone_s=1.2) is None
+
+
+def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
+    compute_s, pieces_s, wire_s = 1.2, 1.3, 0.8
+    sequential = [span(0, "compute", 0, compute_s), span(0, "link", compute_s, compute_s + wire_s)]
+    decomposed = [span(0, "compute", 0, pieces_s), span(0, "link", 0.65, pieces_s + wire_s / 2)]
+    for spans, alone_s in ((sequential, compute_s), (decomposed, pieces_s)):
+        row = {"floor_s": 1.0, "compute_s": compute_s, "time_s": spans[-1].stop_s}
+        losses = dict(metrics.waterfall(row, spans, alone_s) or ())
+        assert losses["disturbance"] == pytest.approx(0.2)
+        assert losses["unexplained"] == pytest.approx(0)
+
+
+def test_what_hides_behind_the_wire_is_no_loss() -> None:
+    spans = [span(0, "compute", 0, 1.3), span(0, "link", 0.3, 2.3)]
+    losses = metrics.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
+    assert {part: seconds for part, seconds in losses or () if abs(seconds) > 1e-12} == pytest.approx(
+        {"floor": 2.0, "fill and drain": 0.3}
+    )
 
 
 def test_rows_are_completed_from_the_parts_of_the_same_problem(make_trial: MakeTrial, measure: Measure) -> None:

@@ -64,6 +64,7 @@ SPAN_COLOURS: Mapping[str, str] = {
 
 LOSS_COLOURS: Mapping[str, str] = {
     "floor": "#6d717b",
+    "disturbance": "#846c2e",
     "fill and drain": "#7f86f5",
     "decomposition": "#1fa670",
     "contention": "#d27a00",

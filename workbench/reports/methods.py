@@ -40,7 +40,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
         sentences += [*_running(facts.get("protocol")), *_checking(ran)]
     if any(row.get("floor_s") is not None for row in timed):
         sentences.append(
-            "The floor is the larger of the best computation alone and the least bytes that must cross the wire, "
+            "The floor is the larger of computation alone at its fastest and the least bytes that must cross the wire, "
             "divided by the bandwidth that one link direction achieves."
         )
     if any(row.get("source") == "estimated" for row in timed):
