@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.schedule import Refusal
+
+if TYPE_CHECKING:
+    from kernels.machine import Machine
 
 KINDS = ("emulated", "shared_memory", "network", "nvlink")
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
 between hosts; `nvlink`: peer access between GPUs."""
+OF_BACKEND = {"cpu": ("emulated", "shared_memory", "network"), "triton": ("nvlink", "network", "emulated")}
+"""What can link the ranks of a backend; of GPUs, an emulated link is simulated only."""
 
 NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
 DEFAULT = "emulated:wire_to_compute=1"
@@ -98,6 +103,17 @@ def parse(text: str) -> Fabric:
     numbers.setdefault("latency_seconds", LATENCY_SECONDS)
     numbers.setdefault("message_seconds", MESSAGE_SECONDS)
     return Fabric(kind=kind, **numbers)
+
+
+def refusal(fabric: Fabric, machine: Machine) -> str | None:
+    """Why the ranks of *machine* cannot be linked by *fabric*, or None."""
+    accepted = OF_BACKEND[machine.backend]
+    if fabric.kind in accepted:
+        return None
+    return (
+        f"fabric = {fabric.kind} was asked for on machine {machine.name}, whose {machine.device.kind.upper()} ranks have "
+        f"no such link. Accepted: {', '.join(accepted)}."
+    )
 
 
 def _number(part: str, text: str) -> tuple[str, float]:

@@ -76,9 +76,12 @@ class Request:
                                  world=WORLD if self.world is None else self.world)  # fmt: skip
 
     def link(self, machine: Machine) -> Fabric:
-        """The fabric: as stated, as the preset is meant, or the backend's usual one."""
+        """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
         meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
-        return fabrics.parse(self.fabric or meant or LINKS[machine.backend])
+        found = fabrics.parse(self.fabric or meant or LINKS[machine.backend])
+        if (sentence := fabrics.refusal(found, machine)) is not None:
+            raise Refusal(sentence)
+        return found
 
     def space(self, problem: Problem, machine: Machine, fabric: Fabric) -> Space:
         """The schemes asked for with the axis values asked for."""

@@ -86,6 +86,14 @@ COMMAND_LINES = {
         "dtype 'int3' was asked for, which is unknown. Accepted:",
     ),
     "unknown fabric": (("run", GEMM, *SIZES, "--fabric", "wire"), "fabric = 'wire' was asked for"),
+    "a link that CPU ranks have not": (
+        ("run", GEMM, *SIZES, "--fabric", "nvlink"),
+        "fabric = nvlink was asked for on machine laptop_cpu, whose CPU ranks have no such link. Accepted: emulated, sh",
+    ),
+    "a link that GPUs have not": (
+        ("predict", GEMM, *SIZES, "--machine", "h200_nvl8", "--fabric", "shared_memory"),
+        "on machine h200_nvl8, whose GPU ranks have no such link. Accepted: nvlink, network, emulated.",
+    ),
     "unknown protocol": (("run", GEMM, *SIZES, "--protocol", "fast"), "protocol = 'fast' was asked for"),
     "unknown machine": (("predict", GEMM, *SIZES, "--machine", "h900"), "machine 'h900' was asked for"),
     "unknown backend": (("run", GEMM, *SIZES, "--backend", "gpu"), "backend = 'gpu' was asked for"),
