@@ -29,6 +29,9 @@ class Protocol:
         return cls(**data)
 
 
+GPU_ONLY = ("cuda_graph", "cold_l2")
+"""Fields that say nothing about CPU ranks."""
+
 PROTOCOLS = {
     "quick": Protocol(name="quick", warmups=1, repeats=5),
     "default": Protocol(name="default", warmups=3, repeats=15),

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from kernels.protocol import GPU_ONLY, protocol
 from tests.reports.conftest import row
 from workbench.reports.bundle import CHART
 from workbench.reports.run_report import run_report
@@ -47,6 +48,13 @@ def test_facts_rows_and_cautions_are_shown(report: NotebookNode) -> None:
     assert "Outcomes: 3 measured, 1 estimated, 1 failed." in text
     assert "The guess: **60 ms**" in text
     assert "4 ranks shared 2 cores" in text
+
+
+@pytest.mark.parametrize(("backend", "told"), [("cpu", False), ("triton", True)])
+def test_what_only_a_gpu_does_is_not_said_of_cpu_ranks(backend: str, told: bool) -> None:
+    text = shown(run_report({"backend": backend, "protocol": protocol("quick").to_json()}, [row("fused", 0.1)], []))
+    assert "quick, warmups = 1, repeats = 5" in text
+    assert [f"{name} = yes" in text for name in GPU_ONLY] == [told, told]
 
 
 def test_no_name_becomes_markup(report: NotebookNode, markup: str) -> None:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from kernels.protocol import GPU_ONLY
 from workbench.reports.bundle import bundle, plain
 from workbench.reports.methods import cautions, methods
 from workbench.reports.outcomes import (
@@ -70,7 +71,8 @@ def _asked(facts: Facts) -> list[NotebookNode]:
     listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_ASKED, "provenance")]
     cells = [new_markdown_cell("## What was asked")]
     if listed:
-        cells.append(pairs_cell([(label(key), value_text(key, facts[key])) for key in listed], grid=True))
+        said = {**facts, "protocol": _protocol(facts)}
+        cells.append(pairs_cell([(label(key), value_text(key, said[key])) for key in listed], grid=True))
     local, whole = (facts.get(key) or {} for key in _SIZES)
     if local or whole:
         headings = ("Sizes", "On one rank", "Over all ranks")
@@ -80,6 +82,14 @@ def _asked(facts: Facts) -> list[NotebookNode]:
         columns = tuple(Column(heading=heading) for heading in headings)
         cells.append(Table(columns=columns, rows=tuple(tuple(map(Cell, row)) for row in rows)).to_cell())
     return cells
+
+
+def _protocol(facts: Facts) -> Any:
+    """The protocol without what CPU ranks have no part in."""
+    protocol = facts.get("protocol")
+    if facts.get("backend") != "cpu" or not isinstance(protocol, Mapping):
+        return protocol
+    return {name: value for name, value in protocol.items() if name not in GPU_ONLY}
 
 
 def _came_back(facts: Facts, rows: Sequence[Row]) -> list[NotebookNode]:
