@@ -179,6 +179,7 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
     from workbench.cli_measure import OnDemand, watch
     from workbench.experiment import run as begin
 
+    _refuse_unmeasurable(machine, address)
     _refuse_illegal(experiment, machine)
     world = max(problem.world for problem in experiment.problems)
     with opened(path) as store, OnDemand(address, world) as cluster:
@@ -186,6 +187,19 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
         watch(sitting)
         rows = [{**row, "asked": row["key"] in sitting.asked} for row in store.rows(sitting.run)]
         return rows, sitting.cancelled.is_set()
+
+
+def _refuse_unmeasurable(machine: Machine, address: str | None) -> None:
+    """Said before ranks are started that could not measure on *machine*."""
+    if machine.backend == "cpu":
+        return
+    from cluster.launch import Local, running
+    from workbench import machines
+
+    found = None if address is not None else running()
+    elsewhere = address is not None or (found is not None and found.kind != Local.name)
+    if (sentence := machines.unmeasurable(machine, elsewhere)) is not None:
+        raise ValueError(sentence)
 
 
 def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:

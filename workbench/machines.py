@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from cluster.probe import has_gpu
+from kernels.backends import BACKENDS
 from kernels.machine import Machine, load
 from kernels.schedule import Refusal
 from workbench.resources import data_directory, runs_directory
@@ -46,6 +48,18 @@ def shipped_machine(name: str) -> Machine:
     _check_known(name)
     calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
     return _read(shipped if shipped.exists() else calibrated)
+
+
+def unmeasurable(of: Machine, elsewhere: bool = False) -> str | None:
+    """Why nothing can be measured on *of* by ranks of this host, or by ranks *elsewhere* of this version; or None."""
+    able = [name for name in BACKENDS if name == "cpu" or elsewhere or has_gpu()]
+    if of.backend in able:
+        return None
+    return (
+        f"A measurement on machine {of.name} was asked for, whose backend is {of.backend}, but the ranks "
+        f"{'there' if elsewhere else 'here'} have {', '.join(able)}. Accepted: --machine {LAPTOP}, or "
+        "`workbench predict` with the same words."
+    )
 
 
 def calibrated_path(name: str) -> Path:

@@ -88,7 +88,7 @@ COMMAND_LINES = {
     "unknown fabric": (("run", GEMM, *SIZES, "--fabric", "wire"), "fabric = 'wire' was asked for"),
     "a link that CPU ranks have not": (
         ("run", GEMM, *SIZES, "--fabric", "nvlink"),
-        "fabric = nvlink was asked for on machine laptop_cpu, whose CPU ranks have no such link. Accepted: emulated, sh",
+        "fabric = nvlink was asked for on machine laptop_cpu, whose CPU ranks have no such link. Accepted: emul",
     ),
     "a link that GPUs have not": (
         ("predict", GEMM, *SIZES, "--machine", "h200_nvl8", "--fabric", "shared_memory"),
@@ -124,6 +124,18 @@ COMMAND_LINES = {
 @pytest.mark.parametrize(("words", "sentence"), COMMAND_LINES.values(), ids=COMMAND_LINES)
 def test_a_command_line_that_cannot_be(words: tuple[str, ...], sentence: str, refused: Callable[..., str]) -> None:
     assert sentence in refused(*words)
+
+
+@pytest.mark.parametrize("words", [(*TINY, "--machine", "h200_nvl8"), (*TINY, "--fabric", "nvlink")])
+def test_what_these_ranks_cannot_measure_leaves_no_run(
+    words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.machines.has_gpu", lambda: False)
+    sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
+    assert "h200_nvl8 was asked for, whose backend is triton, but the ranks here have cpu. Acc" in sentence or (
+        "fabric = nvlink was asked for on machine laptop_cpu" in sentence
+    )
+    assert not (tmp_path / "store.sqlite").exists()
 
 
 def test_a_refusal_prints_its_failure_document_too(capsys: pytest.CaptureFixture[str]) -> None:
