@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from distributed import Security
-from distributed.comm import connect
+from distributed.comm.core import connect
 
 from cluster.scheduler_file import knock
 

@@ -193,7 +193,8 @@ def _refuse_unmeasurable(machine: Machine, address: str | None) -> None:
     """Said before ranks are started that could not measure on *machine*."""
     if machine.backend == "cpu":
         return
-    from cluster.launch import Local, running
+    from cluster.launch import running
+    from cluster.launch.local import Local
     from workbench import machines
 
     found = None if address is not None else running()
