@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -51,6 +51,10 @@ class Ask:
     deadline_s: float
     """The longest that a rank may say nothing, and that one trial of the list may take on average."""
     cancelled: threading.Event
+    fingerprint: str | None = None
+    """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
+    replaced: set[str] = field(default_factory=set)
+    """Workers whose rank process was started anew for this stream, because it had other kernels."""
 
 
 def open_client(address: str | Path | None = None) -> Client:
@@ -110,14 +114,17 @@ class Cluster:
         shares_heap: bool,
         deadline_s: float,
         cancelled: threading.Event | None = None,
+        fingerprint: str | None = None,
     ) -> Iterator[Event]:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
+        Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
         Benches are opened for a world, a heap and a deadline: the next stream is warm when these three are the same.
         A caller that takes no event for a minute loses the gang to others.
         """
-        ask = Ask(world=world, shares_heap=shares_heap, deadline_s=deadline_s, cancelled=cancelled or threading.Event())
+        stop = cancelled or threading.Event()
+        ask = Ask(world=world, shares_heap=shares_heap, deadline_s=deadline_s, cancelled=stop, fingerprint=fingerprint)
         if world < 1 or deadline_s <= 0:
             raise ValueError(f"world = {world}, deadline_s = {deadline_s} were asked for; both must be above zero.")
         rest = {trial.key: trial for trial in trials}
@@ -163,6 +170,10 @@ class _Broken(Exception):
         self.verdict = verdict
 
 
+class _Stale(Exception):
+    """The rank processes have other kernels, perhaps only because their source changed since they were started."""
+
+
 class Attempt:
     """One grant: waiting for it, the orders to its ranks, their events, and giving it back."""
 
@@ -185,6 +196,9 @@ class Attempt:
         try:
             yield from self._through()
             clean = True
+        except _Stale:
+            self._give_back(spoiled=True)
+            self.again = list(self.trials)
         except _Broken as broken:
             self._give_back(spoiled=True)
             self.again = self.watch.again(broken.verdict)
@@ -200,7 +214,8 @@ class Attempt:
         while not self.watch.done:
             event = self._next()
             if self.watch.heard(event, time.monotonic()):
-                yield event
+                ran = {"fingerprint": self.places[event["rank"]]["fingerprint"]} if event["kind"] == "result" else {}
+                yield event | ran
         self._judge()
 
     # the gang: asked for, checked, given back
@@ -224,14 +239,16 @@ class Attempt:
         self.futures.clear()
 
     def _same_kernels(self) -> None:
-        prints = {place["fingerprint"]: place for place in self.places}
-        if len(prints) > 1:
-            what = ", ".join(f"{place['name']} on {place['host']} has {known}" for known, place in prints.items())
-            sentence = (
-                f"The ranks of this gang have different kernels: {what}. A time only counts when all ranks run the "
-                "same source, torch and triton: install one version on these hosts and ask again."
-            )
-            raise _Broken(Verdict(None, "refused", None, sentence))
+        """All ranks have the kernels that the client asked with. Processes that had not are started anew, once."""
+        mine = self.ask.fingerprint
+        prints = {place["fingerprint"] for place in self.places}
+        if len(prints) == 1 and mine in (None, *prints):
+            return
+        others = {place["worker"] for place in self.places if place["fingerprint"] != mine}
+        if not others <= self.ask.replaced:
+            self.ask.replaced.update(place["worker"] for place in self.places)
+            raise _Stale
+        raise _Broken(Verdict(None, "refused", None, _other_kernels(mine, self.places)))
 
     # orders to the ranks
 
@@ -340,6 +357,23 @@ class Attempt:
         if event["worker"] in workers:
             return self.watch.lost(workers.index(event["worker"]), event["message"])
         return Verdict(None, "lost", None, event["message"])
+
+
+def _other_kernels(mine: str | None, places: list[dict[str, str]]) -> str:
+    others = [place for place in places if place["fingerprint"] != mine]
+    what = ", ".join(f"{place['name']} on {place['host']} has {place['fingerprint']}" for place in others)
+    if mine is None:
+        return (
+            f"The ranks of this gang have different kernels: {what}, after their processes were started anew. A time "
+            "only counts when all ranks run the same source, torch and triton: install one version on these hosts and "
+            "ask again."
+        )
+    return (
+        f"Kernels {mine} were asked for, those of this process, but {what}, after its rank process was started anew. "
+        "A time only counts for the kernels that ran it. Accepted: the same source, torch and triton on both sides: "
+        "start this process again (a notebook: its kernel) if the source has changed since it began, or install this "
+        "version on that host, and ask again."
+    )
 
 
 def _first_line(error: BaseException | None) -> str:

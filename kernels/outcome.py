@@ -89,6 +89,8 @@ class Measurement:
     max_relative_error: float | None = None
     spans: tuple[Span, ...] = ()
     """One iteration, the one nearest the median."""
+    fingerprint: str | None = None
+    """Of the kernels that the ranks ran; None where nobody said."""
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -222,6 +224,7 @@ class Gather:
             correct=None if None in verdicts else all(verdicts),
             max_relative_error=max(errors, default=None),
             spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
+            fingerprint=by_rank[0].get("fingerprint"),
         )
 
 

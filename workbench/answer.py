@@ -15,7 +15,7 @@ from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import needs_peer_memory
-from kernels.trial import Trial
+from kernels.trial import Trial, fingerprint
 from workbench.simulator.predict import predict
 
 DEADLINE_SECONDS = 30.0
@@ -42,7 +42,8 @@ class Streams(Protocol):
     """What is asked of a cluster: `cluster.dispatch.Cluster`."""
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float,
-               cancelled: threading.Event | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
+               cancelled: threading.Event | None = None,
+               fingerprint: str | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
         """The ranks' events as they come."""
 
 
@@ -63,7 +64,7 @@ class FromCluster:
         open_trials = {trial.key: Gather(trial) for trial in trials}
         shares_heap = any(needs_peer_memory(trial.schedule) for trial in trials)
         for event in self._cluster.stream(trials, world=world, shares_heap=shares_heap, deadline_s=deadline_s,
-                                          cancelled=cancelled):  # fmt: skip
+                                          cancelled=cancelled, fingerprint=fingerprint()):  # fmt: skip
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
             found = gather.feed(event) if gather is not None else None
             if found is not None:

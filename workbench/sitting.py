@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.machine import Machine
-from kernels.outcome import Failure, Outcome, Sample
+from kernels.outcome import Failure, Measurement, Outcome, Sample
 from kernels.schedule import Refusal
 from kernels.trial import fingerprint
 from workbench import metrics
@@ -83,7 +83,8 @@ class Sitting:
     def _keep(self, outcome: Outcome, machine: Machine | None, origin: str | None = None) -> Outcome:
         """Writes *outcome* down, together with the samples that came before it."""
         row = metrics.row_of(outcome, self.run, machine)
-        self.store.add_outcome(self.run, outcome, row, fingerprint=fingerprint(), origin=origin,
+        ran = outcome.fingerprint if isinstance(outcome, Measurement) else None
+        self.store.add_outcome(self.run, outcome, row, fingerprint=ran or fingerprint(), origin=origin,
                                samples=self._buffer.take())  # fmt: skip
         return outcome
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -198,16 +199,54 @@ def test_a_client_that_says_nothing_loses_its_grant_after_its_lease(cluster: Clu
         ended(process)
 
 
-def test_ranks_with_different_kernels_are_not_timed_together(cluster: Cluster, folder: Path) -> None:
+def test_a_rank_with_older_kernels_is_started_anew_so_that_all_have_the_same(cluster: Cluster, folder: Path) -> None:
     (folder / "fingerprint").write_text("other")
     os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
     await_other(cluster, lambda: any(worker["fingerprint"] == "other" for worker in cluster.describe()["workers"]))
     (folder / "fingerprint").unlink()
+    events = stream(cluster, FakeTrial(key="a"))
+    assert measured(events) == ["a"]
+    assert kernels_of(events) == {"fake"}
+
+
+def test_ranks_with_different_kernels_are_not_timed_together(cluster: Cluster, folder: Path) -> None:
+    (folder / "fingerprint").write_text("own")
+    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
+    await_other(cluster, lambda: any(worker["fingerprint"].isdigit() for worker in cluster.describe()["workers"]))
     (failure,) = failures(stream(cluster, FakeTrial(key="a")))
+    (folder / "fingerprint").unlink()
     assert failure["stage"] == "refused"
-    assert "host-rank0 on 127.0.0.1 has fake" in failure["message"]
-    assert "host-rank1 on 127.0.0.1 has other" in failure["message"]
-    # both rank processes are started anew and read what is installed by then, so that the next stream works
+    assert re.search(r"host-rank0 on 127.0.0.1 has \d+, host-rank1 on 127.0.0.1 has \d+", failure["message"])
+
+
+def test_a_warm_gang_of_older_kernels_is_started_anew_for_a_client_with_changed_ones(
+    cluster: Cluster, folder: Path
+) -> None:
+    before = pids_of(cluster)
+    (folder / "fingerprint").write_text("changed")
+    events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"), fingerprint="changed")
+    (folder / "fingerprint").unlink()
+    assert measured(events) == ["a", "b"]
+    assert kernels_of(events) == {"changed"}, "a result says which kernels it is of"
+    after = pids_of(cluster)
+    assert {name for name in before if before[name] != after[name]} == {"host-rank0", "host-rank1"}
+    stream(cluster, FakeTrial(key="c"), fingerprint="changed")
+    assert pids_of(cluster) == after, "they are the right ones now"
+
+
+def test_a_client_whose_kernels_the_ranks_cannot_get_is_told_both_fingerprints(cluster: Cluster) -> None:
+    events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"), fingerprint="mine")
+    assert [(event["kind"], event["trial"], event["stage"]) for event in events] == [
+        ("failure", "a", "refused"),
+        ("failure", "b", "refused"),
+    ]
+    assert events[0]["message"].startswith("Kernels mine were asked for, those of this process, but host-rank0 on")
+    assert "host-rank1 on 127.0.0.1 has fake, after its rank process was started anew" in events[0]["message"]
+    assert "start this process again" in events[0]["message"]
+
+
+def kernels_of(events: Events) -> set[str]:
+    return {event["fingerprint"] for event in events if event["kind"] == "result"}
 
 
 def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:

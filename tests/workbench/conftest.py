@@ -71,6 +71,10 @@ class FakeCluster:
     def __init__(self) -> None:
         self.lists: list[list[Trial]] = []
         """Every list that was streamed."""
+        self.fingerprints: list[str | None] = []
+        """The kernels that each of them was asked with."""
+        self.kernels: str | None = None
+        """Fingerprint that the ranks report with their results."""
         self.seconds: Callable[[Trial], float] = lambda trial: 1e-3
         self.failures: dict[str, tuple[str, int | None]] = {}
         """Scheme -> the stage at which its trials fail, and the rank."""
@@ -78,8 +82,10 @@ class FakeCluster:
         """Called before a trial is answered."""
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float,
-               cancelled: threading.Event | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
+               cancelled: threading.Event | None = None,
+               fingerprint: str | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
         assert deadline_s > 0
+        self.fingerprints.append(fingerprint)
         self.lists.append(list(trials))
         for trial in trials:
             self.before(trial)
@@ -101,6 +107,7 @@ class FakeCluster:
         for rank in range(world):
             span = [f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, self.seconds(trial), None]
             yield {"kind": "result", "trial": trial.key, "rank": rank, "facts": {}, "spans": [span],
+                   "fingerprint": self.kernels,
                    "correct": True if trial.part == "whole" else None, "max_relative_error": 1e-6}  # fmt: skip
 
 

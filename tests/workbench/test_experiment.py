@@ -11,6 +11,7 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Failure, Measurement, Sample
 from kernels.protocol import PROTOCOLS
+from kernels.trial import fingerprint
 from workbench.answer import FromCluster, FromRecordings, FromSimulator
 from workbench.experiment import GRANT_SECONDS, Experiment, Run, run
 from workbench.recordings import of_run
@@ -299,3 +300,14 @@ def test_a_known_trial_is_one_with_the_same_kernels(
     monkeypatch.setattr("workbench.experiment.fingerprint", lambda: "other kernels")
     measure_it(make_experiment())
     assert sum(map(len, fake_cluster.lists)) == 5
+
+
+def test_what_ranks_measured_is_kept_under_the_kernels_that_they_ran(
+    store: Store, fake_cluster: Any, make_experiment: MakeExperiment, measure_it: Callable[[Experiment], Run]
+) -> None:
+    fake_cluster.kernels = "what ran"
+    sitting = measure_it(make_experiment())
+    assert set(fake_cluster.fingerprints) == {fingerprint()}, "the ranks are told which kernels are meant"
+    for key in store.trials(sitting.run):
+        assert store.known(key, "what ran") is not None
+        assert store.known(key, fingerprint()) is None
