@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from kernels import operators
+from kernels.machine import Machine
 from kernels.protocol import protocol
-from kernels.schemes import scheme
+from kernels.schemes import axes, scheme
 from workbench.experiment import PARTS, Experiment
 from workbench.request import COMPARED, Request
 from workbench.search import Search
-from workbench.space import Space
+from workbench.space import EVERY, Space
 
 _KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "backend", "fabric", "protocol", "search",
          "parts", "scheme")  # fmt: skip
@@ -41,7 +42,19 @@ def load(path: Path) -> Experiment:
     )  # fmt: skip
     for problem in problems:  # an unknown scheme or axis is told before anything is measured
         experiment.points(problem, machine)
+    _check_values(experiment, machine, path.name)
     return experiment
+
+
+def _check_values(experiment: Experiment, machine: Machine, where: str) -> None:
+    """ValueError for a value that its axis takes on none of the problems: it is a slip, not a question."""
+    for choice in experiment.space.choices:
+        known = [{axis.name: axis for axis in axes(problem, choice.scheme, machine, experiment.fabric)}
+                 for problem in experiment.problems]  # fmt: skip
+        for name, value in ((name, value) for name, wanted in choice.values for value in wanted if value != EVERY):
+            said = [by_name[name].refusal(value) for by_name in known]
+            if said[0] is not None and None not in said:
+                raise ValueError(f"{where}, scheme {choice.scheme}: {said[0]}")
 
 
 def _read(path: Path) -> dict[str, Any]:

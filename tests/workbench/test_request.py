@@ -153,6 +153,11 @@ ONE = 'operator = "gemm_all_to_all"\npreset = "tiny"\n'
         (ONE + "[scheme.fuzed]", r"scheme 'fuzed' was asked for"),
         (ONE + "[scheme.fused]\nslices = 3", r"axis 'slices' was asked for, which fused does not have"),
         (
+            ONE + "[scheme.fused]\nslice_tiles = [2, 'x']",
+            r"space\.toml, scheme fused: slice_tiles = x was asked for, which is a value of another form",
+        ),
+        (ONE + "[scheme.fused]\nwrite = ['zero', 'staged']", r"write = zero was asked for.*Accepted: zero_copy"),
+        (
             ONE + "[scheme.fused]\nslice_tiles = [1.5]",
             r"fused\.slice_tiles = 1\.5, but values are whole numbers or words",
         ),
@@ -162,6 +167,14 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, text: str, se
     with pytest.raises(ValueError, match=sentence) as error:
         space_file.load(write(tmp_path, text))
     assert "\n" not in str(error.value)
+
+
+def test_a_value_that_one_problem_takes_is_asked_of_all(tmp_path: Path) -> None:
+    """Across hosts only the library can be the engine; on one rank nothing crosses them."""
+    text = ONE + "world = [1, 2]\nfabric = 'network'\n[scheme.decomposed]\nengine = ['sm']"
+    assert [len(space_file.load(write(tmp_path, text)).problems)] == [2]
+    with pytest.raises(ValueError, match=r"scheme decomposed: engine = sm was asked for.*Accepted: library\."):
+        space_file.load(write(tmp_path, text.replace("[1, 2]", "2")))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
