@@ -14,6 +14,7 @@ from workbench.cli_show import (
     document,
     problem,
     say,
+    say_known,
     schedule,
     show_failures,
     show_json,
@@ -63,6 +64,7 @@ def run(
     else:
         whole = [row for row in rows if row["part"] == "whole"]
         show_outcomes(problem(wanted[-1]), whole)
+        say_known([row for row in whole if row["source"] != "estimated"])
     _say_failures(wanted)
     return STOPPED if stopped else _status(wanted)
 
@@ -121,6 +123,7 @@ def sweep(
     else:
         show_outcomes(experiment.title, wanted)
         show_failures(wanted)
+        say_known([row for row in wanted if row["source"] != "estimated"])
         say(", ".join(f"{name}: {value}" for name, value in summary.items() if not isinstance(value, dict)))
     return STOPPED if stopped else 0
 
@@ -174,7 +177,10 @@ def recommend(
 
 def measured(experiment: Experiment, machine: Machine, address: str | None,
              path: Path | None) -> tuple[list[dict[str, Any]], bool]:  # fmt: skip
-    """All rows of a run of *experiment*, marked with whether they were `asked` for; and whether it was stopped."""
+    """All rows of a run of *experiment*, and whether it was stopped.
+
+    They are marked with whether they were `asked` for, and with `known_since`, when they were measured earlier.
+    """
     from workbench.answer import FromCluster
     from workbench.cli_measure import OnDemand, watch
     from workbench.experiment import run as begin
@@ -185,8 +191,13 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
     with opened(path) as store, OnDemand(address, world) as cluster:
         sitting = begin(experiment, store, FromCluster(cluster), machine)
         watch(sitting)
-        rows = [{**row, "asked": row["key"] in sitting.asked} for row in store.rows(sitting.run)]
+        rows = [{**row, "asked": row["key"] in sitting.asked, "known_since": _started_at(store, row["origin"])}
+                for row in store.rows(sitting.run)]  # fmt: skip
         return rows, sitting.cancelled.is_set()
+
+
+def _started_at(store: Store, run: str | None) -> float | None:
+    return float(store.run(run)["started_at"]) if run else None
 
 
 def _refuse_unmeasurable(machine: Machine, address: str | None) -> None:

@@ -17,6 +17,7 @@ DOCUMENT_KEYS = tuple(key for key in ROW_KEYS if key != "part")
 """What `run --json` and `predict --json` print of one outcome; it is always of the whole."""
 NOTHING = "–"
 PIPE_COLUMNS = 260
+RUNS_NAMED = 3
 
 
 def say(sentence: str) -> None:
@@ -80,6 +81,20 @@ def show_outcomes(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         said = [number for number, _ in enumerate(columns) if any(line[number] is not None for line in lines)]
         show_table(title, [columns[number] for number in said], ([line[n] for n in said] for line in lines),
                    right=columns[1:6])  # fmt: skip
+
+
+def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Which of the schedules shown were measured earlier, and so perhaps not in one sitting."""
+    from datetime import datetime
+
+    since = {row["origin"]: row["known_since"] for row in rows if row["source"] == "recorded"}
+    if not since:
+        return
+    runs = [f"run {run} of {datetime.fromtimestamp(since[run]).isoformat(' ', 'minutes')}" for run in sorted(since)]
+    count = sum(row["source"] == "recorded" for row in rows)
+    some = runs if len(runs) <= RUNS_NAMED else [*runs[:RUNS_NAMED], f"{len(runs) - RUNS_NAMED} more"]
+    say(f"{count} of {len({row['key'] for row in rows})} schedules {'is' if count == 1 else 'are'} known from "
+        f"{' and '.join(some)}: --fresh measures them together.")  # fmt: skip
 
 
 def show_failures(rows: Sequence[Mapping[str, Any]]) -> None:

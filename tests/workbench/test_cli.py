@@ -96,6 +96,25 @@ def test_what_is_known_needs_no_cluster(
     assert {row["outcome"] for row in again["rows"]} == {"measurement"}
 
 
+def test_what_is_shown_again_says_from_which_run(command: Callable[..., Answer]) -> None:
+    assert "known from" not in command("run", *TINY)[2]
+    first = document(command("runs", "--json"))["rows"][0]["run"]
+    said = command("run", *TINY)[2].splitlines()[-1]
+    assert said.startswith(f"3 of 3 schedules are known from run {first} of 20")
+    assert said.endswith(": --fresh measures them together.")
+    assert "known from" not in command("run", *TINY, "--fresh")[2]
+
+
+def test_what_was_measured_in_two_sittings_names_both(command: Callable[..., Answer], tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    for pieces, known in (([1], []), ([1, 2], [1]), ([1, 2], [1, 2]), ([1, 2, 4], [1, 2])):
+        space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\n'
+                         f"[scheme.decomposed]\npieces = {pieces}\n")  # fmt: skip
+        err = command("sweep", str(space))[2]
+        assert err.count(" of 20") == len(known)
+        assert (f"{len(known)} of {len(pieces)} schedule" in err) == bool(known)
+
+
 def test_a_failed_trial_ends_with_one_and_its_document(command: Callable[..., Answer], fake_cluster: Any) -> None:
     fake_cluster.failures["fused"] = ("wrong", 1)
     answer = command("run", *TINY, "--scheme", "fused", "--json")
