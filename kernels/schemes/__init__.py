@@ -12,7 +12,7 @@ from kernels.machine import Machine
 from kernels.plan import Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import concurrent, decomposed, fused, sequential
+from kernels.schemes import concurrent, decomposed, fused, library, sequential
 from kernels.schemes.base import Scheme
 from kernels.schemes.limits import too_large, too_many_steps
 
@@ -54,7 +54,8 @@ def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric)
     for name, value in asked.axes:
         if name not in known:
             return f"axis {name!r} was asked for, which {asked.scheme} does not have. Accepted: {', '.join(known)}."
-        if (sentence := known[name].refusal(value)) is not None:
+        past = library.past_the_link(problem, known[name], value, fabric)
+        if (sentence := past or known[name].refusal(value)) is not None:
             return sentence
     return too_many_steps(problem, asked) or scheme(asked.scheme).refusal(problem, asked, machine, fabric)
 

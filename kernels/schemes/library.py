@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernels.axes import Axis, Value
+from kernels.fabric import Fabric
 from kernels.operators import Flow
 from kernels.plan import Kind, Lane, Planner, Step
+from kernels.problem import Problem
 from kernels.schemes import base
+
+
+def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
+    """Why the library cannot be who moves the bytes over *fabric*, or None: an emulated link delays our puts alone."""
+    if value != "library" or value in axis.values or not fabric.emulated or problem.world == 1:
+        return None
+    accepted = ", ".join(str(other) for other in axis.values)
+    return (
+        f"{axis.name} = library was asked for, but the link is emulated: it is crossed by our own puts alone, and the "
+        f"library (NCCL, gloo) would move its bytes past it. Accepted: {accepted}; library where the link is real."
+    )
 
 
 def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequence[int]) -> list[int]:

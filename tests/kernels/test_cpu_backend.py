@@ -7,6 +7,7 @@ import pytest
 from kernels.backends.cpu import heap
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement
+from kernels.schedule import Refusal
 from tests.kernels.conftest import small
 
 SCHEDULES: dict[str, list[dict[str, Any]]] = {
@@ -77,9 +78,16 @@ def test_the_librarys_collectives_equal_the_reference(gangs: Any, make_trial: An
     assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
 
 
-def test_the_library_is_refused_on_an_emulated_fabric(make_trial: Any) -> None:
-    with pytest.raises(ValueError, match=r"collective = library .* Accepted: direct"):
-        make_trial(small("gemm_all_to_all", 2), "sequential", collective="library")
+@pytest.mark.parametrize(
+    ("scheme", "axis", "accepted"), [("sequential", "collective", "direct"), ("decomposed", "engine", "sm")]
+)
+def test_the_library_is_refused_on_an_emulated_fabric(make_trial: Any, scheme: str, axis: str, accepted: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        make_trial(small("gemm_all_to_all", 2), scheme, **{axis: "library"})
+    assert str(refused.value) == (
+        f"{axis} = library was asked for, but the link is emulated: it is crossed by our own puts alone, and the "
+        f"library (NCCL, gloo) would move its bytes past it. Accepted: {accepted}; library where the link is real."
+    )
 
 
 def test_float16_is_refused_with_a_sentence(gangs: Any, make_trial: Any) -> None:
