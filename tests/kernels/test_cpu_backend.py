@@ -61,10 +61,11 @@ def test_every_schedule_equals_the_reference(gangs: Any, make_trial: Any, operat
         assert [len(mine) for mine in outcome.samples] == [2] * world
 
 
+@pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str) -> None:
-    trials = _trials(make_trial, operator, 2, "bfloat16")
-    assert all(isinstance(one, Measurement) and one.correct for one in gangs(2).outcomes(trials))
+def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
+    trials = _trials(make_trial, operator, world, "bfloat16")
+    assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
 
 
 @pytest.mark.parametrize("world", [2, 4])
