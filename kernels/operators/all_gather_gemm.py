@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.operators import gemm
-from kernels.operators.base import Flow, Operator, Sizes
+from kernels.operators.base import Flow, Sizes
 from kernels.problem import Problem
 
 
@@ -18,22 +18,13 @@ def _whole(problem: Problem) -> Sizes:
     return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
 
 
-OPERATOR = Operator(
+OPERATOR = gemm.operator(
     name="all_gather_gemm",
     words="gather the sharded activations, then GEMM",
     occurs="sequence and tensor parallel, FSDP",
     source="arXiv:2512.10236",
     flow=Flow.RECEIVE,
     collective="all_gather",
-    work="gemm",
-    reduces=False,
-    keys=gemm.KEYS,
-    splits={"rows": "rows", "contraction": "contraction", "rows_and_contraction": "rows_and_contraction"},
-    tile_means=gemm.TILE_MEANS,
-    extent=gemm.extent,
-    rule=gemm.rule,
-    flops=gemm.flops,
-    memory_bytes=gemm.memory_bytes,
     local=_local,
     whole=_whole,
 )

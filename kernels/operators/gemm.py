@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.operators.base import Extent, Key, divides
+from collections.abc import Callable
+
+from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
 from kernels.problem import Problem
 
 KEYS = (
@@ -32,3 +34,30 @@ def memory_bytes(problem: Problem) -> int:
     """A and B read once, C written once."""
     m, n, k = problem["m"], problem["n"], problem["k"]
     return (m * k + k * n + m * n) * problem.itemsize
+
+
+def operator(
+    *, flow: Flow, collective: str, local: Callable[[Problem], Sizes], whole: Callable[[Problem], Sizes], **words: str
+) -> Operator:
+    """The GEMM operator with this flow and collective; *words* are its name, words, occurs and source.
+
+    A direction can be cut where its pieces are of use alone: of what arrives its rows and its contraction, of what
+    leaves its rows and its columns.
+    """
+    received = {"rows": "rows", "contraction": "contraction", "rows_and_contraction": "rows_and_contraction"}
+    return Operator(
+        **words,
+        flow=flow,
+        collective=collective,
+        work="gemm",
+        reduces=collective in ("reduce_scatter", "all_reduce"),
+        keys=KEYS,
+        splits=received if flow is Flow.RECEIVE else {"rows": "rows", "columns": "columns"},
+        tile_means=TILE_MEANS,
+        extent=extent,
+        rule=rule,
+        flops=flops,
+        memory_bytes=memory_bytes,
+        local=local,
+        whole=whole,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.operators import gemm
-from kernels.operators.base import Flow, Operator, Sizes
+from kernels.operators.base import Flow, Sizes
 from kernels.problem import Problem
 
 
@@ -18,22 +18,13 @@ def _whole(problem: Problem) -> Sizes:
     return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
 
 
-OPERATOR = Operator(
+OPERATOR = gemm.operator(
     name="gemm_all_reduce",
     words="GEMM, then everybody gets the sum",
     occurs="tensor and data parallel training",
     source="arXiv:2606.09200",
     flow=Flow.BROADCAST,
     collective="all_reduce",
-    work="gemm",
-    reduces=True,
-    keys=gemm.KEYS,
-    splits={"rows": "rows", "columns": "columns"},
-    tile_means=gemm.TILE_MEANS,
-    extent=gemm.extent,
-    rule=gemm.rule,
-    flops=gemm.flops,
-    memory_bytes=gemm.memory_bytes,
     local=_local,
     whole=_whole,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.operators import gemm
-from kernels.operators.base import Flow, Operator, Sizes
+from kernels.operators.base import Flow, Sizes
 from kernels.problem import Problem
 
 
@@ -18,22 +18,13 @@ def _whole(problem: Problem) -> Sizes:
     return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
 
 
-OPERATOR = Operator(
+OPERATOR = gemm.operator(
     name="gemm_all_to_all",
     words="expert GEMM, then tokens go home",
     occurs="MoE combine",
     source="arXiv:2305.06942",
     flow=Flow.SEND,
     collective="all_to_all",
-    work="gemm",
-    reduces=False,
-    keys=gemm.KEYS,
-    splits={"rows": "rows", "columns": "columns"},
-    tile_means=gemm.TILE_MEANS,
-    extent=gemm.extent,
-    rule=gemm.rule,
-    flops=gemm.flops,
-    memory_bytes=gemm.memory_bytes,
     local=_local,
     whole=_whole,
 )
