@@ -109,7 +109,18 @@ def sweep(
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
-    """Measure a space of schedules; whatever is known is not measured again."""
+    """Measure a space of schedules; whatever is known is not measured again.
+
+    \b
+    A space, as in data/spaces/u_curve.toml; every combination of the lists is measured:
+      operator = "gemm_all_to_all"       # or a list of operators
+      preset = "laptop_ladder"           # or [shape], then m = 1024, n = [512, 1024], k = 3072
+      world = [2]                        # also: dtype, machine, fabric, protocol, title, parts
+      search = {kind = "random", count = 20}   # default: "exhaustive"
+      [scheme.sequential]                # axes that are not stated keep their default
+      [scheme.decomposed]
+      pieces = [1, 2, 4, 8, 16, 32, 64]  # or "all"
+    """
     from dataclasses import replace
 
     from workbench import machines, space_file

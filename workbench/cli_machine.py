@@ -12,7 +12,7 @@ from workbench.cli_show import say, show_rows, show_table
 
 
 def calibrate(
-    quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of most of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of a quarter of a minute.")] = False,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from kernels.schedule import Refusal
-from workbench import space_file
+from workbench import cli_answer, space_file
+from workbench.machines import machine
 from workbench.request import Request, pairs
+from workbench.resources import data_directory
 from workbench.search import Search
 
 SIZES = (("m", "256"), ("n", "128"), ("k", "64"))
@@ -180,3 +182,15 @@ def test_a_value_that_one_problem_takes_is_asked_of_all(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nope\.toml was asked for as a space, and there is no such file"):
         space_file.load(tmp_path / "nope.toml")
+
+
+def test_the_spaces_that_we_show_can_be_swept(tmp_path: Path) -> None:
+    """The shipped file, the one of the README, and the one of `workbench sweep --help`."""
+    shipped = sorted((data_directory() / "spaces").glob("*.toml"))
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    told = [block.partition("```")[0] for block in readme.split("```toml\n")[1:]]
+    assert told == [path.read_text() for path in shipped]
+    helped = (cli_answer.sweep.__doc__ or "").partition("measured:\n")[2]
+    curve = space_file.load(shipped[0])
+    assert [len(points.schedules) for points in map(curve.points, curve.problems, [machine("laptop_cpu")])] == [8]
+    assert space_file.load(write(tmp_path, helped)).space == curve.space
