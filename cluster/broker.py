@@ -117,10 +117,10 @@ class Broker(SchedulerPlugin):
 
     # what clients ask; the answers to a request come on the client's topic
 
-    def request(self, client: str, stream: str, world: int, shares_heap: bool, deadline_s: float) -> None:
+    def request(self, client: str, stream: str, world: int, shares_heap: bool) -> None:
         """Queue a request; only for clients that are connected, whose end we hear of."""
         if client in self.scheduler.clients:
-            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap, deadline_s))
+            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap))
 
     def release(self, client: str, stream: str, spoiled: bool) -> None:
         """Take a grant or a request back."""

@@ -120,7 +120,7 @@ class Cluster:
 
         Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
-        Benches are opened for a world, a heap and a deadline: the next stream is warm when these three are the same.
+        Benches are opened for a world and a heap: the next stream is warm when these two are the same.
         A caller that takes no event for a minute loses the gang to others.
         """
         stop = cancelled or threading.Event()
@@ -223,8 +223,7 @@ class Attempt:
     def _granted(self) -> str:
         self.held = True
         ask = self.ask
-        terms = {"world": ask.world, "shares_heap": ask.shares_heap, "deadline_s": ask.deadline_s}
-        self._call("request", stream=self.stream, **terms)
+        self._call("request", stream=self.stream, world=ask.world, shares_heap=ask.shares_heap)
         event = self._next()
         self.places = event["places"]
         labels = [f"rank {rank} ({place['name']} on {place['host']})" for rank, place in enumerate(self.places)]

@@ -83,12 +83,10 @@ class _Grant:
 class _Session:
     workers: tuple[str, ...]
     shares_heap: bool
-    deadline_s: float
 
     def suits(self, request: Requested) -> bool:
         """Whether benches opened for this session can serve the request."""
-        asked = (request.world, request.shares_heap, request.deadline_s)
-        return asked == (len(self.workers), self.shares_heap, self.deadline_s)
+        return (request.world, request.shares_heap) == (len(self.workers), self.shares_heap)
 
 
 class Gang:
@@ -270,7 +268,7 @@ class Gang:
 
     def _session(self, chosen: tuple[str, ...], request: Requested) -> str:
         """The intact session of just these workers in this order, or a new one."""
-        wanted = _Session(chosen, request.shares_heap, request.deadline_s)
+        wanted = _Session(chosen, request.shares_heap)
         for name, session in self.sessions.items():
             if session == wanted:
                 return name

@@ -46,6 +46,9 @@ class Bench(Protocol):
     def run(self, trials: list[Any]) -> None:
         """Time the trials together with the peers; the events go to the `emit` that the bench was made with."""
 
+    def wait_at_most(self, deadline_s: float) -> None:
+        """How long one wait inside a trial may take: it was opened with another list's deadline."""
+
     def close(self) -> None:
         """Give back the heap and the process group."""
 
@@ -118,6 +121,8 @@ class Rank:
         self.stage = "launch"
         if seat["session"] != self.session or self.bench is None:
             self._open(seat)
+        else:
+            self.bench.wait_at_most(seat["deadline_s"])
         self.emit({"kind": "opened"})
         assert self.bench is not None
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])

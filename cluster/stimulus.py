@@ -60,8 +60,6 @@ class Requested:
     stream: str
     world: int
     shares_heap: bool
-    deadline_s: float
-    """Benches are opened with it, so it is part of their session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -36,6 +37,12 @@ class Bench:
         """
         for sitting in _sittings(trials):
             self._sit(list(sitting))
+
+    def wait_at_most(self, deadline_s: float) -> None:
+        """How long one wait inside a trial may take from now on; the lists of one session differ in that."""
+        self.seat = replace(self.seat, deadline_s=deadline_s)
+        for backend in self._backends.values():
+            backend.seat = self.seat
 
     @staticmethod
     def warm() -> None:

@@ -58,6 +58,9 @@ class Prepared(Protocol):
 class Backend(Protocol):
     """One rank's end of a gang."""
 
+    seat: Seat
+    """Replaced between lists of trials by one with another deadline and otherwise the same."""
+
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,9 @@ class FakeBench:
                 self._tell("sample", trial, index=index, seconds=trial.seconds, at=time.time())
             facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat)}
             self._tell("result", trial, correct=True, max_relative_error=0.0, spans=[], facts=facts)
+
+    def wait_at_most(self, deadline_s: float) -> None:
+        self.seat = replace(self.seat, deadline_s=deadline_s)
 
     def close(self) -> None:
         pass

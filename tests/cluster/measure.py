@@ -23,8 +23,8 @@ from cluster.broker import dask_settings
 from cluster.dispatch import Attempt, Cluster
 
 
-def stream(cluster: Cluster, *trials: FakeTrial, deadline_s: float = 30.0) -> list[dict[str, Any]]:
-    events = list(cluster.stream(trials, world=2, shares_heap=True, deadline_s=deadline_s))
+def stream(cluster: Cluster, *trials: FakeTrial, shares_heap: bool = True) -> list[dict[str, Any]]:
+    events = list(cluster.stream(trials, world=2, shares_heap=shares_heap, deadline_s=30.0))
     assert not [event for event in events if event["kind"] == "failure"], events
     return events
 
@@ -122,7 +122,7 @@ def measure(cluster: Cluster) -> dict[str, Any]:
     ready(cluster)
     one = FakeTrial(key="a", num_samples=0)
     cold = took_s(lambda: stream(cluster, one))
-    new_session = [took_s(lambda i=i: stream(cluster, one, deadline_s=31.0 + i)) for i in range(5)]  # type: ignore[misc]
+    new_session = [took_s(lambda i=i: stream(cluster, one, shares_heap=i % 2 == 1)) for i in range(5)]  # type: ignore[misc]
     stream(cluster, one)
     warm = [took_s(lambda: stream(cluster, one)) for _ in range(20)]
     many = [FakeTrial(key=str(number), num_samples=0) for number in range(500)]

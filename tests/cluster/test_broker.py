@@ -47,7 +47,7 @@ def test_it_knows_what_a_client_holds_and_forgets_what_was_given_back(cluster: C
 
 
 def test_a_client_that_is_not_connected_gets_no_workers(cluster: Cluster) -> None:
-    cluster.call("request", client="nobody", stream="0", world=1, shares_heap=True, deadline_s=5.0)
+    cluster.call("request", client="nobody", stream="0", world=1, shares_heap=True)
     found = cluster.describe()
     assert not found["requests"]
     assert not found["grants"]

@@ -58,6 +58,14 @@ def test_a_second_stream_finds_the_benches_open(cluster: Cluster) -> None:
     assert [r["facts"]["opened_at"] for r in first] == [r["facts"]["opened_at"] for r in second]
 
 
+def test_lists_of_other_deadlines_share_a_session_and_each_is_told_its_own(cluster: Cluster) -> None:
+    found = [results(stream(cluster, FakeTrial(key="a"), deadline_s=limit_s)) for limit_s in (5.0, 47.5)]
+    first, second = ([result["facts"] for result in of_both] for of_both in found)
+    assert [facts["opened_at"] for facts in first] == [facts["opened_at"] for facts in second], "warm"
+    assert {facts["seat"]["session"] for facts in (*first, *second)} == {first[0]["seat"]["session"]}
+    assert [facts["seat"]["deadline_s"] for facts in (first[0], second[0])] == [4.0, 38.0]
+
+
 def test_another_client_finds_them_open_too(cluster: Cluster, address: str) -> None:
     first = results(stream(cluster, FakeTrial(key="a")))
     with Cluster.connect(address, entry=fake_bench.ENTRY) as other:

@@ -37,7 +37,7 @@ def gang_of(*workers: str, **hosts: str) -> Gang:
 
 
 def ask(client: str, stream: str, world: int, at: float = 0.0, shares_heap: bool = True) -> Requested:
-    return Requested(at, client, stream, world, shares_heap, 5.0)
+    return Requested(at, client, stream, world, shares_heap)
 
 
 def place(worker: str, incarnation: str = "1", host: str = "h1") -> Place:
@@ -103,12 +103,6 @@ def test_a_session_is_not_warm_for_ranks_that_may_not_share_a_heap() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(ask("a", "0", 2), clean("a", "0"))
     assert gang.handle(ask("a", "1", 2, 1.0, shares_heap=False)) == [granted("a", "1", "s-2", "w0", "w1")]
-
-
-def test_a_session_is_not_warm_for_another_deadline() -> None:
-    gang = gang_of("w0", "w1")
-    gang.handle(ask("a", "0", 2), clean("a", "0"))
-    assert gang.handle(Requested(1.0, "a", "1", 2, True, 60.0)) == [granted("a", "1", "s-2", "w0", "w1")]
 
 
 def test_two_clients_that_want_everything_take_turns() -> None:

@@ -94,7 +94,7 @@ class World:
             case ("ask", str(client), int(world), bool(shares_heap)):
                 self.num_streams += 1
                 self.waiting[client, str(self.num_streams)] = world
-                self.tell(Requested(self.now, client, str(self.num_streams), world, shares_heap, 5.0))
+                self.tell(Requested(self.now, client, str(self.num_streams), world, shares_heap))
             case ("release", str(client), int(number), bool(spoiled)):
                 mine = [key for key in self.held if key[0] == client]
                 if mine:
@@ -146,7 +146,7 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
     for client, wanted in others:
         world.step(("ask", client, wanted, False))
     world.waiting["large", "large"] = size
-    world.tell(Requested(world.now, "large", "large", size, False, 5.0))
+    world.tell(Requested(world.now, "large", "large", size, False))
     for _ in range(200):
         if ("large", "large") in world.held:
             return
@@ -166,10 +166,10 @@ def test_clients_that_always_want_more_get_equal_seconds(wanted: int, slices: li
         gang.handle(WorkerJoined(0.0, worker, worker, "h1"), RankReady(0.0, worker, f"{worker}.1", "kernels"))
     now = 0.0
     for client in CLIENTS:
-        gang.handle(Requested(now, client, "0", wanted, True, 5.0))
+        gang.handle(Requested(now, client, "0", wanted, True))
     for number, seconds in enumerate(slices, start=1):
         now += seconds
         key = min(gang.grants, key=lambda key: gang.grants[key].since)
-        gang.handle(Requested(now, key[0], str(number), wanted, True, 5.0), Released(now, *key, spoiled=False))
+        gang.handle(Requested(now, key[0], str(number), wanted, True), Released(now, *key, spoiled=False))
     shares = [gang.granted_seconds(client, now) for client in CLIENTS]
     assert max(shares) - min(shares) <= 3 * 2.0 * 3

@@ -60,13 +60,31 @@ class CpuBackend:
     def __init__(self, seat: Seat) -> None:
         torch.set_num_threads(1)
         pooling.warm()
-        self.seat = replace(seat, session=re.sub(r"\W", "_", seat.session))
-        self._alone = replace(self.seat, rank=0, world=1, session=f"{self.seat.session}_{seat.rank}")
         self._heap: Heap | None = None
         self._generation = 0
         self._library: Library | None = None
+        self.seat = seat
         self._epoch = 0
         self._held: tuple[Problem, Operands] | None = None
+
+    @property
+    def seat(self) -> Seat:
+        """Its session is a name for files."""
+        return self._seat
+
+    @seat.setter
+    def seat(self, seat: Seat) -> None:
+        self._seat = replace(seat, session=re.sub(r"\W", "_", seat.session))
+        self._alone = replace(self._seat, rank=0, world=1, session=f"{self._seat.session}_{seat.rank}")
+        if self._heap is not None:
+            self._heap.seat = self._heap_seat
+        if self._library is not None:
+            self._library.wait_at_most(seat.deadline_s)
+
+    @property
+    def _heap_seat(self) -> Seat:
+        """Ranks of several hosts have each a heap of their own."""
+        return self._seat if self._seat.shares_heap else self._alone
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
@@ -123,8 +141,7 @@ class CpuBackend:
         if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
             self._heap = None  # unmapped before the larger one is made
             self._generation += 1
-            seat = self.seat if self.seat.shares_heap else self._alone
-            self._heap = Heap(seat, self._generation, num_bytes, signals)
+            self._heap = Heap(self._heap_seat, self._generation, num_bytes, signals)
         assert self._heap is not None
         return self._heap
 

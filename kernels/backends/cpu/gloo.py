@@ -34,6 +34,12 @@ class Library:
         options._timeout = limit
         self.group = dist.ProcessGroupGloo(dist.PrefixStore(seat.session, self._store), seat.rank, seat.world, options)
 
+    def wait_at_most(self, deadline_s: float) -> None:
+        """From now on."""
+        limit = timedelta(seconds=deadline_s)
+        self._store.set_timeout(limit)
+        self.group._set_default_timeout(limit)
+
     def barrier(self) -> None:
         self.group.barrier().wait()
 
