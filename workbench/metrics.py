@@ -98,13 +98,12 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
         return None
-    slowest = max(spans, key=lambda span: span.stop_s).rank
-    mine = [span for span in spans if span.rank == slowest]
+    mine = _of_slowest(spans)
     computes, sends = (_merged(s for s in mine if (s.lane == "compute") is is_compute) for is_compute in (True, False))
     busier = max(computes, sends, key=_busy)
     end = max(span.stop_s for span in mine)
-    together_s = _busy(_merged(s for s in mine if s.kind == "compute"))
-    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (compute_s, pieces_alone_s, together_s))
+    alone_s = (compute_s, pieces_alone_s)
+    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, computing_seconds(spans)))
     losses: dict[str, float] = {
         "floor": floor_s,
         "disturbance": usual_s - floor_s,
@@ -113,6 +112,17 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
         "contention": together_s - pieces_s,
     }
     return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
+
+
+def computing_seconds(spans: Sequence[Span]) -> float:
+    """How long the slowest rank computes in the iteration of *spans*; 0 without any."""
+    return _busy(_merged(span for span in _of_slowest(spans) if span.kind == "compute"))
+
+
+def _of_slowest(spans: Sequence[Span]) -> list[Span]:
+    """Those of the rank that ends last."""
+    slowest = max(spans, key=lambda span: span.stop_s).rank if spans else None
+    return [span for span in spans if span.rank == slowest]
 
 
 def _busy(intervals: Sequence[tuple[float, float]]) -> float:

@@ -127,8 +127,6 @@ def test_channels_map_each_name_to_its_look() -> None:
     encoding = chart.encode(
         theme.scheme_colour(channel=alt.Stroke, title="Scheme"),
         theme.scheme_colour(channel=alt.Fill),
-        theme.source_filling(),
-        theme.source_shape(),
         theme.source_dash(),
     ).to_dict()["encoding"]
     looks = {
@@ -137,8 +135,6 @@ def test_channels_map_each_name_to_its_look() -> None:
     }
     assert looks["stroke"] == looks["fill"] == SCHEME_COLOURS
     assert encoding["stroke"]["title"] == "Scheme"
-    assert (looks["fillOpacity"]["measured"], looks["fillOpacity"]["estimated"]) == ("1.0", "0.0")
-    assert looks["shape"]["published"] == "diamond"
     assert looks["strokeDash"] == {
         "measured": "[1, 0]",
         "recorded": "[8, 2]",

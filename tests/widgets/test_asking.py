@@ -21,7 +21,7 @@ def test_values_that_were_set_are_in_the_trial_and_the_others_keep_their_default
 
 
 def test_values_of_one_scheme_are_kept_while_another_is_shown() -> None:
-    both = asked().with_value("slice_tiles", 2)
+    both = asked(values=(("fused", (("slice_tiles", 2),)),))
     assert both.values_of("fused") == {"slice_tiles": 2}
     assert both.values_of("decomposed") == {}
 

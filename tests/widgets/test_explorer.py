@@ -15,6 +15,7 @@ from tests.widgets.conftest import FakeLab, eventually
 from workbench import recordings
 from workbench.charts import landscape, timeline, trials
 from workbench.reports.execute import executed
+from workbench.reports.stored import stored_report
 from workbench.store import Store
 from workbench.widgets.exploring import Explorer
 from workbench.widgets.live_chart import Click
@@ -317,6 +318,17 @@ def test_the_report_of_the_run_lies_beside_the_store(explorer: Explorer, store: 
     assert eventually(lambda: "Download the report" in explorer.report.link.value)
     (written,) = (store.path.parent / "reports").glob("*.html")
     assert explorer.run_id in written.read_text()
+
+
+def test_what_follows_from_the_times_of_a_schedule_stands_under_its_losses_and_in_the_report(
+    explorer: Explorer, store: Store, lab: FakeLab
+) -> None:
+    lab.seconds = lambda trial: 2e-3 if (trial.schedule.scheme, trial.part) == ("sequential", "whole") else 1e-3
+    run(explorer)
+    report = "".join(cell.source + str(cell.get("outputs")) for cell in stored_report(store, "last").cells)
+    for name in ("share of ideal", "overlap efficiency", "decomposition loss", "contention loss", "algbw", "busbw"):
+        assert f">{name}<" in explorer.panels.losses.numbers.value
+        assert f">{name}<" in report
 
 
 @pytest.mark.slow

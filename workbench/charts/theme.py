@@ -107,17 +107,6 @@ def loss_colour(field: str = "part", channel: type[Colour] = alt.Color, **option
     return _nominal(channel, field, LOSS_COLOURS, options)
 
 
-def source_shape(field: str = "source", **options: Any) -> alt.Shape:
-    """The shape channel of a column that holds sources."""
-    return _nominal(alt.Shape, field, {source: look.shape for source, look in SOURCE_LOOKS.items()}, options)
-
-
-def source_filling(field: str = "source", **options: Any) -> alt.FillOpacity:
-    """The filling of a point or bar: solid when it was timed, hollow when it was not."""
-    opacity = {source: 1.0 if look.filled else 0.0 for source, look in SOURCE_LOOKS.items()}
-    return _nominal(alt.FillOpacity, field, opacity, {"legend": None, **options})
-
-
 def source_dash(field: str = "source", **options: Any) -> alt.StrokeDash:
     """The dashes of a line or of a bar's outline."""
     dashes = {source: list(look.dash) or [1, 0] for source, look in SOURCE_LOOKS.items()}

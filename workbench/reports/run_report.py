@@ -13,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from kernels.protocol import GPU_ONLY
 from workbench.reports.bundle import bundle, plain
+from workbench.reports.derived import Derived, derived_table
 from workbench.reports.methods import cautions, methods
 from workbench.reports.outcomes import (
     Row,
@@ -35,13 +36,19 @@ _HEAD = ("title", "notes", "run", "started_at")
 _ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
-def run_report(facts: Facts, rows: Sequence[Row], charts: Sequence[tuple[str, alt.TopLevelMixin]]) -> NotebookNode:
+def run_report(
+    facts: Facts,
+    rows: Sequence[Row],
+    charts: Sequence[tuple[str, alt.TopLevelMixin]],
+    numbers: Sequence[Derived] = (),
+) -> NotebookNode:
     """The report of one run, in memory; `export` writes it.
 
     *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`; what was asked (`operator`, `idea`,
     `shape`, `dtype`, `world`, `backend`, `machine`, `fabric`, `protocol`, `guess_s`); `local_sizes` and `global_sizes`
     (name -> extents); `provenance` (a mapping); `cores`. Any other key is listed with what was asked.
     *rows* have the keys of `run --json`. *charts* are titles and Altair charts, in reading order.
+    *numbers* are derived ones of the fastest schedule.
     """
     rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
     title = one_line(facts.get("title") or f"Run {facts.get('run') or 'without a name'}")
@@ -49,6 +56,9 @@ def run_report(facts: Facts, rows: Sequence[Row], charts: Sequence[tuple[str, al
     for name, chart in charts:
         heading = [new_markdown_cell(f"### {markdown_text(name)}")] if name else []
         cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart))])]
+    if numbers:
+        heading = new_markdown_cell("### What follows from the times of the fastest")
+        cells += [heading, derived_table(numbers).to_cell()]
     cells += [*_outcomes(rows), new_markdown_cell("## Where the numbers come from"), legend(rows).to_cell()]
     cells += [new_markdown_cell(f"## Method\n\n{methods(facts, rows)}"), *_provenance(facts)]
     notebook = new_notebook(cells=cells, metadata={"title": title})

@@ -13,6 +13,7 @@ from kernels.outcome import Span
 from kernels.problem import Problem
 from workbench import metrics
 from workbench.charts import timeline, trials, waterfall
+from workbench.reports.derived import Derived, derived
 from workbench.reports.run_report import run_report
 from workbench.store import Store
 
@@ -24,7 +25,9 @@ def stored_report(store: Store, run: str) -> NotebookNode:
     """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the runs there are."""
     found = store.run(run)
     rows = store.rows(found["id"])
-    return run_report(facts(found, rows), rows, charts(store, found["id"], rows))
+    best = fastest(rows)
+    numbers = [] if best is None else derived_of(store, found["id"], rows, best)
+    return run_report(facts(found, rows), rows, charts(store, found["id"], rows), numbers)
 
 
 def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
@@ -87,6 +90,11 @@ def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, f
     spans = store.spans(run, row["key"], row["source"])
     found = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
     return None if found is None else dict(found)
+
+
+def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Derived]:
+    """What follows from the times of one trial, as far as its parts were timed."""
+    return derived(row, store.spans(run, row["key"], row["source"]), pieces_alone_s(rows, row))
 
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernels import operators
 from kernels.axes import Axis, Value
@@ -55,11 +55,6 @@ class Asked:
 
     def values_of(self, scheme: str) -> dict[str, Value]:
         return dict(dict(self.values).get(scheme, ()))
-
-    def with_value(self, axis: str, value: Value) -> Asked:
-        """The same with *axis* of the current scheme set."""
-        mine = {**self.values_of(self.scheme), axis: value}
-        return replace(self, values=tuple({**dict(self.values), self.scheme: tuple(mine.items())}.items()))
 
     def schedule(self, machine: Machine) -> Schedule:
         return schedule(self.problem(), self.scheme, self.values_of(self.scheme), machine, self.link())

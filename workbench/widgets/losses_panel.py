@@ -1,4 +1,4 @@
-"""Where the time of one trial went, and of which trial; or why that cannot be said."""
+"""Where the time of one trial went, of which trial, and what follows from it; or why that cannot be said."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import ipywidgets
 
 from kernels.units import seconds_text
+from workbench import metrics
 from workbench.charts import waterfall
 from workbench.reports import stored
+from workbench.reports.derived import derived, derived_table
 from workbench.store import Store
 from workbench.widgets.controls import html
 from workbench.widgets.live_chart import LiveChart
@@ -25,22 +27,25 @@ class LossesPanel:
         self._store = store
         self._shown: tuple[Any, ...] = ()
         self.chart, self.note = LiveChart(waterfall.live()), html("wb-losses-note")
-        self.view = ipywidgets.VBox([self.note, self.chart])
+        self.numbers = html("wb-derived")
+        self.view = ipywidgets.VBox([self.note, self.chart, self.numbers])
 
     def begin(self) -> None:
         """Another run: nothing is known of it."""
         self._shown = ()
-        self.note.value = ""
+        self.note.value = self.numbers.value = ""
         self.chart.replace(waterfall.DATASET, [])
 
     def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
         """The losses of *row*, which is called *name*; of its run all *rows* are known so far."""
         pieces_s = stored.pieces_alone_s(rows, row)
-        same = (run, row["key"], row["source"], row["floor_s"], row["compute_s"], pieces_s)
+        joined = (row[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s"))
+        same = (run, row["key"], row["source"], *joined, pieces_s)
         if same == self._shown:
             return
         self._shown = same
-        found = stored.losses(self._store, run, rows, row)
+        spans = self._store.spans(run, row["key"], row["source"])
+        found = metrics.waterfall(row, spans, pieces_s)
         words = f"{name}: {seconds_text(row['time_s'])}, {row['source']}."
         if found is None:
             words += (
@@ -48,5 +53,7 @@ class LossesPanel:
                 "load this schedule and run it by itself to see each part."
             )
         self.note.value = note_html(words)
-        parts = {"floor": row["floor_s"]} if found is None else found
+        parts = {"floor": row["floor_s"]} if found is None else dict(found)
         self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
+        numbers = derived(row, spans, pieces_s)
+        self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""

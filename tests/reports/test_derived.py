@@ -1,0 +1,52 @@
+"""Derived numbers as people read them: each with its unit and a meaning, none that is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.outcome import Span
+from tests.reports.conftest import row
+from workbench.reports.derived import MEANING, derived, derived_table
+from workbench.reports.run_report import run_report
+
+TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06}
+SPANS = (
+    Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 0.048),
+    Span("0/put/1/0", 0, "put", "link", 0.038, 0.05),
+)
+
+
+def test_every_derived_number_has_its_unit_and_its_meaning() -> None:
+    found = derived(row("fused", 0.05, **TIMES), SPANS, 0.044)
+    assert {number.name: number.text for number in found} == {
+        "time ratio": "0.833 ×",
+        "exposed communication": "10 ms",
+        "overlap efficiency": "50 %",
+        "share of ideal": "40 %",
+        "overlap ratio": "83 %",
+        "decomposition loss": "1.1 ×",
+        "contention loss": "1.09 ×",
+        "algbw": "819 kB/s",
+        "busbw": "410 kB/s",
+    }
+    assert [number.meaning for number in found] == list(MEANING.values())
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert derived(row("fused", 0.05), (), None) == []
+    found = derived(row("fused", 0.05, **{**TIMES, "comm_s": None}), (), None)
+    assert [number.name for number in found] == ["time ratio", "exposed communication", "share of ideal"]
+
+
+def test_a_rank_alone_has_no_bandwidth() -> None:
+    found = derived(row("fused", 0.05, **{**TIMES, "world": 1, "comm_s": 1e-6}), SPANS[:1], 0.044)
+    assert not {"algbw", "busbw", "overlap efficiency", "overlap ratio"} & {number.name for number in found}
+
+
+def test_the_report_lists_them() -> None:
+    rows = [row("fused", 0.05, **TIMES)]
+    report = run_report({}, rows, [], derived(rows[0], SPANS, 0.044))
+    assert any("What follows from the times of the fastest" in cell.source for cell in report.cells)
+    assert derived_table(derived(rows[0], SPANS, 0.044)).to_markdown() in [
+        output.data["text/markdown"] for cell in report.cells for output in cell.get("outputs", ())
+    ]

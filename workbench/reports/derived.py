@@ -1,0 +1,79 @@
+"""What follows from the times of one schedule, for people: a number with its unit, and what it means in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.outcome import Span
+from kernels.problem import Problem
+from kernels.units import rate_text, seconds_text
+from workbench import metrics
+from workbench.reports.tables import Cell, Column, Table
+
+Row = Mapping[str, Any]
+
+MEANING: Mapping[str, str] = {
+    "time ratio": "its time over the sequential one: below 1 is faster",
+    "exposed communication": "what communication adds to the computation",
+    "overlap efficiency": "saved time, of the most that overlap can save",
+    "share of ideal": "gained speed-up, of the one that the floor allows",
+    "overlap ratio": "of the time in which a rank communicates, it computes as well",
+    "decomposition loss": "computation alone, cut and ordered as this schedule does, over the best one alone",
+    "contention loss": "its computation beside communication over the same alone",
+    "algbw": "the collective alone: bytes of its buffer per second, as nccl-tests counts them",
+    "busbw": "the collective alone: what one link direction carries, as nccl-tests counts it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """One derived number of one schedule."""
+
+    name: str
+    text: str
+    """The value with its unit."""
+    meaning: str
+
+
+def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
+    """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
+    time_s, floor_s, compute_s, comm_s, sequential_s = (
+        row.get(key) for key in ("time_s", "floor_s", "compute_s", "comm_s", "sequential_s")
+    )
+    problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
+    wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
+    together_s = metrics.computing_seconds(spans) or None
+    known = {
+        "time ratio": _said(_ratio, metrics.time_ratio, time_s, sequential_s),
+        "exposed communication": _said(seconds_text, metrics.exposed_communication, time_s, compute_s),
+        "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, sequential_s, compute_s, wire_s),
+        "share of ideal": _said(_share, metrics.share_of_ideal, time_s, sequential_s, floor_s),
+        "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
+        "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, compute_s),
+        "contention loss": _said(_ratio, metrics.contention_loss, together_s, pieces_alone_s),
+        "algbw": _said(rate_text, metrics.algbw, problem, wire_s),
+        "busbw": _said(rate_text, metrics.busbw, problem, wire_s),
+    }
+    return [Derived(name, text, MEANING[name]) for name, text in known.items() if text is not None]
+
+
+def derived_table(numbers: Sequence[Derived]) -> Table:
+    """One line a number."""
+    columns = (Column(heading="Derived number"), Column(heading="Value", figure=True), Column(heading="What it means"))
+    return Table(columns=columns, rows=tuple(tuple(map(Cell, (n.name, n.text, n.meaning))) for n in numbers))
+
+
+def _said(written: Callable[[float], str], number: Callable[..., float | None], *given: Any) -> str | None:
+    """The number of what is *given*, written; None while a part of it is missing."""
+    found = None if None in given else number(*given)
+    return None if found is None else written(found)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3g} ×"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
