@@ -15,6 +15,8 @@ from kernels.schemes import base
 from kernels.schemes.base import Block, Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
 
+COMM_SMS = 16
+"""SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
 SLICES = 8
 """The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
 
@@ -50,8 +52,13 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
             "Straight into the peer's buffer, or through a staging buffer.",
         ),
         Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
-        Axis("comm_sms", blocks, 0, "SMs that only communicate; 0 = all compute and send."),
+        Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
     )
+
+
+def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
+    """Rows that come in need somebody who sends them while others compute; results are sent by who computed them."""
+    return COMM_SMS if COMM_SMS in offered and base.stated(problem).flow is Flow.RECEIVE else 0
 
 
 def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:

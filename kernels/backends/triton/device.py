@@ -163,6 +163,17 @@ def drain_but_one():
 
 
 @triton.jit
+def signal_but_one(counter):
+    """`drain_but_one` and `signal` in a loop whose loads are to be pipelined: Triton pipelines none with a barrier."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.wait_group 1; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    tl.atomic_add(counter, 1, sem="release", scope="sys")
+
+
+@triton.jit
 def fence_proxy():
     """What was waited for with `wait` may be read by the bulk copy engine (rule 3)."""
     if not INTERPRETED:

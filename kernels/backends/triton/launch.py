@@ -27,10 +27,13 @@ class Kernel:
     asked: int = 0
     """Programs that the schedule asks for; 0: as many as are resident."""
 
-    def launcher(self) -> Callable[[], None]:
-        """Compiles, and returns what launches: all programs resident at once, since they wait for each other."""
+    def launcher(self, interpreted: int = 1) -> Callable[[], None]:
+        """Compiles, and returns what launches: all programs resident at once, since they wait for each other.
+
+        The interpreter runs *interpreted* programs one after the other.
+        """
         if INTERPRETED.value:
-            return lambda: self._launch(1, {})
+            return lambda: self._launch(interpreted, {})
         options = {
             "num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True,
         }  # fmt: skip

@@ -1,6 +1,6 @@
 """One rank of a gang whose kernels are interpreted: calls each trial several times and says how wrong it was.
 
-`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads lists of [trial, calls] from its input.
+`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads lists of [trial, calls, programs] from its input.
 """
 
 import json
@@ -21,7 +21,7 @@ from kernels.verify import verdict
 SIGNALS, LIMIT_S = 1024, 20.0
 
 
-def call(trial: Trial, calls: int, rank: int, session: str, generation: int) -> dict[str, Any]:
+def call(trial: Trial, calls: int, programs: int, rank: int, session: str, generation: int) -> dict[str, Any]:
     """Every call is verified on poisoned outputs; the worst error is told."""
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
@@ -29,7 +29,7 @@ def call(trial: Trial, calls: int, rank: int, session: str, generation: int) -> 
     heap = Heap(seat, generation, start + private_bytes(trial.problem, trial.schedule, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     own = operands(trial.problem, rank, SEED)
-    launch = kernel(context, own).launcher()
+    launch = kernel(context, own).launcher(programs)
     worst, truth = 0.0, expected(trial.problem, rank, SEED)
     for _ in range(calls):
         result = context.result()
@@ -48,8 +48,8 @@ def main() -> None:
     rank, session = int(sys.argv[1]), sys.argv[3]
     torch.set_num_threads(1)
     for generation, line in enumerate(sys.stdin, 1):
-        entry, calls = json.loads(line)
-        print(json.dumps(call(Trial.from_json(entry), calls, rank, session, generation)), flush=True)
+        entry, calls, programs = json.loads(line)
+        print(json.dumps(call(Trial.from_json(entry), calls, programs, rank, session, generation)), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,3 +25,21 @@ def test_gemm_tiles_reach_their_owners(
 ) -> None:
     trial = gpu_trial(operator, GEMM, world=world, dtype="float16", tile="32x32x32", store=store)
     passed(gangs[world].call(trial, CALLS))
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("store", ["tma", "registers"])
+@pytest.mark.parametrize("tile_order", ["rotated", "natural"])
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "all_to_all_gemm"])
+def test_gemm_tiles_wait_for_their_rows(
+    gangs: dict[int, InterpretedGang], operator: str, tile_order: str, store: str, world: int
+) -> None:
+    axes = {"tile": "32x32x32", "slice_tiles": 3, "tile_order": tile_order}
+    passed(gangs[world].call(gpu_trial(operator, GEMM, world=world, dtype="float16", store=store, **axes), CALLS))
+
+
+@pytest.mark.parametrize("store", ["tma", "registers"])
+def test_programs_that_have_pushed_help_with_the_last_tiles(gangs: dict[int, InterpretedGang], store: str) -> None:
+    axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": 16}
+    trial = gpu_trial("all_to_all_gemm", GEMM, world=4, dtype="float16", store=store, **axes)
+    passed(gangs[4].call(trial, CALLS, programs=3))  # the first pushes and helps, the others compute

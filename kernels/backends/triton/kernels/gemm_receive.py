@@ -1,0 +1,136 @@
+"""GEMM over rows that ranks send each other: some programs push slices of rows, others compute what has arrived."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.backends.triton import device
+from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
+
+PUT_STAGES = tl.constexpr(4)
+"""Copies that a pushing program loads ahead; its stores overlap with them."""
+
+
+@triton.jit
+def gemm_receive(
+    shard, operand, b, source, landings, result, source_at, result_at, tiles, num_tiles, puts, num_puts, copies,
+    chunk, stride, columns, contraction, operand_at, counters_at, credits_at, done_at,
+    epoch_at, arrived, tickets, error, limit_ns, rank, comm_programs,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
+    PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+):  # fmt: skip
+    """Rows of all ranks [m, k] x b [k, n] -> result [m, n].
+
+    Own rows are read where they are (*shard* [chunk, k]), those of others from *operand* [m, k], where they push them.
+    *tiles* [num_tiles, 4] int32: source, row inside its chunk, column, the counter that says that its rows are here
+    (-1: own rows); in the order of the plan. *puts* [num_puts, 3] int32: peer, first row, the peer's counter; each is
+    cut into *copies* pieces PUT_M x PUT_K of *source* [.., k], where *peer*'s rows begin at peer * *stride*.
+    *landings*: by rank, a descriptor of where our rows go.
+
+    Every pusher adds 1 to a put's counter when its share of the pieces is there. With *comm_programs* the first
+    programs push and then help with the last tiles, which are handed out by *tickets*; else all push, then compute.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    helpers = tl.minimum(comm_programs, programs // 2)  # somebody has to compute
+    pushers = tl.where(helpers > 0, helpers, programs)
+    # twice the tiles that helpers could do if pushing took no time
+    by_ticket = tl.minimum(num_tiles, 2 * num_tiles * helpers // programs)
+    in_turn = num_tiles - by_ticket
+    if not COMPUTE_ONLY:
+        device.grant(credits_at, rank, WORLD, program)
+        if program < pushers:
+            device.granted(credits_at, epoch, deadline, error, rank, WORLD)
+            push(source, landings, source_at, operand_at, counters_at, puts, num_puts, copies, chunk, stride,
+                 contraction, rank, program, pushers, WORLD, PUT_M, PUT_K, DTYPE, TMA)  # fmt: skip
+    expected = epoch * tl.minimum(pushers, copies)
+    here = tl.full((), -1, tl.int32)  # the counter that was seen to be complete
+    first = tl.where(program < helpers, num_tiles, program - helpers)
+    for at in tl.range(first, in_turn, programs - helpers):
+        here = receive(shard, operand, b, result, result_at, tiles + 4 * at, chunk, columns, contraction, counters_at,
+                       expected, here, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, TMA_RESULT,
+                       COMPUTE_ONLY)  # fmt: skip
+    if not COMPUTE_ONLY:
+        if helpers > 0:
+            at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
+            while at < num_tiles:
+                here = receive(shard, operand, b, result, result_at, tiles + 4 * at, chunk, columns, contraction,
+                               counters_at, expected, here, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE,
+                               TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
+                at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
+            if at == num_tiles + programs - 1:  # the last ticket of the call: everybody draws one beyond the tiles
+                tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
+    device.drain()
+    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit
+def receive(
+    shard, operand, b, result, result_at, tile, chunk, columns, contraction, counters_at, expected, here,
+    deadline, error, rank, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
+    TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
+):  # fmt: skip
+    """Computes one entry of *tiles* when its rows are here; returns the counter that was seen last."""
+    owner, row = tl.load(tile), tl.load(tile + 1)
+    column, awaited = tl.multiple_of(tl.load(tile + 2), 16), tl.load(tile + 3)
+    if awaited < 0:
+        left, top = shard, row
+    else:
+        if not COMPUTE_ONLY:
+            if awaited != here:
+                counter = device.peer(counters_at, rank, tl.int32) + awaited
+                device.wait(counter, expected, deadline, error, rank, device.ROWS, awaited)
+                device.fence_proxy()
+                here = awaited
+        left, top = operand, owner * chunk + row
+    total = multiply(left, b, top, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+    if TMA_RESULT:
+        device.put_tma(result, owner * chunk + row, column, total.to(DTYPE))
+    else:
+        place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
+        tl.store(result_at + tl.cast(owner * chunk, tl.int64) * columns + place, total.to(DTYPE), mask=mask)
+    return here
+
+
+@triton.jit
+def push(
+    source, landings, source_at, operand_at, counters_at, puts, num_puts, copies, chunk, stride, contraction,
+    rank, program, pushers, WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """This program's share of all puts: every *pushers*-th piece, and one signal per put that it had a share of.
+
+    A put is signalled when the first piece of the next one has left, so that the wire does not wait for the signal.
+    """
+    across = tl.cdiv(contraction, PUT_K)
+    late = tl.full((), -1, tl.int32)  # the put that has left, but is not signalled yet
+    for piece in tl.range(program, num_puts * copies, pushers, num_stages=PUT_STAGES):
+        number, inside = piece // copies, piece % copies
+        peer, column = tl.load(puts + 3 * number), inside % across * PUT_K
+        row = tl.load(puts + 3 * number + 1) + inside // across * PUT_M
+        if TMA:
+            leaving = source.load([peer * stride + row, column])
+            landing = landings[0]
+            for other in tl.static_range(1, WORLD):
+                if peer == other:
+                    landing = landings[other]
+            device.put_tma(landing, row, column, leaving)
+        else:
+            place, mask = rectangle(row, column, chunk, contraction, contraction, PUT_M, PUT_K)
+            leaving = tl.load(source_at + tl.cast(peer * stride, tl.int64) * contraction + place, mask=mask)
+            slot = device.peer(operand_at, peer, DTYPE) + tl.cast(rank * chunk, tl.int64) * contraction
+            tl.store(slot + place, leaving, mask=mask)
+        if number != late:
+            if late >= 0:
+                device.signal_but_one(_counter(puts, late, counters_at))
+            late = number
+    device.drain()
+    if late >= 0:
+        device.signal(_counter(puts, late, counters_at))
+
+
+@triton.jit
+def _counter(puts, number, counters_at):
+    """What put *number* raises at its peer."""
+    return device.peer(counters_at, tl.load(puts + 3 * number), tl.int32) + tl.load(puts + 3 * number + 2)
