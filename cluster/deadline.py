@@ -2,8 +2,8 @@
 
 `Watch` hears every event of an attempt and gives a verdict: which rank is guilty, of which trial, and what to do with
 the others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a
-witness; then guilty is who was silent. When nobody speaks for `deadline_s`, guilty is the stopped process, or who got
-least far.
+witness; then guilty is who was silent. When nobody speaks for `silence_s`, guilty is the stopped process, or who got
+least far. A list that goes on talking ends, too, once it takes longer than `total_s`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ PATIENCE = 0.8
 
 _POISON = frozenset({"launch", "hang", "lost"})
 """Stages after which a rank process cannot be trusted; the others only concern their trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a rank may say nothing, and how long a list of trials may take beside the opening of the benches."""
+
+    silence_s: float
+    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +70,10 @@ class _Rank:
 class Watch:
     """Watches one attempt: the ranks of one grant at one list of trials."""
 
-    def __init__(self, trials: Sequence[str], world: int, deadline_s: float, *, forgiving: bool = False) -> None:
+    def __init__(self, trials: Sequence[str], world: int, limits: Limits, *, forgiving: bool = False) -> None:
         self.trials = list(trials)
         self.ranks = [_Rank(f"rank {rank}", 0.0) for rank in range(world)]
-        self.deadline_s = deadline_s
-        """The longest silence; also what one trial may take on average over the list."""
+        self.limits = limits
         self.forgiving = forgiving
         """Whether a gang that was lost before it began may try everything again."""
         self.started_at: float | None = None
@@ -159,17 +166,27 @@ class Watch:
         if self.started_at is None:
             return None
         waited = [rank for rank in self.ranks if not rank.done]
-        allowed = self.deadline_s if self.opened_at is not None else self.deadline_s + OPENING_S
+        allowed = self.limits.silence_s if self.opened_at is not None else self.limits.silence_s + OPENING_S
         silent = any(now - max(rank.heard_at, self.opened_at or 0.0) > allowed for rank in waited)
-        late = now - self.started_at > OPENING_S + self.deadline_s * len(self.trials)
-        return self._silent(waited, now) if waited and (silent or late) else None
+        if waited and silent:
+            return self._silent(waited, now)
+        late = now - self.started_at > OPENING_S + self.limits.total_s
+        return self._endless(waited, now - self.started_at) if waited and late else None
+
+    def _endless(self, ranks: list[_Rank], seconds: float) -> Verdict:
+        rank = min(ranks, key=lambda rank: rank.num_heard)
+        sentence = (
+            f"{rank.label} does not come to an end: after {seconds:.1f} s it reported {rank.words}, but its list of "
+            f"{len(self.trials)} trials may take {self.limits.total_s:.1f} s, and its opening {OPENING_S:.0f} s."
+        )
+        return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
 
     def _silent(self, ranks: list[_Rank], now: float, witness: _Rank | None = None) -> Verdict:
         rank = min(ranks, key=lambda rank: (not rank.stopped, rank.num_heard, rank.heard_at))
         what = "its process is stopped" if rank.stopped else "it does not answer"
         sentence = (
             f"{rank.label} hung: {what}; the last thing it reported was {rank.words}, "
-            f"{now - rank.heard_at:.1f} s ago; the deadline is {self.deadline_s:.1f} s."
+            f"{now - rank.heard_at:.1f} s ago; the deadline is {self.limits.silence_s:.1f} s."
         )
         if witness is not None and witness.trouble is not None:
             sentence += f" {witness.label} saw: {witness.trouble.sentence}"

@@ -16,7 +16,7 @@ from distributed import Client, Future, KilledWorker
 from distributed.protocol.pickle import dumps
 
 from cluster import broker, keeper
-from cluster.deadline import PATIENCE, Verdict, Watch
+from cluster.deadline import PATIENCE, Limits, Verdict, Watch
 from cluster.feed import Event, Feed
 from cluster.greeting import stranger_at
 from cluster.rank import Entry
@@ -48,8 +48,7 @@ class Ask:
     world: int
     shares_heap: bool
     """Whether the ranks write into each other's memory and so must sit on one host."""
-    deadline_s: float
-    """The longest that a rank may say nothing, and that one trial of the list may take on average."""
+    limits: Limits
     cancelled: threading.Event
     fingerprint: str | None = None
     """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
@@ -112,26 +111,35 @@ class Cluster:
         *,
         world: int,
         shares_heap: bool,
-        deadline_s: float,
+        deadline_s: float | Limits,
         cancelled: threading.Event | None = None,
         fingerprint: str | None = None,
     ) -> Iterator[Event]:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
+        A rank that says nothing for `deadline_s` hangs, and so does a list that takes that long for each of its trials;
+        Limits tell these two apart.
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
         Benches are opened for a world and a heap: the next stream is warm when these two are the same.
         A caller that takes no event for a minute loses the gang to others.
         """
-        stop = cancelled or threading.Event()
-        ask = Ask(world=world, shares_heap=shares_heap, deadline_s=deadline_s, cancelled=stop, fingerprint=fingerprint)
-        if world < 1 or deadline_s <= 0:
+        limits = deadline_s if isinstance(deadline_s, Limits) else Limits(deadline_s, deadline_s * max(1, len(trials)))
+        if world < 1 or min(limits.silence_s, limits.total_s) <= 0:
             raise ValueError(f"world = {world}, deadline_s = {deadline_s} were asked for; both must be above zero.")
+        ask = Ask(
+            world=world,
+            shares_heap=shares_heap,
+            limits=limits,
+            cancelled=cancelled or threading.Event(),
+            fingerprint=fingerprint,
+        )
         rest = {trial.key: trial for trial in trials}
         num_idle = 0
         while rest:
             forgiving = num_idle < _IDLE_ATTEMPTS
-            attempt = Attempt(self, ask, rest, Watch(list(rest), ask.world, ask.deadline_s, forgiving=forgiving))
+            watch = Watch(list(rest), ask.world, ask.limits, forgiving=forgiving)
+            attempt = Attempt(self, ask, rest, watch)
             yield from attempt.events()
             num_idle = num_idle + 1 if len(attempt.again) == len(rest) else 0
             rest = {key: rest[key] for key in attempt.again}
@@ -272,7 +280,7 @@ class Attempt:
                 "shares_heap": self.ask.shares_heap,
                 "rendezvous": meeting,
                 "addresses": [place["host"] for place in self.places],
-                "deadline_s": self.ask.deadline_s * PATIENCE,
+                "deadline_s": self.ask.limits.silence_s * PATIENCE,
             }
             self._submit(rank, {"order": "run", "seat": seat, "trials": trials})
 

@@ -14,7 +14,7 @@ from kernels.backends.base import Backend, Prepared, Seat
 from kernels.outcome import span_values
 from kernels.reference import SEED, expected
 from kernels.schedule import Refusal
-from kernels.timing import interleaved
+from kernels.timing import interleaved, warm_up
 from kernels.trial import Trial
 from kernels.verify import Verdict, verdict
 
@@ -105,15 +105,20 @@ class Bench:
 
     def _time(self, backend: Backend, kept: list[tuple[Trial, Prepared, Verdict | None]]) -> None:
         samples: list[list[float]] = [[] for _ in kept]
-        for trial, *_ in kept:
-            self._tell(trial, "stage", stage="time")
+
+        def warming(number: int) -> None:  # said before each of them: a long silence counts as a hang
+            self._tell(kept[number][0], "stage", stage="warm up")
 
         def each(number: int, index: int, seconds: float) -> None:
             samples[number].append(seconds)
             self._tell(kept[number][0], "sample", index=index, seconds=seconds, at=time.time())
 
         protocol = kept[0][0].protocol
-        interleaved([one for _, one, _ in kept], protocol.warmups, protocol.repeats, each)
+        runs = [one for _, one, _ in kept]
+        warm_up(runs, protocol.warmups, warming)
+        for trial, *_ in kept:
+            self._tell(trial, "stage", stage="time")
+        interleaved(runs, protocol.repeats, each)
         for (trial, one, found), mine in zip(kept, samples, strict=True):
             typical = _typical(backend.exchange(mine))
             spans = [list(span_values(span)) for span in one.spans(typical)]

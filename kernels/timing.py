@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from kernels.backends.base import Prepared
 
 
-def interleaved(
-    prepared: Sequence[Prepared], warmups: int, repeats: int, each: Callable[[int, int, float], None]
-) -> None:
-    """Runs every trial *warmups* times untimed, then *repeats* times, A B C C B A ...
+def warm_up(prepared: Sequence[Prepared], warmups: int, each: Callable[[int], None]) -> None:
+    """Runs every trial *warmups* times untimed; calls each(trial number) before every one of these iterations."""
+    for _ in range(warmups):
+        for number, one in enumerate(prepared):
+            each(number)
+            one.run()
 
-    Calls each(trial number, sample index, seconds) after every timed iteration.
+
+def interleaved(prepared: Sequence[Prepared], repeats: int, each: Callable[[int, int, float], None]) -> None:
+    """Runs every trial *repeats* times, A B C C B A ...; what ran before is forgotten.
+
+    Calls each(trial number, sample index, seconds) after every iteration.
     """
     numbers = list(range(len(prepared)))
-    for _ in range(warmups):
-        for one in prepared:
-            one.run()
     for one in prepared:
         one.forget()
     for index in range(repeats):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
 
+from cluster.deadline import Limits
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
@@ -16,12 +17,15 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import needs_peer_memory
 from kernels.trial import Trial, fingerprint
+from workbench.expected import Expected
 from workbench.simulator.predict import predict
 
 DEADLINE_SECONDS = 30.0
-"""The longest silence of a rank, unless the trials are estimated to need more."""
+"""The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
+LEAST_DEADLINE_SECONDS = {"cpu": 10.0}
+"""However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks compile without a word."""
 PATIENCE = 20.0
-"""A list may take this many times what is estimated before it counts as hanging."""
+"""A stage, and a list, may take this many times what is estimated before it counts as hanging."""
 LONGEST_PAUSE_SECONDS = 1.0
 """Replay shortens longer gaps: nobody wants to watch a compiler again."""
 
@@ -34,14 +38,14 @@ class Answer(Protocol):
     source: str
     """What its outcomes are: measured, estimated or recorded."""
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected_s: float = 0.0) -> Answers:
-        """One grant; soon after *cancelled* is set it ends. *expected_s* is what all of *trials* may well take."""
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        """One grant; soon after *cancelled* is set it ends."""
 
 
 class Streams(Protocol):
     """What is asked of a cluster: `cluster.dispatch.Cluster`."""
 
-    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float,
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
                fingerprint: str | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
         """The ranks' events as they come."""
@@ -55,15 +59,24 @@ class FromCluster:
     def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS) -> None:
         self._cluster, self._deadline_s = cluster, deadline_s
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected_s: float = 0.0) -> Answers:
-        deadline_s = max(self._deadline_s, PATIENCE * expected_s)
-        for world, same in groupby(trials, key=lambda trial: trial.world):
-            yield from self._one_gang(world, list(same), cancelled, deadline_s)
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
+            mine = list(same)
+            limits = self._limits(backend, len(mine), expected)
+            yield from self._one_gang(world, mine, cancelled, limits)
 
-    def _one_gang(self, world: int, trials: list[Trial], cancelled: threading.Event, deadline_s: float) -> Answers:
+    def _limits(self, backend: str, count: int, expected: Expected | None) -> Limits:
+        """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
+        all_s = self._deadline_s * count
+        if expected is None:
+            return Limits(self._deadline_s, all_s)
+        least_s = min(self._deadline_s, LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s))
+        return Limits(max(least_s, PATIENCE * expected.silent_s), max(all_s, PATIENCE * expected.total_s))
+
+    def _one_gang(self, world: int, trials: list[Trial], cancelled: threading.Event, limits: Limits) -> Answers:
         open_trials = {trial.key: Gather(trial) for trial in trials}
         shares_heap = any(needs_peer_memory(trial.schedule) for trial in trials)
-        for event in self._cluster.stream(trials, world=world, shares_heap=shares_heap, deadline_s=deadline_s,
+        for event in self._cluster.stream(trials, world=world, shares_heap=shares_heap, deadline_s=limits,
                                           cancelled=cancelled, fingerprint=fingerprint()):  # fmt: skip
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
             found = gather.feed(event) if gather is not None else None
@@ -81,7 +94,7 @@ class FromSimulator:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected_s: float = 0.0) -> Answers:
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for trial in trials:
             if cancelled.is_set():
                 return
@@ -126,7 +139,7 @@ class FromRecordings:
         met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
         return next((fabric for fabric in met if fabric.wire_to_compute == asked.wire_to_compute), asked)
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected_s: float = 0.0) -> Answers:
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for trial in trials:
             entry = self._by_question.get(_question(trial))
             if entry is None:

@@ -16,6 +16,7 @@ from kernels.schedule import Refusal, Schedule
 from kernels.schemes import schedule
 from kernels.trial import Trial, fingerprint
 from workbench.answer import Answer, FromRecordings
+from workbench.expected import Expected, expected
 from workbench.provenance import provenance
 from workbench.recommend import estimates
 from workbench.search import Search, rounds
@@ -26,9 +27,6 @@ from workbench.store import Store
 
 GRANT_SECONDS = 2.0
 """Work that is asked for at once: long enough to interleave, short enough to be fair to others and to stop soon."""
-SETTING_UP_SECONDS = 0.05
-"""Operands and verification of one trial, however short its iterations are: without them a grant of tiny trials would
-be of hundreds, and nothing be seen of them for many seconds."""
 RESOLVING = Protocol(name="resolve", warmups=3, repeats=10)
 """How the computation is timed that a relative link is resolved with: apart from every run's own comparison."""
 PARTS = ("none", "baseline", "each")
@@ -234,27 +232,24 @@ class Run(Sitting):
         grant: list[Trial] = []
         seconds = 0.0
         for trial in trials:
-            more = self._expected_s([trial])
+            more = self._expected([trial]).total_s
             if grant and (seconds + more > GRANT_SECONDS or self._granted == 0):
                 yield grant
-                grant, seconds, more = [], 0.0, self._expected_s([trial])
+                grant, seconds, more = [], 0.0, self._expected([trial]).total_s
             grant.append(trial)
             seconds += more
         if grant:
             yield grant
 
-    def _expected_s(self, trials: Sequence[Trial]) -> float:
-        """Verification, warm-ups and repeats of all *trials*, as far as they can be estimated."""
-        found = ((self._estimate(trial), trial.protocol) for trial in trials)
-        iterations_s = self._correction * sum(
-            estimate.time_s * (1 + protocol.warmups + protocol.repeats) for estimate, protocol in found if estimate
-        )
-        return iterations_s + SETTING_UP_SECONDS * len(trials)
+    def _expected(self, trials: Sequence[Trial]) -> Expected:
+        """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
+        estimates = map(self._estimate, trials)
+        return expected(trials, [one if one is None else self._correction * one.time_s for one in estimates])
 
     def _granted_to(self, trials: list[Trial]) -> Events:
         self._granted += 1
         outcomes: list[Outcome] = []
-        for found in self._answer.answer(trials, self.cancelled, self._expected_s(trials)):
+        for found in self._answer.answer(trials, self.cancelled, self._expected(trials)):
             if isinstance(found, Sample):
                 yield self._keep_sample(found)
             else:

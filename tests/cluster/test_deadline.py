@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.deadline import GRACE_S, OPENING_S, Verdict, Watch
+from cluster.deadline import GRACE_S, OPENING_S, Limits, Verdict, Watch
 
 
-def watch_of(*trials: str, world: int = 2, deadline_s: float = 5.0, forgiving: bool = False) -> Watch:
-    watch = Watch(trials or ("t",), world, deadline_s, forgiving=forgiving)
+def watch_of(
+    *trials: str, world: int = 2, deadline_s: float = 5.0, total_s: float = 20.0, forgiving: bool = False
+) -> Watch:
+    watch = Watch(trials or ("t",), world, Limits(deadline_s, total_s), forgiving=forgiving)
     watch.begin([f"rank {rank} (w{rank})" for rank in range(world)], 0.0)
     return watch
 
@@ -120,13 +122,23 @@ def test_a_bench_that_never_opens_ends_all_trials() -> None:
 
 
 def test_a_rank_that_chatters_for_ever_is_overdue_all_the_same() -> None:
-    watch = opened(watch_of(deadline_s=1.0))
+    watch = opened(watch_of(deadline_s=1.0, total_s=3.0))
     now = 0.0
-    while now < OPENING_S + 2.0 and watch.verdict(now) is None:
+    while now < OPENING_S + 5.0 and watch.verdict(now) is None:
         now += 0.5
         for rank in (0, 1):
             tell(watch, rank, "sample", now, index=0)
-    assert OPENING_S + 1.0 < now < OPENING_S + 2.0
+    assert OPENING_S + 3.0 < now < OPENING_S + 4.0
+    verdict = watch.verdict(now)
+    assert verdict is not None
+    assert "does not come to an end" in verdict.sentence
+    assert "its list of 1 trials may take 3.0 s" in verdict.sentence
+
+
+def test_a_long_list_does_not_make_a_hang_be_found_later() -> None:
+    watch = opened(watch_of(*map(str, range(50)), deadline_s=1.0, total_s=1000.0))
+    assert watch.verdict(0.9) is None
+    assert watch.verdict(1.1) is not None
 
 
 def test_trials_that_had_not_begun_are_tried_again_and_those_timed_beside_the_guilty_one_are_not() -> None:

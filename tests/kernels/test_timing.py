@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kernels.outcome import Span
-from kernels.timing import interleaved
+from kernels.timing import interleaved, warm_up
 
 
 class Fake:
@@ -31,6 +31,8 @@ def test_turns_go_forwards_and_backwards_after_the_warm_ups() -> None:
     log: list[str] = []
     seen: list[tuple[int, int]] = []
     trials = [Fake(name, log) for name in "ABC"]
-    interleaved(trials, 1, 2, lambda number, index, seconds: seen.append((number, index)))
-    assert log == ["A", "B", "C", "forget A", "forget B", "forget C", *"ABC", *"CBA"]
+    warm_up(trials, 2, lambda number: log.append(f"say {number}"))
+    interleaved(trials, 2, lambda number, index, seconds: seen.append((number, index)))
+    warmed = ["say 0", "A", "say 1", "B", "say 2", "C"]
+    assert log == [*warmed, *warmed, "forget A", "forget B", "forget C", *"ABC", *"CBA"]
     assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (1, 1), (0, 1)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster.deadline import Limits
 from kernels.fabric import parse
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import problem
@@ -73,6 +74,8 @@ class FakeCluster:
         """Every list that was streamed."""
         self.fingerprints: list[str | None] = []
         """The kernels that each of them was asked with."""
+        self.limits: list[Limits] = []
+        """Of each of them."""
         self.kernels: str | None = None
         """Fingerprint that the ranks report with their results."""
         self.seconds: Callable[[Trial], float] = lambda trial: 1e-3
@@ -81,11 +84,12 @@ class FakeCluster:
         self.before: Callable[[Trial], None] = lambda trial: None
         """Called before a trial is answered."""
 
-    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float,
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
                fingerprint: str | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
-        assert deadline_s > 0
+        assert isinstance(deadline_s, Limits)
         self.fingerprints.append(fingerprint)
+        self.limits.append(deadline_s)
         self.lists.append(list(trials))
         for trial in trials:
             self.before(trial)

@@ -7,11 +7,23 @@ from typing import Any
 
 import pytest
 
+from cluster.deadline import Limits
 from kernels.machine import Machine
+from kernels.operators import problem
 from kernels.outcome import Estimate, Failure, Measurement, Sample
 from kernels.protocol import PROTOCOLS
 from kernels.trial import Trial
-from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator, Recorded
+from workbench.answer import (
+    DEADLINE_SECONDS,
+    LEAST_DEADLINE_SECONDS,
+    PATIENCE,
+    Answer,
+    FromCluster,
+    FromRecordings,
+    FromSimulator,
+    Recorded,
+)
+from workbench.expected import expected
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -47,6 +59,36 @@ def test_a_failure_that_two_ranks_report_is_one_outcome(fake_cluster: Any, make_
 def test_trials_of_other_worlds_go_to_other_gangs(fake_cluster: Any, make_trial: MakeTrial) -> None:
     ask(FromCluster(fake_cluster), make_trial(world=1), make_trial(world=2), make_trial("fused", world=2))
     assert [[trial.world for trial in each] for each in fake_cluster.lists] == [[1], [2, 2]]
+
+
+def test_a_hang_is_found_by_the_longest_single_stage_and_not_by_the_length_of_the_list(
+    fake_cluster: Any, make_trial: MakeTrial
+) -> None:
+    home, trials = FromCluster(fake_cluster), [make_trial("fused", slice_tiles=each) for each in (1, 2, 4)] * 8
+    for iteration_s in (1e-3, 2.0):
+        found = expected(trials, [iteration_s] * len(trials))
+        assert found.total_s > len(trials) * 7 * iteration_s
+        assert list(home.answer(trials, threading.Event(), found))
+    short, long = fake_cluster.limits
+    assert short.silence_s == LEAST_DEADLINE_SECONDS["cpu"] < DEADLINE_SECONDS
+    assert long.silence_s == PATIENCE * 2.0, "one iteration of the slowest"
+    assert long.total_s == PATIENCE * found.total_s
+
+
+def test_operands_that_take_long_to_make_are_waited_for(make_trial: MakeTrial) -> None:
+    small = make_trial("fused")
+    large = replace(small, problem=problem("gemm_all_to_all", {"m": 8192, "n": 8192, "k": 8192}, world=2))
+    found = [expected([trial], [1e-3]).silent_s for trial in (small, large)]
+    assert found[0] < 0.1
+    assert found[1] > 3 * 2 * 8192**2 * 4 / 1e9
+
+
+def test_ranks_of_whose_trials_nothing_is_expected_may_be_silent_for_longer(
+    fake_cluster: Any, make_trial: MakeTrial
+) -> None:
+    ask(FromCluster(fake_cluster), make_trial("fused"), make_trial("sequential"))
+    assert fake_cluster.limits == [Limits(DEADLINE_SECONDS, 2 * DEADLINE_SECONDS)]
+    assert PATIENCE * expected([make_trial()], [None]).silent_s == DEADLINE_SECONDS, "nor may those it cannot estimate"
 
 
 def test_the_simulator_estimates_and_refuses(machine: Machine, make_trial: MakeTrial) -> None:

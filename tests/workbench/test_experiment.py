@@ -12,7 +12,7 @@ from kernels.operators import problem
 from kernels.outcome import Failure, Measurement, Sample
 from kernels.protocol import PROTOCOLS
 from kernels.trial import fingerprint
-from workbench.answer import FromCluster, FromRecordings, FromSimulator
+from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster, FromRecordings, FromSimulator
 from workbench.experiment import GRANT_SECONDS, Experiment, Run, run
 from workbench.recordings import of_run
 from workbench.search import Search
@@ -106,6 +106,8 @@ def test_one_trial_goes_first_then_lists_of_bounded_work(
     sizes = [len(trials) for trials in fake_cluster.lists]
     assert sizes[0] == 1
     assert sum(sizes) == 3 + 5
+    silent = {limits.silence_s for limits in fake_cluster.limits}
+    assert silent == {LEAST_DEADLINE_SECONDS["cpu"]}, "a hang is found as soon in all of them"
     assert max(sizes) * 0.1 * 7 <= 2 * GRANT_SECONDS
 
 

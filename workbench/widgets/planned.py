@@ -15,14 +15,13 @@ from kernels.protocol import protocol
 from kernels.schedule import Refusal
 from kernels.schemes import schedule
 from kernels.units import seconds_text
+from workbench.expected import SETTING_UP_SECONDS
 from workbench.simulator import grid
 from workbench.simulator.points import Floats
 from workbench.widgets.asking import Asked
 
 COUNTED_MOST = 200_000
 """Points that are looked at while somebody moves a slider: ten milliseconds' worth."""
-SETTING_UP_SECONDS = 0.08
-"""Operands, compilation and verification of one trial on a warm gang of CPU ranks, as found on two cores."""
 
 Columns = dict[str, np.ndarray]
 
