@@ -16,15 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import platformdirs
-import psutil
 from distributed.comm.addressing import get_address_host_port
+
+from cluster.process import is_alive
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
 SCHEMES = ("tcp://", "tls://")
 """What the addresses of schedulers begin with."""
-_SAME_START_S = 60.0
-"""Clocks are set; two processes with the same number are further apart than this."""
 _ACCEPTED = (
     "Accepted: the address of a running Dask scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; "
     "`workbench lab` or `workbench cluster up` starts one."
@@ -49,12 +48,7 @@ class Record:
     @property
     def alive(self) -> bool:
         """Whether its process lives; a later process of the same number does not count."""
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started_at) < _SAME_START_S
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        return is_alive(self.pid, self.started_at)
 
 
 def path() -> Path:

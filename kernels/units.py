@@ -35,3 +35,12 @@ def bytes_text(num_bytes: float) -> str:
 def rate_text(bytes_per_second: float) -> str:
     """*bytes_per_second* in decimal units: `450 GB/s`."""
     return f"{bytes_text(bytes_per_second)}/s"
+
+
+def about(seconds: float) -> str:
+    """A duration as roughly as it is known."""
+    if seconds < 1:
+        return "about a second"
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

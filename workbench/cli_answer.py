@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from signal import default_int_handler
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -193,15 +194,18 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
     They are marked with whether they were `asked` for, and with `known_since`, when they were measured earlier.
     """
     from workbench.answer import FromCluster
-    from workbench.cli_measure import OnDemand, watch
+    from workbench.cli_measure import OnDemand, interrupted, watch
     from workbench.experiment import run as begin
+    from workbench.outlook import outlook
 
     _refuse_unmeasurable(machine, address)
     _refuse_illegal(experiment, machine)
     world = max(problem.world for problem in experiment.problems)
-    with opened(path) as store, OnDemand(address, world) as cluster:
-        sitting = begin(experiment, store, FromCluster(cluster), machine)
-        watch(sitting)
+    with opened(path) as store:
+        ahead = outlook(experiment, machine, store)
+        with interrupted(default_int_handler), OnDemand(address, world, ahead) as cluster:
+            sitting = begin(experiment, store, FromCluster(cluster), machine)
+            watch(sitting, ahead)
         rows = [{**row, "asked": row["key"] in sitting.asked, "known_since": _started_at(store, row["origin"])}
                 for row in store.rows(sitting.run)]  # fmt: skip
         return rows, sitting.cancelled.is_set()

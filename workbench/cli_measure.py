@@ -5,18 +5,27 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from cluster.probe import usable_cores
 from kernels.outcome import Failure, Sample
 from kernels.trial import Trial
+from kernels.units import about
 from workbench.cli_show import say, schedule
+from workbench.outlook import Outlook, crowded
 
 if TYPE_CHECKING:
     from cluster.dispatch import Cluster
     from workbench.sitting import Sitting
+
+TELL_S = 0.2
+"""Progress is told so far apart."""
+CREDIBLE = 0.1
+"""The share of the samples from which on their own pace says how long the others take."""
 
 
 @contextmanager
@@ -41,8 +50,8 @@ class OnDemand:
     One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
     """
 
-    def __init__(self, address: str | None, num_ranks: int) -> None:
-        self._address, self._num_ranks = address, num_ranks
+    def __init__(self, address: str | None, num_ranks: int, outlook: Outlook | None = None) -> None:
+        self._address, self._num_ranks, self._outlook = address, num_ranks, outlook
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
 
@@ -56,16 +65,36 @@ class OnDemand:
 
     def _connect(self) -> Cluster:
         if self._cluster is None:
-            before = signal.signal(signal.SIGINT, signal.default_int_handler)  # nothing is measured yet: end at once
-            try:
+            with interrupted(signal.default_int_handler):  # nothing is measured yet: end at once
                 self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks))
-            finally:
-                signal.signal(signal.SIGINT, before)
         return self._cluster
 
     def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[Mapping[str, Any]]:
-        """As `cluster.dispatch.Cluster` does."""
+        """As `cluster.dispatch.Cluster` does; before the first, a person is told what is to come."""
+        if self._outlook is not None:
+            say(str(self._outlook))
+            if self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
+                say(sentence)
+            self._outlook = None
         yield from self._connect().stream(trials, **ask)
+
+    def _is_here(self) -> bool:
+        """Whether the ranks are of this host."""
+        from cluster.launch import running
+        from cluster.launch.local import Local
+
+        return self._address is None and ((found := running()) is None or found.kind == Local.name)
+
+
+@contextmanager
+def interrupted(by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Ctrl-C, and being told to end by another process, do *by*."""
+    before = {number: signal.signal(number, by) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -73,35 +102,68 @@ def stoppable(cancelled: threading.Event) -> Iterator[None]:
     """The first Ctrl-C sets *cancelled*, the second ends everything."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        if cancelled.is_set():
+            signal.default_int_handler(number, frame)
         cancelled.set()
         say("Stopping; what was measured is kept. Ctrl-C again ends at once.")
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
+    with interrupted(stop):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
-def watch(sitting: Sitting) -> None:
-    """Takes *sitting* to its end, with its progress on a terminal's stderr."""
+def watch(sitting: Sitting, outlook: Outlook) -> None:
+    """Takes *sitting* to its end, its progress on a terminal's stderr: by samples, because schedules take turns."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-               TimeRemainingColumn())  # fmt: skip
-    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.fields[done]}"), BarColumn(), TimeElapsedColumn(),
+               TextColumn("{task.fields[left]}"))  # fmt: skip
     quiet = not sys.stderr.isatty()
-    with stoppable(sitting.cancelled), Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task(sitting.run, total=None, rate="")
+    pace = Pace(outlook)
+    with (
+        stoppable(sitting.cancelled),
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar,
+    ):
+        task = bar.add_task(sitting.run, total=max(1, outlook.samples), done="", left=pace.left())
         for found in sitting:
             if isinstance(found, Sample):
-                continue
-            so_far = sitting.progress
-            bar.update(task, total=so_far.total, completed=so_far.done, rate=f"{so_far.per_second:.2g}/s")
-            if not quiet and isinstance(found, Failure) and found.stage != "cancelled":
+                pace.count()
+            elif not quiet and isinstance(found, Failure) and found.stage != "cancelled":
                 bar.console.print(f"{schedule(_words(found))} {found.trial.part}: {found.message}", markup=False)
+            if pace.is_due():
+                so_far = sitting.progress
+                words = f"{so_far.done} of {so_far.total} schedules"
+                bar.update(task, completed=min(pace.samples, outlook.samples), done=words, left=pace.left())
+
+
+class Pace:
+    """How fast samples come, and how long they will go on."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self.samples = 0
+        self._first_at = self._said_at = 0.0
+
+    def count(self) -> None:
+        """One more."""
+        self._first_at = self._first_at or time.monotonic()
+        self.samples += 1
+
+    def is_due(self) -> bool:
+        """Whether it is time to tell again."""
+        now = time.monotonic()
+        if now - self._said_at < TELL_S:
+            return False
+        self._said_at = now
+        return True
+
+    def left(self) -> str:
+        """As estimated at first, then as the samples come."""
+        share = self.samples / max(1, self._outlook.samples)
+        if share < CREDIBLE:
+            return f"{about(self._outlook.seconds)} left"
+        since_s = time.monotonic() - self._first_at
+        return f"{about(since_s * (1 - share) / share)} left" if share < 1 else ""
 
 
 def _words(failed: Failure) -> dict[str, Any]:

@@ -6,9 +6,10 @@ import pytest
 
 from kernels.fabric import parse
 from kernels.schedule import Refusal
+from kernels.units import about
 from workbench.machines import machine
 from workbench.widgets.asking import Asked
-from workbench.widgets.planned import Plan, about, plan
+from workbench.widgets.planned import Plan, plan
 
 LINK = parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e8")
 ASKED = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,

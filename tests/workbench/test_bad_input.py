@@ -267,7 +267,7 @@ UNKNOWN_RUN = (
 def test_a_run_that_does_not_exist(words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path) -> None:
     sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
     assert sentence.startswith(
-        "Run '2019' was asked for, which is in the store 0 times. Accepted: last, or one of none yet"
+        "Run '2019' was asked for, which is not in the store. Accepted: last, or one of none yet"
     )
 
 
@@ -294,7 +294,8 @@ def test_shared_memory_that_is_too_small(tmp_path: Path) -> None:
         pytest.skip("this machine does not allow mount namespaces")
     ran = subprocess.run([*command, sys.executable, "-m", "workbench.cli", *words], capture_output=True, text=True,
                          timeout=100, env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")})  # fmt: skip
-    started, sentence = ran.stderr.splitlines()
+    ahead, *crowded, started, sentence = ran.stderr.splitlines()
     assert (ran.returncode, started.split(":")[0]) == (2, "No cluster is running")
+    assert (" measured and " in ahead, [" ranks share " in line for line in crowded]) == (True, [True] * len(crowded))
     assert "of shared memory, but /dev/shm has" in sentence
     assert "Take a smaller shape or world, or enlarge /dev/shm." in sentence

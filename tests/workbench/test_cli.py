@@ -1,7 +1,9 @@
 """The command line prints one document or one table, the rest goes to stderr, and its status is the contract's."""
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -256,11 +258,15 @@ def test_run_from_a_shell_makes_its_own_ranks(tmp_path: Path, environment: dict[
     out, err = process.communicate(timeout=100)
     found = json.loads(out)
     assert (process.returncode, found["outcome"], found["correct"]) == (0, "measurement", True)
-    assert err.startswith("No cluster is running: 2 ranks are started for this command.")
+    assert "\nNo cluster is running: 2 ranks are started for this command." in err
+    assert err.startswith("1 schedule is measured and ")
     assert "Traceback" not in err
 
 
-def test_ctrl_c_ends_a_sweep_and_keeps_what_was_measured(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_stopped_keeps_what_was_measured(
+    by: signal.Signals, tmp_path: Path, environment: dict[str, str]
+) -> None:
     space, path = tmp_path / "space.toml", tmp_path / "store.sqlite"
     space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "thorough"\n[scheme.decomposed]\n'
                      'pieces = "all"\nsteps = "all"\ntile = "all"\n[scheme.fused]\ntile = "all"\n')  # fmt: skip
@@ -271,7 +277,7 @@ def test_ctrl_c_ends_a_sweep_and_keeps_what_was_measured(tmp_path: Path, environ
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "no samples came within 90 s"
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
         assert json.loads(out)["summary"]["stopped"] is True
@@ -279,3 +285,47 @@ def test_ctrl_c_ends_a_sweep_and_keeps_what_was_measured(tmp_path: Path, environ
         stored = [row for row in store.rows(store.run("last")["id"]) if row["source"] == "measured"]
         assert any(row["outcome"] == "measurement" for row in stored)
         assert "Traceback" not in err
+        assert "leaked" not in err
+
+
+def test_a_run_whose_process_was_killed_is_lost(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "store.sqlite"
+    words = ("run", *TINY[:2], "laptop_overlap", "--protocol", "thorough", "--store", str(path))
+    with Store(path) as store:
+        process = start(words, environment)
+        deadline = time.monotonic() + 90
+        while not store.samples_since(0)[0]:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "no samples came within 90 s"
+            time.sleep(0.05)
+        assert [run["status"] for run in store.runs()] == ["running"]
+        process.kill()
+        process.communicate(timeout=60)
+        assert [run["status"] for run in store.runs()] == ["lost"]
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_a_run_is_and_a_pipe_one_line(
+    command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = command("run", *TINY)[2].splitlines()
+    assert [line.rpartition(", about")[0] for line in told] == ["3 schedules are measured and 4 baselines"]
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    command("run", *TINY, "--fresh")
+    assert re.search(r"\d of 3 schedules", shown.getvalue())
+    assert " left" in shown.getvalue()
+
+
+def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_measure, "usable_cores", lambda: 3)
+    monkeypatch.setattr("cluster.launch.running", lambda: None)
+    assert "ranks share" not in command("run", *TINY)[2]
+    assert "4 ranks share 3 cores here: they slow" in command("run", *TINY, "--world", "4")[2]
+    assert "ranks share" not in command("run", *TINY, "--world", "4")[2], "what is known is not timed"

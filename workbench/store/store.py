@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.process import is_alive, started_at
 from kernels.outcome import Measurement, Outcome, Sample, Span, span_values
 from kernels.problem import Problem
 from kernels.trial import Trial
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 STORE_FILE = "store.sqlite"
 
 RUNNING, FINISHED, CANCELLED = "running", "finished", "cancelled"
+LOST = "lost"
+"""Never written: what a run is called that says it is running, and whose process is gone."""
 
 
 class Store:
@@ -48,11 +53,13 @@ class Store:
 
     def begin_run(self, experiment: Mapping[str, Any], provenance: Mapping[str, Any], title: str = "") -> str:
         """A new run's id, which sorts by time."""
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at()}
+        facts = {**provenance, "process": process}
         run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         with self._database.write() as connection:
             connection.execute(
                 "INSERT INTO runs (id, started_at, status, title, experiment, provenance) VALUES (?, ?, ?, ?, ?, ?)",
-                (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(provenance)),
+                (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(facts)),
             )
         return run
 
@@ -74,15 +81,20 @@ class Store:
         return [_run(entry) for entry in found]
 
     def run(self, name: str = "last") -> dict[str, Any]:
-        """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is."""
-        pattern = "%" if name == "last" else f"{name}%"
+        """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is.
+
+        `last` is the newest one in which something was timed or estimated.
+        """
+        which, pattern = ("id LIKE ?", f"{name}%") if name != "last" else (
+            "EXISTS (SELECT 1 FROM outcomes WHERE run = runs.id AND outcome != ?)", "failure")  # fmt: skip
         found = self._database.read(
-            "SELECT * FROM runs WHERE id LIKE ? ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
+            f"SELECT * FROM runs WHERE {which} ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
         )
         if not found or not name or (len(found) > 1 and name not in ("last", found[0]["id"])):
             known = ", ".join(run["id"] for run in self.runs(5)) or "none yet: workbench run makes the first"
-            said = "begins the name of several" if found and name else "is in the store 0 times"
-            raise ValueError(f"Run {name!r} was asked for, which {said}. Accepted: last, or one of {known}.")
+            said = "which begins the name of several" if found and name else "which is not in the store"
+            said = "but in none was anything timed or estimated" if name == "last" else said
+            raise ValueError(f"Run {name!r} was asked for, {said}. Accepted: last, or one of {known}.")
         return _run(found[0])
 
     # Writing
@@ -131,6 +143,13 @@ class Store:
             (key, fingerprint),
         )
         return (self.measurement(found[0]["id"]), found[0]["run"]) if found else None
+
+    def knows(self, key: str, fingerprint: str) -> bool:
+        """Whether `known` has an answer."""
+        return bool(self._database.read(
+            "SELECT 1 FROM outcomes WHERE key = ? AND fingerprint = ? AND outcome = 'measurement' "
+            "AND source = 'measured' LIMIT 1", (key, fingerprint)
+        ))  # fmt: skip
 
     def measurement(self, outcome: int) -> Measurement:
         """Outcome number *outcome* with its samples; its source is `recorded` from now on."""
@@ -246,7 +265,11 @@ def _text(problem: Problem) -> str:
 
 
 def _run(entry: sqlite3.Row) -> dict[str, Any]:
-    return {**dict(entry), "experiment": json.loads(entry["experiment"]), "provenance": json.loads(entry["provenance"])}
+    facts = json.loads(entry["provenance"])
+    process, status = facts.pop("process", None), entry["status"]
+    if status == RUNNING and process is not None and process["host"] == socket.gethostname():
+        status = RUNNING if is_alive(process["pid"], process["started_at"]) else LOST
+    return {**dict(entry), "status": status, "experiment": json.loads(entry["experiment"]), "provenance": facts}
 
 
 def _row(entry: sqlite3.Row) -> dict[str, Any]:

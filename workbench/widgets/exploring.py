@@ -16,6 +16,7 @@ from kernels.schedule import Refusal, Schedule
 from workbench.charts import theme, timeline
 from workbench.charts.words import TIMED, context
 from workbench.metrics import row_of
+from workbench.outlook import crowded
 from workbench.predictions import known_link
 from workbench.provenance import usable_cores
 from workbench.reports import stored
@@ -212,8 +213,8 @@ class Explorer:
             words = f"{machine.name} is a description of GPUs: simulate it, unless the cluster's ranks have such ones."
         elif self.source.value == MEASURE and self._ranks is not None and world > self._ranks:
             words = f"{world} ranks are asked for, but the cluster has {self._ranks}: choose at most {self._ranks}."
-        elif self.source.value == MEASURE and world > cores:
-            words = f"{world} ranks share {cores} cores here: they slow each other down beyond what overlap explains."
+        elif self.source.value == MEASURE:
+            words = crowded(world, cores) or ""
         self.page.banner.value = warning_html(words) if words else ""
 
     def _found(self, ranks: int | None, sentence: str) -> None:

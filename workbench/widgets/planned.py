@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from kernels.axes import Value
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Refusal
 from kernels.schemes import schedule
-from kernels.units import seconds_text
+from kernels.units import about
 from workbench.expected import SETTING_UP_SECONDS
 from workbench.simulator import grid
 from workbench.simulator.points import Floats
@@ -51,15 +53,6 @@ class Plan:
         return f"{what} and {self.trials - self.count} baselines, {about(self.seconds)}."
 
 
-def about(seconds: float) -> str:
-    """A duration as roughly as it is known."""
-    if seconds < 1:
-        return "about a second"
-    if seconds < 90:
-        return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"
-
-
 def plan(asked: Asked, machine: Machine, fabric: Fabric, *, measured: bool) -> Plan:
     """What Run would do with *asked* over the resolved *fabric*; Refusal where it would refuse, too."""
     asked.schedule(machine)
@@ -82,12 +75,35 @@ def plan(asked: Asked, machine: Machine, fabric: Fabric, *, measured: bool) -> P
 
 def _legal(asked: Asked, scheme: str, machine: Machine, fabric: Fabric) -> Floats:
     """Seconds of every legal schedule of *scheme* that is asked for."""
-    found = grid.times(asked.problem(), scheme, columns(asked, scheme, machine), machine, fabric)
+    lists = tuple((name, tuple(values)) for name, values in _lists(asked, scheme, machine).items())
+    return _times(_Combinations(asked.problem(), scheme, lists, fabric, machine))
+
+
+@dataclass(frozen=True, slots=True)
+class _Combinations:
+    """All that the times of combinations of axes' values follow from."""
+
+    problem: Problem
+    scheme: str
+    lists: tuple[tuple[str, tuple[Value, ...]], ...]
+    fabric: Fabric
+    machine: Machine = field(hash=False)
+
+
+@lru_cache(maxsize=16)
+def _times(of: _Combinations) -> Floats:
+    """Of the legal ones. Kept: a slider of a swept axis changes nothing here, and forty milliseconds are felt."""
+    found = grid.times(of.problem, of.scheme, _crossed(dict(of.lists)), of.machine, of.fabric)
     return found[np.isfinite(found)]
 
 
 def columns(asked: Asked, scheme: str, machine: Machine) -> Columns:
     """Every combination of the swept axes' values, the other axes as the form has them; Refusal of too many."""
+    return _crossed(_lists(asked, scheme, machine))
+
+
+def _lists(asked: Asked, scheme: str, machine: Machine) -> dict[str, Sequence[Value]]:
+    """The values that each axis takes; Refusal of too many combinations."""
     known = asked.axes_of(scheme, machine)
     base = schedule(asked.problem(), scheme, asked.values_of(scheme), machine, asked.link())
     lists: dict[str, Sequence[Value]] = {
@@ -99,6 +115,10 @@ def columns(asked: Asked, scheme: str, machine: Machine) -> Columns:
             f"All values of {', '.join(asked.swept)} were asked for, which are {size:,} schedules of {scheme}; "
             f"accepted are {COUNTED_MOST:,}. Fix some axes."
         )
+    return lists
+
+
+def _crossed(lists: Mapping[str, Sequence[Value]]) -> Columns:
     numbers = np.meshgrid(*(np.arange(len(values)) for values in lists.values()), indexing="ij")
     return {
         name: np.array(values)[number.ravel()] for (name, values), number in zip(lists.items(), numbers, strict=True)
@@ -109,8 +129,3 @@ def each(of: Columns) -> Iterator[dict[str, Value]]:
     """The points of *of*, one by one."""
     for values in zip(*(column.tolist() for column in of.values()), strict=True):
         yield dict(zip(of, values, strict=True))
-
-
-def left(seconds: float) -> str:
-    """A time left, counted down without a flicker of digits."""
-    return seconds_text(seconds) if seconds < 1 else about(seconds).removeprefix("about ")

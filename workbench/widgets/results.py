@@ -11,9 +11,10 @@ from typing import Any
 import ipywidgets
 from markupsafe import Markup
 
+from kernels.units import about
 from workbench.reports.outcomes import failure_table, outcome_table
 from workbench.widgets.controls import HIDDEN, SHOWN
-from workbench.widgets.planned import Plan, about
+from workbench.widgets.planned import Plan
 from workbench.widgets.session import News
 from workbench.widgets.words import note_html
 
