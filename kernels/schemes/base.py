@@ -16,6 +16,13 @@ from kernels.plan import Kind, Lane, Plan, Planner, Step, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
+LOOKUPS = 8
+"""Lookups of one sample that a GPU has under way at once."""
+UNDER_WAY = 16 * 1024
+"""Bytes that a block of a GPU gathers at once: 8 loads of 16 bytes by each of 128 threads."""
+STREAMED = 16 * 1024
+"""Bytes of a GPU's gemv tile: two under way in each of four blocks are three times what hides the latency of HBM."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
@@ -72,7 +79,8 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     """The tile that is taken when none is asked for."""
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
-        return Tile(rows[-1], columns[-1], min(64, _above(contraction)))
+        together = {"gather": LOOKUPS, "gemv": max(256, STREAMED // problem.itemsize // rows[-1])}
+        return Tile(rows[-1], columns[-1], min(together.get(stated(problem).work, 64), _above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
@@ -80,8 +88,31 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
 def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int]]:
     rows, columns = stated(problem).chunk_rows(problem), stated(problem).extent(problem).columns
     if machine.device.kind == "gpu":
+        if stated(problem).work == "gather":
+            return _gather_sides(problem, rows)
+        if stated(problem).work == "gemv":
+            return _gemv_sides(problem, machine.device.slots)
         return _powers(16, 256, rows), _powers(16, 256, columns)
     return _powers(32, 512, rows), _powers(64, 1024, columns)
+
+
+def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
+    """Vectors of one table or halves of them, and as many samples as keep UNDER_WAY bytes under way, or fewer."""
+    dim = problem["dim"]
+    together = min(LOOKUPS, _above(stated(problem).extent(problem).contraction))
+    most = max(1, UNDER_WAY // (_above(dim) * problem.itemsize * together))
+    return _powers(max(1, most // 4), most, rows), [dim // 2, dim] if dim >= 64 and dim == _above(dim) else [dim]
+
+
+def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
+    """All tokens, and so many rows that every slot has two tiles, or four of one token, which need no tensor cores.
+
+    More rows read the tokens less often, fewer keep more slots busy and send earlier.
+    """
+    tokens = stated(problem).extent(problem).columns
+    fewest, each = (8, 4) if tokens == 1 else (16, 2)
+    rows = min(64, max(fewest, _above(-(-stated(problem).extent(problem).rows // (each * slots)))))
+    return _powers(fewest, rows, stated(problem).chunk_rows(problem)), [_above(tokens)]
 
 
 def num_tiles(problem: Problem, size: object) -> int:

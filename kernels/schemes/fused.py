@@ -65,9 +65,11 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     """What only a kernel of ours on a GPU has."""
     if machine.device.kind == "cpu":
         return ()
+    work = base.stated(problem).work
+    stores = ("registers",) if work == "gather" else ("tma", "registers")
     return (
-        Axis("store", ("tma", "registers"), "tma", "Tiles leave by the bulk copy engine, or by every thread's stores."),
-        Axis("num_warps", (4, 8), 8, "Warps of a block."),
+        Axis("store", stores, stores[0], "Tiles leave by the bulk copy engine, or by every thread's stores."),
+        Axis("num_warps", (4, 8), 8 if work == "gemm" else 4, "Warps of a block."),
         Axis("num_stages", (2, 3, 4), 3, "Steps of the contraction that are loaded ahead."),
     )
 

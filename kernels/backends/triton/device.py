@@ -131,6 +131,17 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
         fail(error, rank, kind, index, expected, found)
 
 
+@triton.jit
+def issued(never, error):
+    """Loads before it are on their way, all of them, before the first is waited for.
+
+    Else ptxas puts each load close to where it is used, to save registers, and few are in flight. It moves nothing
+    across a branch that is long enough to stay one; *never* is a condition that does not hold, which only we know.
+    """
+    if never:
+        fail(error, NOBODY, NOBODY, 0, 0, 0)
+
+
 # ---- the bulk copy engine
 
 

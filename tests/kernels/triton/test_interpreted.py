@@ -38,6 +38,27 @@ def test_gemm_tiles_wait_for_their_rows(
     passed(gangs[world].call(gpu_trial(operator, GEMM, world=world, dtype="float16", store=store, **axes), CALLS))
 
 
+LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 20, "pooling": 5}
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(
+    ("tile", "dtype"), [("4x24x4", "float32"), ("4x24x4", "float16"), ("8x8x2", "float32"), ("2x48x8", "float16")]
+)
+def test_pooled_vectors_reach_the_owners_of_their_samples(
+    gangs: dict[int, InterpretedGang], tile: str, dtype: str, world: int
+) -> None:
+    """Tiles of one table's vectors, of a third of them, and of two tables' out of three."""
+    trial = gpu_trial("embedding_all_to_all", LOOKUPS, world=world, dtype=dtype, tile=tile)
+    passed(gangs[world].call(trial, CALLS))
+
+
+def test_pooled_vectors_of_even_sizes_need_no_mask(gangs: dict[int, InterpretedGang]) -> None:
+    even = {"tables_per_rank": 2, "rows": 50, "dim": 32, "batch": 32, "pooling": 4, "indices": "power_law"}
+    trial = gpu_trial("embedding_all_to_all", even, world=2, dtype="float32", tile="4x32x2")
+    passed(gangs[2].call(trial, CALLS))
+
+
 @pytest.mark.parametrize("store", ["tma", "registers"])
 def test_programs_that_have_pushed_help_with_the_last_tiles(gangs: dict[int, InterpretedGang], store: str) -> None:
     axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": 16}
