@@ -238,20 +238,29 @@ def finish(epoch_at, arrived, done, epoch, deadline, error, rank, world: tl.cons
         tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
 
 
+@triton.jit
+def leave(epoch_at, arrived, epoch, programs):
+    """The last program that calls it ends the call, without waiting for anybody; for kernels of packets (rule 5).
+
+    Nothing is handed over by it: it only has to come after this program has read the epoch, best while packets fly.
+    """
+    if tl.atomic_add(arrived, 1, sem="relaxed", scope="gpu") == programs - 1:
+        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
+        tl.atomic_xchg(epoch_at, epoch, sem="relaxed", scope="gpu")
+
+
 # ---- packets: data and epoch in the same 8 bytes
 
 
 @triton.jit
 def put_packets(places, values, epoch, mask):
-    """*values* (float32) with *epoch* to *places* (int64 pointers, any rank's), rule 5."""
+    """*values* (float32) with *epoch* to *places* (int64 pointers, any rank's), rule 5.
+
+    `.wt` is what makes the store STRONG.SYS, as `st.relaxed.sys` would be, and lets two packets share one store. Inline
+    PTX would be run by every thread that holds a copy of a value, and values that were just reduced have many copies.
+    """
     word = (epoch.to(tl.int64) << 32) | values.to(tl.uint32, bitcast=True).to(tl.int64)
-    if INTERPRETED:
-        tl.store(places, word, mask=mask)
-    else:
-        tl.inline_asm_elementwise(
-            """{ .reg .pred p; setp.ne.s32 p, $3, 0; @p st.relaxed.sys.global.b64 [$1], $2; mov.u32 $0, 0; }""",
-            "=r,l,l,r", [places.to(tl.int64), word, mask.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+    tl.store(places, word, mask=mask, cache_modifier=".wt")
 
 
 @triton.jit

@@ -1,0 +1,88 @@
+"""GEMV and all-reduce in one kernel: what `gemv_all_reduce` is called with, and which form suits how many values."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.axes import Tile, tile
+from kernels.backends.triton.context import Context
+from kernels.backends.triton.kernels.gemv import gemv_all_reduce
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.send import TRITON_DTYPES
+from kernels.operators import OPERATORS
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import Operands
+from kernels.schedule import Refusal
+
+ONE_SHOT_VALUES = 64 * 1024
+"""Up to so many values of the output everybody sends all partial sums to all; above, only to the owner of their rows.
+
+At world 4 one shot puts 24 bytes a value on the wire and two shots 12, which pays for a second flight of about 1.5 us.
+"""
+FEWEST_K = 16
+"""Of the contraction, that one instruction of the tensor cores takes."""
+FEWEST_TAKEN = 32
+"""Values that a program takes at least: a warp's worth of packets from each rank."""
+SHARES = 256
+"""Programs that take packets: no more than are resident on any data-center GPU, so that each takes one share."""
+
+
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+    """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
+    problem, schedule = context.problem, context.plan.schedule
+    extent, size = OPERATORS[problem.operator].extent(problem), legal_tile(context.plan)
+    num_warps, num_stages, values = schedule.count("num_warps"), schedule.count("num_stages"), problem_values(problem)
+    table = first_values(context.plan, context.rank).to(context.device)
+    one = min(size.n, extent.columns) == 1
+    return Kernel(
+        function=gemv_all_reduce,
+        arguments=(
+            operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
+            extent.contraction, context.local if alone else context.result(), context.addresses("packets"),
+            context.epoch, context.arrived, context.error, context.limit_ns, context.rank,
+        ),
+        constants={
+            "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
+            "BLOCK_K": size.k, "SPLIT": 0 if one else min(num_warps, size.k // FEWEST_K),
+            "WIDE": 16 // problem.itemsize, "TAKE": taken(values), "DTYPE": TRITON_DTYPES[problem.dtype],
+            # with the tensor cores' operand as a further step, the compiler shares its stages between the two
+            "STAGES": num_stages if one else 2 * num_stages - 1,
+            "TWO_SHOT": values > ONE_SHOT_VALUES, "COMPUTE_ONLY": alone,
+        },
+        num_warps=num_warps,
+        num_stages=num_stages,
+        items=len(table),
+        asked=schedule.count("grid"),
+    )  # fmt: skip
+
+
+def problem_values(problem: Problem) -> int:
+    """Values of the output."""
+    extent = OPERATORS[problem.operator].extent(problem)
+    return extent.rows * extent.columns
+
+
+def first_values(plan: Plan, rank: int) -> Tensor:
+    """int32 [tiles] in the order of the plan: number of each tile's first value in the row-major output."""
+    stated, tiles = OPERATORS[plan.problem.operator], plan.tiles[rank]
+    row = tiles.chunk * stated.chunk_rows(plan.problem) + tiles.row_start
+    return torch.from_numpy((row * stated.extent(plan.problem).columns + tiles.col_start).astype(np.int32))
+
+
+def taken(values: int) -> int:
+    """Values of the output that a program takes at once: a power of two that leaves one share for each."""
+    return max(FEWEST_TAKEN, 1 << (-(-values // SHARES) - 1).bit_length())
+
+
+def legal_tile(plan: Plan) -> Tile:
+    """The schedule's tile, when its sides are powers of two, and the contraction is one that a warp can load."""
+    size = tile(plan.schedule["tile"])
+    if any(side & (side - 1) for side in (size.m, size.n, size.k)) or size.k < FEWEST_K:
+        raise Refusal(
+            f"tile = {size} was asked for gemv_all_reduce on backend = triton, whose blocks are powers of two: "
+            f"{size.m}, {size.n} and {size.k} must be such, the last {FEWEST_K} or more. Accepted: 16x1x512."
+        )
+    return size
