@@ -19,7 +19,7 @@ from workbench.reports.stored import stored_report
 from workbench.store import Store
 from workbench.widgets.exploring import Explorer
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, TRIALS
+from workbench.widgets.panels import ALONG, LOSSES, TRIALS
 
 MakeExplorer = Callable[..., Explorer]
 
@@ -325,6 +325,7 @@ def test_what_follows_from_the_times_of_a_schedule_stands_under_its_losses_and_i
 ) -> None:
     lab.seconds = lambda trial: 2e-3 if (trial.schedule.scheme, trial.part) == ("sequential", "whole") else 1e-3
     run(explorer)
+    explorer.panels.open = LOSSES
     report = "".join(cell.source + str(cell.get("outputs")) for cell in stored_report(store, "last").cells)
     for name in ("share of ideal", "overlap efficiency", "decomposition loss", "contention loss", "algbw", "busbw"):
         assert f">{name}<" in explorer.panels.losses.numbers.value

@@ -10,7 +10,7 @@ from workbench.charts import best, landscape, samples, sweep, trials, waterfall
 from workbench.sitting import Progress
 from workbench.store import Store
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LANDSCAPE, TRIALS, Begun, Panels, varied
+from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Begun, Panels, varied
 from workbench.widgets.session import News
 
 AXES = {"tile": "32x64x64", "slice_tiles": 1}
@@ -70,12 +70,13 @@ def test_parts_alone_are_no_trials(panels: Panels) -> None:
 
 
 def test_another_run_empties_everything(panels: Panels) -> None:
+    panels.open = LOSSES
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1)], [sample("slice1", 0)]))
+    drawn = ((panels.trials, trials), (panels.best, best), (panels.samples, samples), (panels.losses.chart, waterfall))
+    assert all(chart.rows(module.DATASET) for chart, module in drawn)
     panels.begin(Begun())
-    for chart, module in ((panels.trials, trials), (panels.best, best), (panels.samples, samples)):
-        assert chart.rows(module.DATASET) == []
-    assert panels.losses.chart.rows(waterfall.DATASET) == []
+    assert not any(chart.rows(module.DATASET) for chart, module in drawn)
     assert panels.rows == []
 
 
@@ -98,6 +99,7 @@ def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: P
 
 
 def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Panels) -> None:
+    panels.open = LOSSES
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)], [sample("slice1", 0), sample("slice2", 0)]))
     panels.add(news(ended=True))
@@ -121,6 +123,8 @@ def test_combinations_that_are_refused_are_no_trials_of_a_sweep(panels: Panels) 
 def test_losses_that_are_not_known_say_so(panels: Panels) -> None:
     panels.begin(Begun())
     panels.add(news([sliced(1)], [sample("slice1", 0)], ended=True))
+    assert panels.losses.chart.rows(waterfall.DATASET) == [], "they are read from the store when somebody looks"
+    panels.open = LOSSES
     drawn = {part["name"]: part["words"] for part in panels.losses.chart.rows(waterfall.DATASET)}
     assert drawn["contention"] == "not known"
     assert "run it by itself" in panels.losses.note.value

@@ -8,6 +8,7 @@ from kernels.fabric import parse
 from kernels.schedule import Refusal
 from kernels.units import about
 from workbench.machines import machine
+from workbench.simulator import grid
 from workbench.widgets.asking import Asked
 from workbench.widgets.planned import Plan, plan
 
@@ -34,6 +35,24 @@ def test_a_sweep_counts_what_will_run() -> None:
         asked = replace(ASKED, swept=swept)
         experiment = asked.experiment(here)
         assert planned(asked).count == len(experiment.points(experiment.problems[0], here).schedules)
+
+
+def test_a_slider_of_a_swept_axis_has_nothing_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    times = grid.times
+    monkeypatch.setattr(
+        grid, "times", lambda problem, scheme, *more: counted.append(scheme) or times(problem, scheme, *more)
+    )
+    here, link = machine("laptop_cpu"), parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=2e8")
+    asked = replace(ASKED, swept=("slice_tiles", "tile_order"))
+    first, other = (
+        plan(replace(asked, values=(("fused", (("slice_tiles", tiles),)),)), here, link, measured=True)
+        for tiles in (1, 2)
+    )
+    assert counted == ["fused"]
+    assert first == other
+    faster = replace(here, costs=replace(here.costs, tile_seconds=10 * here.costs.tile_seconds))
+    assert plan(asked, faster, link, measured=True).seconds > first.seconds
 
 
 def test_a_longer_protocol_takes_longer() -> None:

@@ -82,7 +82,7 @@ class Panels:
         """Whether a row belongs on the landscape of what the form asks."""
         self._context = ""
         self._forget(Begun())
-        self.tabs.observe(lambda change: self.landscape.look(self.open == LANDSCAPE), "selected_index")
+        self.tabs.observe(self._opened, "selected_index")
         self.open = LANDSCAPE
 
     @property
@@ -93,6 +93,11 @@ class Panels:
     @open.setter
     def open(self, name: str) -> None:
         self.tabs.selected_index = self._names.index(name)
+
+    def _opened(self, _: Any) -> None:
+        """What is about the form or about one trial is made when somebody looks."""
+        self.landscape.look(self.open == LANDSCAPE)
+        self._show_losses()
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -230,6 +235,8 @@ class Panels:
         self._show_losses()
 
     def _show_losses(self) -> None:
+        if self.open != LOSSES:
+            return
         row = self._whole.get(self._chosen or "") or stored.fastest(self._rows)
         if row is not None and row["time_s"] is not None:
             self.losses.show(self._run, self._rows, self._timed.get(_schedule(row), row), self._words(row))
