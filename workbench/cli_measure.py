@@ -76,6 +76,8 @@ class OnDemand:
             if self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
                 say(sentence)
             self._outlook = None
+        if self._cluster is None and (cancelled := ask.get("cancelled")) is not None and cancelled.is_set():
+            return
         yield from self._connect().stream(trials, **ask)
 
     def _is_here(self) -> bool:
@@ -116,7 +118,7 @@ def watch(sitting: Sitting, outlook: Outlook) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.fields[done]}"), BarColumn(), TimeElapsedColumn(),
+    columns = (SpinnerColumn(), TextColumn("{task.fields[done]}"), BarColumn(20), TimeElapsedColumn(),
                TextColumn("{task.fields[left]}"))  # fmt: skip
     quiet = not sys.stderr.isatty()
     pace = Pace(outlook)

@@ -8,7 +8,9 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from typing import ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
@@ -43,7 +45,21 @@ class Local:
         return f"num_ranks = {self.num_ranks} was asked for, but a cluster has at least 1 rank. Accepted: 1 or more."
 
     def start(self) -> SpecCluster:
-        """Returns when all workers are there; their rank processes start behind that."""
+        """Returns when all workers are there; their rank processes start behind that.
+
+        Ctrl-C reaches every process of a terminal, and half-started workers would tell all they think of it. A thread
+        that does not hear it starts them, and they inherit that. What has begun is started to its end, then ended.
+        """
+        with ThreadPoolExecutor(1, initializer=_deaf) as aside:
+            starting = aside.submit(self._started)
+            try:
+                return starting.result()
+            except KeyboardInterrupt:
+                with contextlib.suppress(Exception):
+                    starting.result(timeout=self.patience_s).close()
+                raise
+
+    def _started(self) -> SpecCluster:
         options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
         scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": NEARBY}
         host = socket.gethostname().partition(".")[0]
@@ -54,6 +70,12 @@ class Local:
                 name="overlap-workbench",
                 silence_logs=logging.ERROR,
             )
+
+
+def _deaf() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()  # starting it with the first process would let this thread hear again
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def dask_setup(worker: Worker) -> None:

@@ -247,9 +247,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
-def start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
+def start(words: tuple[str, ...], environment: dict[str, str], **how: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-m", "workbench.cli", *words], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+                            stderr=subprocess.PIPE, text=True, env=environment, **how)  # fmt: skip
 
 
 def test_run_from_a_shell_makes_its_own_ranks(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -329,3 +329,21 @@ def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], mon
     assert "ranks share" not in command("run", *TINY)[2]
     assert "4 ranks share 3 cores here: they slow" in command("run", *TINY, "--world", "4")[2]
     assert "ranks share" not in command("run", *TINY, "--world", "4")[2], "what is known is not timed"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 0.9])
+def test_ctrl_c_while_ranks_start_is_silent(seconds: float, tmp_path: Path, environment: dict[str, str]) -> None:
+    """A terminal sends it to every process that was started from it."""
+    words = ("run", *TINY, "--store", str(tmp_path / "store.sqlite"))
+    process = start(words, environment, start_new_session=True)
+    assert process.stderr is not None
+    told = [process.stderr.readline(), process.stderr.readline()]
+    assert told[1].startswith("No cluster is running")
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert set(err.splitlines()) <= {
+        "Stopped.", "Stopping; what was measured is kept. Ctrl-C again ends at once.",
+        "Stopped before anything was measured.",
+    }  # fmt: skip
