@@ -32,7 +32,8 @@ class Axis:
     def _sentence(self, value: Value) -> str:
         offered = ", ".join(str(v) for v in self.values)
         rule = "a value of another form" if self.open else "not one of its legal values here"
-        return f"{self.name} = {value} was asked for, which is {rule}: {self.doc} Accepted: {offered}."
+        accepted = f"such as {offered}" if self.open else offered
+        return f"{self.name} = {value} was asked for, which is {rule}: {self.doc} Accepted: {accepted}."
 
     def parse(self, text: str) -> Value:
         """*text* from a command line as this axis's kind of value."""
