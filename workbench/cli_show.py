@@ -145,8 +145,10 @@ def link(row: Mapping[str, Any]) -> str:
 
 
 def problem(row: Mapping[str, Any]) -> str:
-    """The row's problem, link and machine in one line."""
+    """The row's problem, machine and link in one line; one rank alone has no link."""
     shape = ", ".join(f"{name}={value}" for name, value in (row["shape"] or {}).items())
-    said = f"{row['operator']}({shape}) {row['dtype']}, {row['world']} ranks, {row['machine']}, {link(row)}"
+    ranks = f"{row['world']} ranks" if row["world"] != 1 else "1 rank"
+    said = f"{row['operator']}({shape}) {row['dtype']}, {ranks}, {row['machine']}"
+    said += f", {link(row)}" if row["world"] != 1 else ""
     on_cpu = row["backend"] == "cpu" and row["source"] in ("measured", "recorded")
     return f"{said}; plan executed on CPU ranks" if on_cpu else said

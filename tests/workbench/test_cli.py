@@ -88,6 +88,12 @@ def test_a_person_sees_a_table(command: Callable[..., Answer]) -> None:
     assert [scheme in out for scheme in ("sequential(", "decomposed(", "fused(", "concurrent(")] == [True] * 3 + [False]
 
 
+def test_one_rank_alone_has_no_link(command: Callable[..., Answer]) -> None:
+    title = command("run", *TINY, "--world", "1")[1].partition("\n")[0]
+    assert title.endswith("float32, 1 rank, laptop_cpu; plan executed on CPU ranks")
+    assert "2 ranks, laptop_cpu, emulated link" in command("run", *TINY)[1]
+
+
 def test_what_is_known_needs_no_cluster(
     command: Callable[..., Answer], fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
