@@ -21,13 +21,18 @@ def calibrate(
     from threading import Event
 
     from workbench import machines
+    from workbench.calibration import Unsound
     from workbench.calibration import calibrate as calibrated
     from workbench.cli_measure import OnDemand, stoppable
     from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS
 
     stop = Event()
     with OnDemand(cluster, 2) as found, stoppable(stop):
-        machine, path = calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
+        try:
+            machine, path = calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
+        except Unsound as error:
+            say(str(error))
+            raise typer.Exit(1) from None
     values = [asdict(value) for value in machines.stated(machine) if value.provenance == "calibrated"]
     if json:
         show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,

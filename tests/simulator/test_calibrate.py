@@ -1,5 +1,6 @@
 """Calibration recovers a machine that it can only ask for times, keeps to its budget, and says what it did."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -45,8 +46,21 @@ def answer_as(machine: Machine) -> Answer:
 
 def calibrated(answer: Answer, seconds: float, folder: Path) -> Machine:
     path = folder / "laptop_cpu.toml"
-    path.write_text(calibrate(answer, machines.shipped_machine("laptop_cpu"), seconds))
+    path.write_text(calibrate(answer, machines.shipped_machine("laptop_cpu"), seconds).text)
     return load(path)
+
+
+def disturbed(machine: Machine, factors: Callable[[Trial], Sequence[float]]) -> Answer:
+    """As *machine*, but iteration i takes the i-th of the trial's *factors* times that, over and over."""
+
+    def answer(trials: Sequence[Trial]) -> Iterator[Outcome]:
+        for one in answer_as(machine)(trials):
+            assert isinstance(one, Measurement)
+            times = itertools.cycle(factors(one.trial))
+            samples = tuple(seconds * factor for seconds, factor in zip(one.samples[0], times, strict=False))
+            yield replace(one, samples=(samples,) * one.trial.world)
+
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +108,58 @@ def test_a_quick_calibration_fits_what_comes_first_and_keeps_the_rest(hidden: Ma
     assert found.provenance_of("costs.library_share").startswith("assumed: ")
     assert found.calibrated is not None
     assert found.calibrated.endswith(", quick")
+
+
+def test_a_computer_that_is_busy_half_of_the_time_is_calibrated_all_the_same(hidden: Machine, tmp_path: Path) -> None:
+    answer = disturbed(hidden, lambda trial: (1.6, 1.0) if trial.part != "whole" else (1.0,))
+    found = calibrate(answer, machines.shipped_machine("laptop_cpu"), FULL_SECONDS)
+    assert found.sound
+    path = tmp_path / "machine.toml"
+    path.write_text(found.text)
+    speeds = {rate.work: rate.per_second for rate in load(path).rates}
+    assert speeds == pytest.approx({rate.work: rate.per_second for rate in hidden.rates}, rel=0.1)
+
+
+@pytest.mark.parametrize(("factor", "seconds"), [(0.7, 0.0), (0.7, 1.0), (1.3, 0.0)])
+def test_a_fit_that_is_off_says_so_and_by_how_much(factor: float, seconds: float, hidden: Machine) -> None:
+    answer = disturbed(hidden, lambda trial: (factor,) if trial.part == "whole" and trial.fabric.emulated else (1.0,))
+    begin = time.monotonic()
+    found = calibrate(answer, machines.shipped_machine("laptop_cpu"), seconds)
+    assert time.monotonic() - begin < seconds + 5.0, "it does not try for ever"
+    assert not found.sound
+    assert found.ratio == pytest.approx(factor, rel=0.1)
+
+
+def test_what_the_check_finds_to_be_off_is_measured_again(hidden: Machine, tmp_path: Path) -> None:
+    checks = 0
+    asked: list[str] = []
+
+    def factors(trial: Trial) -> Sequence[float]:
+        nonlocal checks
+        asked.append(trial.key)
+        checks += dict(trial.problem.shape).get("n") == 768
+        return (0.6,) if 0 < checks <= 3 and trial.part == "whole" else (1.0,)
+
+    path = tmp_path / "machine.toml"
+    found = calibrate(disturbed(hidden, factors), machines.shipped_machine("laptop_cpu"), QUICK_SECONDS)
+    assert found.sound
+    assert found.ratio == pytest.approx(1.0, abs=0.05)
+    path.write_text(found.text)
+    curves = [rate for rate in load(path).rates if (rate.work, rate.dtype) == ("gemm", "float32")]
+    assert len(curves) == 6, "the curves of the second time, and none of the first"
+    assert max(map(asked.count, asked)) == 2
+
+
+def test_a_peak_is_calibrated_where_its_number_format_was_measured(hidden: Machine, tmp_path: Path) -> None:
+    """Without time only float32 is."""
+    for seconds, measured in ((0.0, ["float32"]), (QUICK_SECONDS, ["float32", "bfloat16"])):
+        found = calibrated(answer_as(hidden), seconds, tmp_path)
+        shipped = machines.shipped_machine("laptop_cpu").device.matrix_flops_per_second
+        for dtype, peak in found.device.matrix_flops_per_second.items():
+            source = found.provenance_of(f"device.matrix_flops_per_second.{dtype}").split(":")[0]
+            assert (dtype, source) == (dtype, "calibrated" if dtype in measured else "assumed")
+            truth = 3e10 if dtype in measured else shipped[dtype]
+            assert peak == pytest.approx(truth, rel=0.1)
 
 
 def test_when_time_is_up_the_rest_is_left_out(hidden: Machine, tmp_path: Path) -> None:

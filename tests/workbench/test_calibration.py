@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,43 @@ from workbench.simulator.predict import predict
 
 @pytest.fixture
 def slow_computer(fake_cluster: Any) -> Any:
-    """Takes twice what the shipped file estimates."""
+    """Computes and copies half as fast as the shipped file says."""
     shipped = machines.shipped_machine(machines.LAPTOP)
-    fake_cluster.seconds = lambda trial: 2 * predict(trial, shipped, with_spans=False).time_s
+    device, link = shipped.device, shipped.dimensions[0]
+    peaks = {dtype: peak / 2 for dtype, peak in device.matrix_flops_per_second.items()}
+    slow = replace(device, matrix_flops_per_second=peaks, memory_bytes_per_second=device.memory_bytes_per_second / 2)
+    half = replace(link, bandwidth_bytes_per_second=link.bandwidth_bytes_per_second / 2)
+    machine = replace(shipped, device=slow, dimensions=(half,))
+    fake_cluster.seconds = lambda trial: predict(trial, machine, with_spans=False).time_s
     return fake_cluster
+
+
+@pytest.fixture
+def busy_computer(slow_computer: Any) -> Any:
+    """Was busy with something else before its check."""
+    usual = slow_computer.seconds
+    slow_computer.seconds = lambda trial: (
+        usual(trial) * (0.7 if trial.part == "whole" and trial.problem["m"] == 512 else 1)
+    )
+    return slow_computer
+
+
+def test_a_calibration_whose_check_is_off_is_not_kept(busy_computer: Any) -> None:
+    with pytest.raises(calibration.Unsound, match=r"took 0\.\d\d times .* and 0\.85 to 1\.15 is accepted") as raised:
+        calibration.calibrate(busy_computer, 0.0)
+    assert "stays not calibrated" in str(raised.value)
+    assert not calibration.is_calibrated_here()
+    assert not machines.calibrated_path(machines.LAPTOP).exists()
+
+
+def test_a_better_calibration_outlives_a_worse_one(slow_computer: Any, request: pytest.FixtureRequest) -> None:
+    before, path = calibration.calibrate(slow_computer, 0.0)
+    text = path.read_text()
+    with pytest.raises(calibration.Unsound, match=r"took 0\.70 times") as raised:
+        calibration.calibrate(request.getfixturevalue("busy_computer"), 0.0)
+    assert f"stays as calibrated {before.calibrated}, whose check took 1.00 to 1.00 times" in str(raised.value)
+    assert path.read_text() == text
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_what_was_measured_is_preferred_from_then_on(slow_computer: Any) -> None:
@@ -62,6 +96,23 @@ def test_the_background_calibrates_and_tells(slow_computer: Any) -> None:
     assert calibration.is_calibrated_here()
 
 
+def test_a_lab_on_a_busy_computer_says_nothing_and_stays_uncalibrated(
+    busy_computer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "QUICK_SECONDS", 0.0)
+    told: list[str] = []
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        yield busy_computer
+
+    with calibration.in_background(connect, told.append) as thread:
+        thread.join(60)
+    assert busy_computer.lists
+    assert told == []
+    assert not calibration.is_calibrated_here()
+
+
 def test_a_lab_that_cannot_calibrate_says_why_and_goes_on(slow_computer: Any) -> None:
     told: list[str] = []
 
@@ -87,3 +138,15 @@ def test_the_command_prints_what_it_found(
     assert "rate.gemm.float32" in out
     assert "laptop_cpu is calibrated: " in err
     assert str(tmp_path) in err
+
+
+def test_the_command_fails_when_the_check_is_off(
+    busy_computer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connected: Callable[..., Any] = contextmanager(lambda address, num_ranks: iter([busy_computer]))
+    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr("workbench.simulator.calibrate.QUICK_SECONDS", 0.0)
+    assert cli.status(["calibrate", "--quick", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "0.85 to 1.15 is accepted" in err

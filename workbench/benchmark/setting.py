@@ -104,14 +104,14 @@ class Setting:
 
     def _fit(self) -> Machine:
         home, never = FromCluster(self.cluster), threading.Event()
-        text = calibrate(
+        fitted = calibrate(
             lambda trials: home.answer(trials, never),
             machines.shipped_machine(machines.LAPTOP),
             self.effort.calibration_s,
         )
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             path = Path(folder) / f"{machines.LAPTOP}.toml"
-            path.write_text(text)
+            path.write_text(fitted.text)
             return load(path)
 
     @property
