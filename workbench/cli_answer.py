@@ -136,7 +136,7 @@ def sweep(
         show_outcomes(experiment.title, wanted)
         show_failures(wanted)
         say_known([row for row in wanted if row["source"] != "estimated"])
-        say(", ".join(f"{name}: {value}" for name, value in summary.items() if not isinstance(value, dict)))
+        say(_swept(wanted, stopped))
     return STOPPED if stopped else 0
 
 
@@ -304,6 +304,16 @@ def _summary(rows: Sequence[Mapping[str, Any]], stopped: bool) -> dict[str, Any]
     counts = {outcome: sum(row["outcome"] == outcome for row in rows)
               for outcome in ("measurement", "estimate", "failure")}  # fmt: skip
     return {"run": rows[0]["run"] if rows else None, **counts, "stopped": stopped, "best": best and document(best)}
+
+
+def _swept(rows: Sequence[Mapping[str, Any]], stopped: bool) -> str:
+    """What a sweep came to, and what to do with it."""
+    timed = sum(row["outcome"] == "measurement" for row in rows)
+    known = sum(row["source"] == "recorded" for row in rows)
+    failed = sum(row["outcome"] == "failure" for row in rows)
+    said = f"{timed} measured{f' ({known} known from before)' if known else ''}, {failed} failed"
+    said += ", stopped before the end" if stopped else ""
+    return f"{said}; `workbench report last -o report.html` shows them." if timed else f"{said}."
 
 
 def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:

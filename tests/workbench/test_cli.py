@@ -173,7 +173,18 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     assert (status, fake_cluster.lists) == (0, [])
     assert "recorded" in out
     assert "4096 > " in out
-    assert "measurement: 3" in err
+    last = "3 measured (3 known from before), 1 failed; `workbench report last -o report.html` shows them."
+    assert err.splitlines()[-1] == last
+
+
+def test_a_sweep_of_failures_only_promises_no_report(
+    command: Callable[..., Answer], fake_cluster: Any, tmp_path: Path
+) -> None:
+    fake_cluster.failures |= dict.fromkeys(("sequential", "decomposed"), ("wrong", 1))
+    space = tmp_path / "space.toml"
+    space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\n'
+                     'fabric = "shared_memory"\n[scheme.decomposed]\n')  # fmt: skip
+    assert command("sweep", str(space))[2].splitlines()[-1] == "0 measured, 1 failed."
 
 
 def test_recommend_names_schedules_of_the_whole_space(command: Callable[..., Answer]) -> None:
