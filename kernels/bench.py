@@ -91,7 +91,7 @@ class Bench:
         if trial.part != "whole":
             return None
         self._tell(trial, "stage", stage="verify")
-        truth = expected(trial.problem, self.seat.rank, SEED)
+        truth = expected(trial.problem, self.seat.rank, SEED, backend.device)
         one.poison()
         one.run()
         return verdict(trial.problem, one.result(), truth, one.roundings)

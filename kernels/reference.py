@@ -28,18 +28,19 @@ def torch_dtype(problem: Problem) -> torch.dtype:
     return found
 
 
-def operands(problem: Problem, rank: int, seed: int) -> Operands:
+def operands(problem: Problem, rank: int, seed: int, device: str = "cpu") -> Operands:
     """Random operands of *rank*, standard normal; the same in every process that asks with the same *seed*.
 
-    Names and shapes are the operator's `local`, without the output.
+    Names and shapes are the operator's `local`, without the output. They are drawn where they are used, so that GPU
+    ranks have others than CPU ranks, but all GPU ranks draw the same.
     """
     text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
-    generator = torch.Generator().manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
+    generator = torch.Generator(device).manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
     shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
     return {
-        name: _indices(problem, rank, seed, shape)
+        name: _indices(problem, rank, seed, shape).to(device)
         if name == "indices"
-        else torch.randn(shape, generator=generator).to(torch_dtype(problem))
+        else torch.randn(shape, generator=generator, device=device).to(torch_dtype(problem))
         for name, shape in shapes.items()
     }
 
@@ -68,13 +69,13 @@ def partial(problem: Problem, own: Operands, rows: slice) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def expected(problem: Problem, rank: int, seed: int) -> Tensor:
-    """float64 output of *rank*, shaped as the operator's `local` says."""
+def expected(problem: Problem, rank: int, seed: int, device: str = "cpu") -> Tensor:
+    """float64 output of *rank*, shaped as the operator's `local` says, from the operands of all ranks on *device*."""
     operator, world = OPERATORS[problem.operator], problem.world
     size = operator.chunk_rows(problem)
     mine = slice(rank * size, (rank + 1) * size)
     # one rank's operands after the other where that is possible: tables and weights may fill much of the memory
-    everyone = (operands(problem, peer, seed) for peer in range(world))
+    everyone = (operands(problem, peer, seed, device) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
         return _received(problem, list(everyone), rank, mine)
     if operator.flow is Flow.BROADCAST:

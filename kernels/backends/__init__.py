@@ -7,12 +7,12 @@ from collections.abc import Callable
 from kernels.backends.base import Backend, Seat
 from kernels.schedule import Refusal
 
-BACKENDS = ("cpu",)
+BACKENDS = ("cpu", "triton")
 
 
 def open_backend(name: str, seat: Seat) -> Backend:
     """The backend called *name*, opened for one rank of a gang."""
-    opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu}
+    opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu, "triton": _triton}
     if name not in opens:
         raise Refusal(f"backend {name!r} was asked for, which this rank does not have. Accepted: {', '.join(opens)}.")
     return opens[name](seat)
@@ -31,3 +31,16 @@ def _cpu(seat: Seat) -> Backend:
     from kernels.backends.cpu.backend import CpuBackend
 
     return CpuBackend(seat)
+
+
+def _triton(seat: Seat) -> Backend:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Refusal(
+            "backend = triton was asked for, but torch finds 0 GPUs on this host. Accepted: backend = cpu here, or a "
+            "cluster whose workers have NVIDIA GPUs."
+        )
+    from kernels.backends.triton.backend import TritonBackend
+
+    return TritonBackend(seat)

@@ -61,6 +61,9 @@ class Backend(Protocol):
     seat: Seat
     """Replaced between lists of trials by one with another deadline and otherwise the same."""
 
+    device: str
+    """Where operands are drawn and the reference is computed, as torch names it."""
+
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 

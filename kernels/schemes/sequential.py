@@ -16,9 +16,14 @@ from kernels.schemes.finish import Unit, deliver
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
+    if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST:
+        own = (*own, "copy_engine")
     values = {"emulated": own, "network": ("library",), "nvlink": ("library", *own)}.get(fabric.kind, (*own, "library"))
     values = own if problem.world == 1 else values  # a rank alone has nobody to call a collective with
-    doc = "Who moves the bytes: the library (NCCL, gloo) or our puts (direct; all-reduce: one_shot, two_shot)."
+    doc = (
+        "Who moves the bytes: the library (NCCL, gloo), our puts (direct; all-reduce: one_shot, two_shot), or "
+        "copy engines."
+    )
     return base.tile_axis(problem, machine), Axis("collective", values, values[0], doc)
 
 

@@ -57,6 +57,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
 class CpuBackend:
     """One rank. Its heap and process group stay warm from trial to trial and from gang to gang."""
 
+    device = "cpu"
+
     def __init__(self, seat: Seat) -> None:
         torch.set_num_threads(1)
         pooling.warm()

@@ -1,17 +1,122 @@
-"""Which kernel runs a trial: one line per kind of operator and scheme."""
+"""Which kernels run a trial: one line per kind of operator and scheme."""
 
 from __future__ import annotations
 
-from kernels.backends.triton import send
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from kernels.backends.triton import receive
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.library import Sequential
 from kernels.operators import OPERATORS, Flow
 from kernels.reference import Operands
+from kernels.schedule import Refusal
+from kernels.trial import Trial
+
+Call = Callable[[], None]
+
+DTYPES = {
+    "gemm": ("bfloat16", "float16"),
+    "gemv": ("bfloat16", "float16"),
+    "gather": ("float32", "bfloat16", "float16"),
+}
+HOMES = {"gemv": "gemv", "gather": "embedding"}
+"""Module with the kernel, by what is computed; GEMMs have `send` and `receive`."""
+SCHEMES = ("sequential", "fused")
 
 
-def kernel(context: Context, operands: Operands) -> Kernel:
-    """The fused kernel of *context*'s trial."""
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """One call per set of operands; all of them write the same result."""
+
+    each: list[Call]
+    result: Tensor
+    written: list[Tensor]
+    """What has to be written anew by every call."""
+
+
+def refusal(trial: Trial, shares_heap: bool) -> str | None:
+    """Why GPU ranks cannot run *trial*, or None."""
+    stated = OPERATORS[trial.problem.operator]
+    accepted = DTYPES[stated.work]
+    if trial.problem.dtype not in accepted:
+        return (
+            f"dtype = {trial.problem.dtype} was asked for {trial.problem.operator} on backend = triton, whose kernels "
+            f"for it know {len(accepted)} dtypes. Accepted: {', '.join(accepted)}."
+        )
+    if trial.schedule.scheme not in SCHEMES:
+        return (
+            f"scheme = {trial.schedule.scheme} was asked for on backend = triton, which has kernels for "
+            f"{len(SCHEMES)} schemes. Accepted: {', '.join(SCHEMES)}."
+        )
+    if not shares_heap and trial.world > 1:
+        return (
+            f"{trial.schedule.scheme} was asked for on GPUs of several hosts, which share 0 bytes of memory. "
+            "Accepted: a world that fits one host."
+        )
+    if trial.schedule.get("collective") == "direct":
+        return (
+            "collective = direct was asked for on backend = triton, where our puts are part of the fused kernels only. "
+            "Accepted: library, copy_engine."
+        )
+    if trial.schedule.scheme == "fused" and stated.work == "gemm" and stated.flow is Flow.RECEIVE:
+        return receive.refusal(trial)
+    return None
+
+
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+    """The fused kernel of *context*'s trial; *alone*: its computation into `context.local`, nothing sent or awaited.
+
+    Each home has `kernel` with these arguments.
+    """
     stated = OPERATORS[context.problem.operator]
-    if stated.work == "gemm" and stated.flow is not Flow.RECEIVE:
-        return send.kernel(context, operands)
-    raise NotImplementedError(stated.name)
+    home = HOMES.get(stated.work, "receive" if stated.flow is Flow.RECEIVE else "send")
+    found: Kernel = importlib.import_module(f"kernels.backends.triton.{home}").kernel(context, operands, alone=alone)
+    return found
+
+
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    """What one trial does in *part*, for each set of operands."""
+    if context.plan.schedule.scheme == "sequential":
+        return _sequential(context, sets, part, group)
+    if part == "communication":
+        raise Refusal(
+            "part = communication was asked for of scheme = fused, whose one kernel does both. "
+            "Accepted: whole, compute; or scheme = sequential."
+        )
+    alone = part == "compute"
+    launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
+    written = context.local if alone else context.result()
+    return Calls(launchers, written, [written])
+
+
+def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    made = [Sequential(context, own, group) for own in sets]
+    each = [_in_order(one, part) for one in made]
+    result = made[0].result()
+    return Calls(each, result, [result])
+
+
+def _in_order(one: Sequential, part: str) -> Call:
+    """The halves that *part* names, the one that depends on the other last."""
+    compute, collective = _compute(one), one.collective()
+    if part != "whole":
+        return compute if part == "compute" else collective
+    first, second = (collective, compute) if one.context.receives else (compute, collective)
+
+    def call() -> None:
+        first()
+        second()
+
+    return call
+
+
+def _compute(one: Sequential) -> Call:
+    if one.stated.work == "gather":
+        return kernel(one.context, one.operands, alone=True).launcher()
+    return one.compute()

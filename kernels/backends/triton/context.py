@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Protocol
 
@@ -40,7 +40,11 @@ class Heap(Protocol):
 def private_regions(problem: Problem, schedule: Schedule, tiles: int, start: int) -> dict[str, Region]:
     """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
     world = problem.world
-    counted = place({"credits": (world,), "done": (world,), "counters": (max(1, tiles),)}, 4, start)
+    counted = place(
+        {"credits": (world,), "done": (world,), "meet": (world,), "sync": (world,), "counters": (max(1, tiles),)},
+        4,
+        start,
+    )
     end = max(aligned(region.offset + 4 * prod(region.shape)) for region in counted.values())
     extent = OPERATORS[problem.operator].extent(problem)
     packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
@@ -62,9 +66,11 @@ class Context:
         self.limit_ns = int(limit_s * 1e9)
         self._data = regions(plan.problem, plan.schedule)
         self._private = private_regions(plan.problem, plan.schedule, len(plan.tiles[rank]), start)
-        for name in ("credits", "done", "counters", "packets"):
+        for name in ("credits", "done", "meet", "sync", "counters", "packets"):
             self.of(rank, name).zero_()
         self._local: Tensor | None = None
+        self.meeting: Callable[[], None] | None = None
+        """Whoever lets ranks meet on the trial's `sync` counters does it once for all sets of operands."""
         own = torch.zeros(2 + len(ERROR_WORDS), dtype=torch.int32, device=device)
         self.epoch, self.arrived, self.error = own[0:1], own[1:2], own[2:]
 
@@ -85,12 +91,17 @@ class Context:
     def receives(self) -> bool:
         return OPERATORS[self.problem.operator].flow is Flow.RECEIVE
 
-    def result(self) -> Tensor:
-        """This rank's output, shaped as the operator's `local` says."""
+    @property
+    def local(self) -> Tensor:
+        """[M, N] in this rank's own memory: results before they are sent, or the result itself when data come in."""
         if self._local is None:
             extent = OPERATORS[self.problem.operator].extent(self.problem)
             self._local = torch.empty(extent.rows, extent.columns, dtype=self.dtype, device=self.device)
-        return self._local if self.receives else self.of(self.rank, "out")
+        return self._local
+
+    def result(self) -> Tensor:
+        """This rank's output, shaped as the operator's `local` says."""
+        return self.local if self.receives else self.of(self.rank, "out")
 
     def failure(self) -> str | None:
         """The error word as a sentence, or None; reads device memory, so the stream is waited for."""

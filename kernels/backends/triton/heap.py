@@ -58,22 +58,27 @@ class Group:
 class DeviceHeap:
     """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
 
-    def __init__(self, group: Group, device: torch.device, num_bytes: int) -> None:
-        import torch.distributed._symmetric_memory as symmetric
-
+    def __init__(self, group: Group | None, device: torch.device, num_bytes: int) -> None:
         free, _ = torch.cuda.mem_get_info(device)
-        least = min(value for (value,) in group.exchange([float(free)]))
+        least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
         if num_bytes > least:
             raise Refusal(
                 f"The ranks' heap needs {bytes_text(num_bytes)} on every GPU, but the fullest one has "
                 f"{bytes_text(least)} free. Take a smaller shape, or fewer schedules at once."
             )
-        self.capacity, self._rank = num_bytes, group.seat.rank
-        self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
-        self._handle = symmetric.rendezvous(self._buffer, group.nccl)
+        self.capacity, self._rank = num_bytes, group.seat.rank if group else 0
+        self._handle: Any = None
+        if group:
+            import torch.distributed._symmetric_memory as symmetric
+
+            self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
+            self._handle = symmetric.rendezvous(self._buffer, group.nccl)
+        else:
+            self._buffer = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._buffer.zero_()
         torch.cuda.synchronize(device)
-        group.barrier()
+        if group:
+            group.barrier()
 
     def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A view of *rank*'s memory at *offset* bytes, the same offset on every rank."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.axes import tile
+from kernels.axes import Tile, tile
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_send import gemm_send
 from kernels.backends.triton.launch import Kernel
@@ -16,6 +18,8 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.reference import Operands
 
+RANKS_MOST = 8
+"""Descriptors are arguments of the kernel, one per rank."""
 TRITON_DTYPES = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
 
 
@@ -28,34 +32,61 @@ def tile_table(plan: Plan, rank: int) -> Tensor:
     return torch.from_numpy(columns.astype(np.int32))
 
 
-def kernel(context: Context, operands: Operands) -> Kernel:
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
     """`gemm_send` for one trial: *operands* a [m, k] and b [k, n] lie on the rank's device."""
-    problem, schedule, rank = context.problem, context.plan.schedule, context.rank
+    problem, schedule = context.problem, context.plan.schedule
     stated, size = OPERATORS[problem.operator], tile(schedule["tile"])
-    extent, chunk = stated.extent(problem), stated.chunk_rows(problem)
-    a, b = operands.values()
-    slots = [_slot(context, owner, chunk, stated.reduces) for owner in range(problem.world)]
-    targets = tuple(TensorDescriptor.from_tensor(slot, [size.m, size.n]) for slot in slots)
-    stage = "stage" if stated.reduces else "out"
+    extent, (a, b) = stated.extent(problem), operands.values()
+    table = tile_table(context.plan, context.rank).to(context.device)
     return Kernel(
         function=gemm_send,
         arguments=(
             TensorDescriptor.from_tensor(a, [size.m, size.k]), TensorDescriptor.from_tensor(b, [size.k, size.n]),
-            targets, tile_table(context.plan, rank).to(context.device), len(context.plan.tiles[rank]), chunk,
-            extent.columns, extent.contraction, context.addresses("out"), context.addresses(stage),
-            context.addresses("counters"), context.addresses("credits"), context.addresses("done"),
-            context.epoch, context.arrived, context.error, context.limit_ns, rank,
+            *(_for_itself(context, table, size) if alone else _for_peers(context, table, size)),
+            extent.columns, extent.contraction, *_places(context, alone),
+            context.epoch, context.arrived, context.error, context.limit_ns, 0 if alone else context.rank,
         ),
         constants={
-            "WORLD": problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
-            "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": stated.reduces,
-            "BROADCASTS": stated.flow is Flow.BROADCAST, "TMA": schedule.get("store") != "registers",
+            "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
+            "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": stated.reduces and not alone,
+            "BROADCASTS": stated.flow is Flow.BROADCAST and not alone, "TMA": schedule.get("store") != "registers",
         },
-        num_warps=schedule.count("num_warps") if schedule.get("num_warps") else 8,
-        num_stages=schedule.count("num_stages") if schedule.get("num_stages") else 3,
-        items=len(context.plan.tiles[rank]),
+        num_warps=schedule.count("num_warps"),
+        num_stages=schedule.count("num_stages"),
+        items=len(table),
         asked=schedule.count("grid"),
     )  # fmt: skip
+
+
+def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
+    """Targets by owner, then tiles, their number, rows of a chunk."""
+    stated = OPERATORS[context.problem.operator]
+    chunk = stated.chunk_rows(context.problem)
+    slots = [_slot(context, owner, chunk, stated.reduces) for owner in range(context.world)]
+    return *_descriptors(slots, size), table, len(table), chunk
+
+
+def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
+    """The same as if one rank owned all rows: results stay here."""
+    chunk, mine = OPERATORS[context.problem.operator].chunk_rows(context.problem), table.clone()
+    mine[:, 1] += mine[:, 0] * chunk
+    mine[:, 0] = 0
+    return *_descriptors([context.local], size), mine, len(mine), context.local.shape[0]
+
+
+def _descriptors(slots: list[Tensor], size: Tile) -> list[TensorDescriptor]:
+    """One per possible rank: the last one again beyond the world."""
+    made = [TensorDescriptor.from_tensor(slot, [size.m, size.n]) for slot in slots]
+    return made + made[-1:] * (RANKS_MOST - len(made))
+
+
+def _places(context: Context, alone: bool) -> list[Tensor]:
+    """Addresses by rank: out, stage, tile counters, credits, ends."""
+    if alone:
+        own = torch.tensor([context.local.data_ptr()], dtype=torch.int64, device=context.device)
+        return [own] * 5
+    stage = "stage" if OPERATORS[context.problem.operator].reduces else "out"
+    return [context.addresses(name) for name in ("out", stage, "counters", "credits", "done")]
 
 
 def _slot(context: Context, owner: int, chunk: int, reduces: bool) -> Tensor:

@@ -26,7 +26,7 @@ def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N
 
 @triton.jit
 def gemm_send(
-    a, b, targets, tiles, num_tiles, chunk, columns, contraction,
+    a, b, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, tiles, num_tiles, chunk, columns, contraction,
     out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
@@ -34,12 +34,14 @@ def gemm_send(
     """a [m, k] x b [k, n]; tile by tile to the rank that owns its rows; there summed over ranks where REDUCES.
 
     *tiles* [num_tiles, 4] int32: owner, row inside the owner's chunk, column, number of the tile inside the chunk; in
-    the order of the plan. *targets*: by rank, a descriptor of where its tiles go (out, or its stage's slot of ours).
+    the order of the plan. *to_0* ..: by rank, a descriptor of where its tiles go (out, or its stage's slot of ours);
+    any beyond WORLD.
     *out_at*, *stage_at*, *counters_at*, *credits_at*, *done_at*: int64 addresses of those tensors on each rank.
 
     A sum is made in the epilogue of our own tile: peers' contributions to it are in our stage by then, since our own
     rows come last. With BROADCASTS it goes to everybody's out from there.
     """
+    targets = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     device.grant(credits_at, rank, WORLD, program)

@@ -1,0 +1,172 @@
+"""The triton backend: one rank of a gang of GPUs of one host, over torch's symmetric memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from kernels.backends.base import Hang, Seat
+from kernels.backends.triton import build
+from kernels.backends.triton.context import Context, private_bytes, shared_bytes
+from kernels.backends.triton.graph import Replay
+from kernels.backends.triton.heap import DeviceHeap, Group
+from kernels.operators import OPERATORS
+from kernels.outcome import Span
+from kernels.plan import Kind
+from kernels.problem import Problem
+from kernels.reference import SEED, Operands, operands
+from kernels.schemes import expand
+from kernels.trial import Trial
+
+Call = Callable[[], None]
+
+GRAPH_SECONDS = 3e-3
+"""A sample is one replay of about this long, divided by its calls."""
+CALLS_MOST = 50
+COLD = 3
+"""Times the L2 that rotated operands fill together."""
+LEAST_HEAP = 1 << 28
+
+
+class TritonBackend:
+    """One GPU. Its process group, heap and compiled kernels stay warm from trial to trial."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        local = seat.rank if torch.cuda.device_count() >= seat.world > 1 else 0
+        self._device = torch.device("cuda", local)
+        self.device = str(self._device)
+        torch.cuda.set_device(self._device)
+        self._group = Group(seat, self._device) if seat.world > 1 else None
+        self._heap: DeviceHeap | None = None
+        self._held: tuple[Problem, list[Operands]] | None = None
+        self.stream = torch.cuda.Stream(self._device)
+
+    def refusal(self, trial: Trial) -> str | None:
+        """Why *trial* cannot run in this gang, or None: the same on every rank."""
+        return build.refusal(trial, self.seat.shares_heap)
+
+    def prepare(self, trials: Sequence[Trial]) -> list[TritonTrial]:
+        """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
+        plans = [expand(trial.problem, trial.schedule) for trial in trials]
+        shared = max(shared_bytes(plan) for plan in plans)
+        private = [
+            private_bytes(plan.problem, plan.schedule, len(plan.tiles[self.seat.rank])) for plan in plans
+        ]  # one after the other: trials take turns on the same data, but never on the same signals
+        heap, sets = self._heap_for(shared + sum(private)), self._operands(trials[0])
+        prepared, start = [], shared
+        for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
+            context = Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=self.seat.deadline_s / 2)
+            prepared.append(TritonTrial(self, trial, build.calls(context, sets, trial.part, self._nccl), context))
+            start += num_bytes
+        torch.cuda.synchronize(self._device)
+        self.barrier()  # signals are 0 on all ranks before anybody's first call
+        return prepared
+
+    @property
+    def _nccl(self) -> object:
+        return None if self._group is None else self._group.nccl
+
+    def _operands(self, trial: Trial) -> list[Operands]:
+        """Sets that calls take in turns, so that the L2 is cold; the first is the one that is verified."""
+        problem = trial.problem
+        if self._held is None or self._held[0] != problem:
+            self._held = None  # the old ones go before the new ones come
+            first = operands(problem, self.seat.rank, SEED, self.device)
+            l2 = torch.cuda.get_device_properties(self._device).L2_cache_size
+            size = sum(tensor.nbytes for tensor in first.values())
+            count = min(8, max(1, ceil(COLD * l2 / size))) if trial.protocol.cold_l2 else 1
+            copies = [{name: tensor.clone() for name, tensor in first.items()} for _ in range(count - 1)]
+            self._held = (problem, [first, *copies])
+        return self._held[1]
+
+    def _heap_for(self, num_bytes: int) -> DeviceHeap:
+        if self._heap is None or self._heap.capacity < num_bytes:
+            self._heap = None  # unmapped before the larger one is made
+            size = max(LEAST_HEAP, 1 << (num_bytes - 1).bit_length())
+            self._heap = DeviceHeap(self._group, self._device, size)
+        return self._heap
+
+    def barrier(self) -> float:
+        """All ranks meet on the host, their GPUs idle."""
+        torch.cuda.synchronize(self._device)
+        if self._group is not None:
+            self._group.barrier()
+        return 0.0
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank."""
+        return [list(values)] if self._group is None else self._group.exchange(values)
+
+    def close(self) -> None:
+        """Gives memory back and leaves the process group."""
+        self._heap = self._held = None
+        if self._group is not None:
+            self._group.close()
+
+
+@dataclass
+class TritonTrial:
+    """One trial on one GPU."""
+
+    backend: TritonBackend
+    trial: Trial
+    calls: build.Calls
+    context: Context
+    _replay: Replay | None = field(default=None, init=False)
+
+    @property
+    def roundings(self) -> int:
+        """How often a value is rounded to the problem's dtype on its way to the output."""
+        plan, problem = self.context.plan, self.trial.problem
+        pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
+        return pieces + (problem.world if OPERATORS[problem.operator].reduces else 0)
+
+    def run(self) -> float:
+        """One sample: the mean of the calls of one graph, all ranks having met before the first."""
+        if self._replay is None:
+            return self._once()
+        self.backend.barrier()
+        seconds = self._replay.seconds()
+        self._check()
+        return seconds
+
+    def _once(self) -> float:
+        """The first call, eager: compiles, verifies, and says how many calls make a graph."""
+        self.backend.barrier()
+        one = Replay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
+        seconds = one.seconds()
+        self._check()
+        self.backend.barrier()
+        typical = max(min(one.seconds() for _ in range(3)), 1e-6)
+        (typical,) = map(max, zip(*self.backend.exchange([typical]), strict=True))
+        sets = len(self.calls.each)
+        count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical)))
+        count = max(sets, count // sets * sets) if self.trial.protocol.cuda_graph else sets
+        calls = [self.calls.each[number % sets] for number in range(count)]
+        self._replay = Replay(self.context, calls, self.backend.stream, captured=self.trial.protocol.cuda_graph)
+        return seconds
+
+    def _check(self) -> None:
+        if sentence := self.context.failure():
+            raise Hang(sentence)
+
+    def poison(self) -> None:
+        """NaN in every buffer that a run has to write; all ranks must have poisoned before one runs."""
+        for tensor in self.calls.written:
+            tensor.fill_(float("nan"))
+
+    def result(self) -> Tensor:
+        torch.cuda.synchronize(self.context.device)
+        return self.calls.result
+
+    def spans(self, iteration: int) -> list[Span]:
+        """None yet: the kernels write no stamps."""
+        return []
+
+    def forget(self) -> None:
+        """There are no spans to drop."""

@@ -1,0 +1,52 @@
+"""A timed graph: all ranks meet, several calls run back to back over rotated operands, and both moments are kept.
+
+Eager launches from a host take longer than many of these calls; a captured graph's nodes follow each other in a
+microsecond. The clock is the GPU's own (globaltimer), read by the stream before the first and after the last call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kernels.backends.triton.context import Context
+from kernels.backends.triton.kernels.meet import meet, write_now
+
+Call = Callable[[], None]
+
+
+class Replay:
+    """Some calls of one trial, captured once; all ranks replay it the same number of times."""
+
+    def __init__(self, context: Context, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool) -> None:
+        self.context, self._calls, self._stream = context, list(calls), stream
+        own = torch.zeros(1, dtype=torch.int32, device=context.device)
+        self._epoch, self._stamps = own, torch.zeros(2, dtype=torch.int64, device=context.device)
+        self._counters = context.addresses("meet")
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if captured:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=stream):
+                self._play()
+
+    def _play(self) -> None:
+        context = self.context
+        meet[(1,)](
+            self._counters, self._epoch, context.error, context.limit_ns, self._stamps, context.rank,
+            WORLD=context.world, num_warps=1,
+        )  # fmt: skip
+        for call in self._calls:
+            call()
+        write_now[(1,)](self._stamps[1:], num_warps=1)
+
+    def seconds(self) -> float:
+        """One replay: seconds of one call, on this rank's clock from the common start."""
+        with torch.cuda.stream(self._stream):
+            if self._graph is not None:
+                self._graph.replay()
+            else:
+                self._play()
+        self._stream.synchronize()
+        start, stop = self._stamps.tolist()
+        return float((stop - start) / 1e9 / len(self._calls))

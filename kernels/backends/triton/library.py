@@ -1,0 +1,167 @@
+"""Sequential on GPUs: the computation as a kernel or a call of cuBLAS, then a collective of NCCL, ours, or copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.backends.triton.context import Context
+from kernels.backends.triton.kernels.meet import meet
+from kernels.operators import OPERATORS, Flow
+from kernels.reference import Operands
+from kernels.schedule import Refusal
+
+Call = Callable[[], None]
+
+
+class Sequential:
+    """One trial's two halves over one set of operands; buffers are made once."""
+
+    def __init__(self, context: Context, operands: Operands, group: Any) -> None:
+        self.context, self.operands, self._group = context, operands, group
+        self.stated = OPERATORS[context.problem.operator]
+        extent, world = self.stated.extent(context.problem), context.world
+        self.chunk = self.stated.chunk_rows(context.problem)
+        self.local = context.local
+        # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
+        self._own = {name: torch.empty_like(context.of(context.rank, name)) for name in self._of_library()}
+        self._received: Tensor | None = None
+        if context.problem.operator == "embedding_all_to_all":
+            self._received = torch.empty(world, self.chunk, extent.columns, dtype=context.dtype, device=context.device)
+
+    def _of_library(self) -> tuple[str, ...]:
+        """Tensors that the library writes, which then are no symmetric ones."""
+        if self.context.plan.schedule["collective"] != "library":
+            return ()
+        return ("operand",) if self.stated.flow is Flow.RECEIVE else ("out",)
+
+    def of_mine(self, name: str) -> Tensor:
+        """Tensor *name* as this trial's collective writes it."""
+        return self._own[name] if name in self._own else self.context.of(self.context.rank, name)
+
+    def compute(self) -> Call:
+        """The computation alone: cuBLAS, or torch's pooled lookup where that is what the operator computes."""
+        first, second = self.operands.values()
+        if self.stated.work == "gather":
+            raise Refusal("The pooled lookup has no library call here.")  # build.compute_alone has a kernel
+        if self.stated.flow is Flow.RECEIVE:
+            operand, result = self.of_mine("operand"), self.context.result()
+            return lambda: _ignore(torch.mm(operand, second, out=result))
+        target = self.context.of(self.context.rank, "out") if self._symmetric_shot else self.local
+        return lambda: _ignore(torch.mm(first, second, out=target))
+
+    @property
+    def _symmetric_shot(self) -> bool:
+        """torch's symmetric all-reduces read their operand from symmetric memory."""
+        return self.context.plan.schedule["collective"] in ("one_shot", "two_shot")
+
+    def collective(self) -> Call:
+        """The collective alone, by the schedule's `collective`."""
+        match self.context.plan.schedule["collective"]:
+            case "library":
+                return self._nccl()
+            case "one_shot" | "two_shot" as shot:
+                return self._symmetric(str(shot))
+            case _:
+                return self._copies()
+
+    def _nccl(self) -> Call:
+        dist: Any = torch.distributed
+        context, group = self.context, self._group
+        if context.world == 1:
+            return lambda: None
+        if self.stated.flow is Flow.RECEIVE:
+            operand = self.of_mine("operand")
+            if "shard" in self.operands:
+                return lambda: dist.all_gather_into_tensor(operand, self.operands["shard"], group=group)
+            return lambda: dist.all_to_all_single(operand, self.operands["tokens"], group=group)
+        out = self.of_mine("out")
+        if self.stated.flow is Flow.BROADCAST:
+            return lambda: dist.all_reduce(self.local, group=group)
+        if self.stated.reduces:
+            return lambda: dist.reduce_scatter_tensor(out, self.local, group=group)
+        if self._received is None:
+            return lambda: dist.all_to_all_single(out, self.local, group=group)
+        return self._all_to_all_and_permute(out, self._received)
+
+    def _all_to_all_and_permute(self, out: Tensor, received: Tensor) -> Call:
+        """The library delivers [source, sample, column]; the output is [sample, source, column]."""
+        dist: Any = torch.distributed
+        permuted = out.view(self.chunk, self.context.world, -1)
+
+        def call() -> None:
+            dist.all_to_all_single(received.view(-1, received.shape[-1]), self.local, group=self._group)
+            permuted.copy_(received.transpose(0, 1))
+
+        return call
+
+    def _symmetric(self, shot: str) -> Call:
+        """torch's own all-reduces over symmetric memory."""
+        context, name = self.context, self._group.group_name
+        stage = context.of(context.rank, "out")
+        if shot == "two_shot":
+            return lambda: _ignore(torch.ops.symm_mem.two_shot_all_reduce_(stage, "sum", name))
+        return lambda: _ignore(torch.ops.symm_mem.one_shot_all_reduce_out(stage, "sum", name, self.local))
+
+    def _copies(self) -> Call:
+        """Copy engines push each peer's share, all at once, between two meetings of all ranks."""
+        context, world = self.context, self.context.world
+        pairs = [self._pair((context.rank + step) % world) for step in range(world)]
+        meeting = context.meeting or Meeting(context)
+        context.meeting = meeting
+        streams = [torch.cuda.Stream(context.device) for _ in pairs]
+
+        def call() -> None:
+            meeting()
+            current = torch.cuda.current_stream(context.device)
+            for stream, (target, source) in zip(streams, pairs, strict=True):
+                stream.wait_stream(current)
+                with torch.cuda.stream(stream):
+                    target.copy_(source)
+            for stream in streams:
+                current.wait_stream(stream)
+            meeting()
+
+        return call
+
+    def _pair(self, peer: int) -> tuple[Tensor, Tensor]:
+        """Where this rank's share of *peer* goes, and where it lies: gapless rows, so that copy engines move it."""
+        context, rows = self.context, slice(self.context.rank * self.chunk, (self.context.rank + 1) * self.chunk)
+        share = slice(peer * self.chunk, (peer + 1) * self.chunk)
+        if self.stated.flow is Flow.RECEIVE:
+            source = self.operands["shard"] if "shard" in self.operands else self.operands["tokens"][share]
+            return context.of(peer, "operand")[rows], source
+        return context.of(peer, "out")[rows], self.local[share]
+
+    def result(self) -> Tensor:
+        """Where the collective leaves this rank's output."""
+        context = self.context
+        if self.stated.flow is Flow.RECEIVE:
+            return context.result()
+        if self.stated.flow is Flow.BROADCAST and context.plan.schedule["collective"] != "two_shot":
+            return self.local
+        return self.of_mine("out")
+
+
+class Meeting:
+    """All ranks meet on the current stream, as often as it is called."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._counters = context, context.addresses("sync")
+        self._epoch = torch.zeros(1, dtype=torch.int32, device=context.device)
+        self._stamp = torch.zeros(1, dtype=torch.int64, device=context.device)
+
+    def __call__(self) -> None:
+        context = self._context
+        meet[(1,)](
+            self._counters, self._epoch, context.error, context.limit_ns, self._stamp, context.rank,
+            WORLD=context.world, num_warps=1,
+        )  # fmt: skip
+
+
+def _ignore(value: Any) -> None:
+    """Operators that return what they wrote."""

@@ -1,0 +1,132 @@
+"""A gang of GPU ranks without Dask: lists of trials in, outcomes out. `python -m tests.gpu.gang TRIALS.json OUT.jsonl`.
+
+TRIALS.json is a list of lists of trials (`Trial.to_json`): each inner list is one sitting of interleaved trials. OUT
+gets one row per trial and a first line of provenance; a table goes to the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import queue
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernels.backends.base import Seat
+from kernels.bench import Bench
+from kernels.outcome import Failure, Gather, Measurement, Outcome, row
+from kernels.trial import Trial
+
+DEADLINE_S = 20.0
+AFTER_END_S = 8.0
+"""What is still said after one rank has ended or broken is waited for so long."""
+
+
+def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, Any]]], events: Any) -> None:
+    """One rank: all events of all sittings go back to the parent."""
+    import faulthandler
+
+    from torch.distributed import TCPStore
+
+    faulthandler.dump_traceback_later(12.0, repeat=False)
+
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
+    seat = Seat(rank=rank, world=world, session="gang", shares_heap=True, deadline_s=DEADLINE_S,
+                rendezvous=("127.0.0.1", port))  # fmt: skip
+    bench = Bench(seat, lambda event: events.put((rank, event)))
+    for sitting in sittings:
+        try:
+            bench.run([Trial.from_json(entry) for entry in sitting])
+        except Exception:
+            events.put((rank, {"kind": "broken", "message": traceback.format_exc()[-1800:]}))
+            break
+    events.put((rank, {"kind": "end"}))
+    events.close()
+    events.join_thread()
+    assert store is None or rank == 0
+    time.sleep(AFTER_END_S if rank == 0 else 0)  # the store lives in rank 0's process
+    os._exit(0)  # process groups may hang when one rank has gone
+
+
+def run(sittings: list[list[dict[str, Any]]], world: int, deadline_s: float) -> Iterator[Outcome | str]:
+    """Outcomes of all trials of *world* ranks as they come, and what broke."""
+    context = multiprocessing.get_context("spawn")
+    events = context.Queue()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [context.Process(target=rank_main, args=(rank, world, port, sittings, events)) for rank in range(world)]
+    for process in ranks:
+        process.start()
+    gathers = {t.key: Gather(t) for sitting in sittings for t in map(Trial.from_json, sitting)}
+    ended, until = 0, time.monotonic() + deadline_s
+    while ended < world and time.monotonic() < until:
+        try:
+            rank, event = events.get(timeout=2.0)
+        except queue.Empty:
+            if any(process.exitcode not in (None, 0) for process in ranks):
+                until = min(until, time.monotonic() + AFTER_END_S)
+            continue
+        if event["kind"] == "end":
+            ended += 1
+        elif event["kind"] == "broken":
+            until = min(until, time.monotonic() + AFTER_END_S)
+            yield f"rank {rank}: {event['message']}"
+        elif isinstance(outcome := gathers[event["trial"]].feed(event), Measurement | Failure):
+            yield outcome
+    if ended < world:
+        yield f"only {ended} of {world} ranks had ended after {deadline_s:.0f} s"
+    for process in ranks:
+        process.kill()
+
+
+def provenance() -> dict[str, Any]:
+    """What the rows were measured on and with."""
+    import torch
+    import triton
+
+    return {
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none",
+        "count": torch.cuda.device_count(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row of the table."""
+    shape, axes = "x".join(map(str, found["shape"].values())), " ".join(f"{k}={v}" for k, v in found["axes"].items())
+    what = f"w{found['world']} {found['operator']:22} {shape:18} {found['scheme']:10} {found['part'][:5]:5}"
+    if not found["time_s"]:
+        return f"{what} {found['stage']}: {found['message']} {axes}"
+    low, middle, high = (found[key] * 1e6 for key in ("low_s", "time_s", "high_s"))
+    return f"{what} {middle:9.2f} us [{low:.1f} {high:.1f}] err {found['max_relative_error'] or 0:.1e} {axes}"
+
+
+def main() -> int:
+    by_world: dict[int, list[list[dict[str, Any]]]] = {}
+    for sitting in json.loads(Path(sys.argv[1]).read_text()):
+        by_world.setdefault(sitting[0]["problem"]["world"], []).append(sitting)
+    with Path(sys.argv[2]).open("w") as out:
+        print(json.dumps(provenance()), file=out)
+        for world, mine in by_world.items():
+            for outcome in run(mine, world, float(sys.argv[3]) if len(sys.argv) > 3 else 240.0):
+                if isinstance(outcome, str):
+                    print("BROKEN", outcome, flush=True)
+                    continue
+                found = row(outcome)
+                print(json.dumps(found), file=out, flush=True)
+                print(line(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
