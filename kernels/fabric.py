@@ -111,8 +111,8 @@ def refusal(fabric: Fabric, machine: Machine) -> str | None:
     if fabric.kind in accepted:
         return None
     return (
-        f"fabric = {fabric.kind} was asked for on machine {machine.name}, whose {machine.device.kind.upper()} ranks have "
-        f"no such link. Accepted: {', '.join(accepted)}."
+        f"fabric = {fabric.kind} was asked for on machine {machine.name}, whose {machine.device.kind.upper()} ranks "
+        f"have no such link. Accepted: {', '.join(accepted)}."
     )
 
 
@@ -127,5 +127,8 @@ def _number(part: str, text: str) -> tuple[str, float]:
         or not 0 <= number < float("inf")
         or (number == 0 and not name.endswith("latency_seconds") and name != "message_seconds")
     ):
-        raise Refusal(f"fabric = {text!r} was asked for; {part!r} is not a positive number of {', '.join(NUMBERS)}.")
+        raise Refusal(
+            f"fabric = {text!r} was asked for, but {part!r} is not a positive number of "
+            f"{', '.join(NUMBERS)}. Accepted: such as emulated:wire_to_compute=0.5."
+        )
     return name, number

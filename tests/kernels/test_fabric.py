@@ -39,7 +39,10 @@ def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> N
         ("emulated:wire_to_compute=nan", r"'wire_to_compute=nan' is not a positive number"),
         ("emulated:wire_to_compute=fast", r"'wire_to_compute=fast' is not a positive number"),
         ("emulated:bandwidth_bytes_per_second=inf", r"'bandwidth_bytes_per_second=inf' is not a positive number"),
-        ("emulated:wire_to_compute", r"'wire_to_compute' is not a positive number"),
+        (
+            "emulated:wire_to_compute",
+            r"but 'wire_to_compute' is not a positive number of .*\. Accepted: such as emulated:wire_to_compute=0\.5\.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_was_asked(text: str, sentence: str) -> None:
