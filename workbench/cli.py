@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
+from importlib import metadata
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from workbench import cli_answer, cli_lab, cli_lists, cli_machine, cli_runs
 from workbench.cli_show import say
 
+
+class Stopped(Exception):
+    """A person's Ctrl-C, by a name that typer does not take for its own."""
+
+
+class Commands(TyperGroup):
+    """All commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
+
+
 app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, rich_markup_mode=None,
-                  pretty_exceptions_enable=False, help="Explore, measure and simulate how computation hides "
-                  "communication. `workbench COMMAND --help` says more.")  # fmt: skip
+                  pretty_exceptions_enable=False, cls=Commands)  # fmt: skip
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"overlap-workbench {metadata.version('overlap-workbench')}")
+        raise typer.Exit
+
 
 for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
                 cli_runs.runs, cli_runs.compare, cli_runs.validate, cli_runs.report, cli_runs.export,
@@ -20,6 +43,14 @@ for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.swee
                 cli_lab.doctor, cli_machine.calibrate, cli_machine.benchmark):  # fmt: skip
     app.command()(command)
 app.add_typer(cli_lab.cluster, name="cluster")
+
+
+@app.callback()
+def workbench(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which one.")] = False,
+) -> None:
+    """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
+
 
 _USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
 """What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
@@ -35,12 +66,15 @@ def status(arguments: list[str]) -> int:
     try:
         return int(app(arguments, prog_name=app.info.name, standalone_mode=False) or 0)
     except _USAGE as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(cast(Any, error).ctx.get_help())
+            return 0
         say(_usage(error))
         return 2
     except ValueError as error:
         say(str(error))
         return 2
-    except (KeyboardInterrupt, typer.Abort):
+    except (Stopped, KeyboardInterrupt, typer.Abort):
         say("Stopped.")
         return 130
 
@@ -48,7 +82,7 @@ def status(arguments: list[str]) -> int:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
-    return f"{error.format_message()} `{path} --help` says what is accepted."
+    return f"{error.format_message().rstrip('.')}. `{path} --help` says what is accepted."
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench import cli_options as options
 from workbench.cli_show import say, schedule, show_rows, show_table
+
+if TYPE_CHECKING:
+    from workbench.store import Store
 
 RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.")]
 RECENT = 50
@@ -32,13 +35,21 @@ class ReportKind(StrEnum):
     MD = "md"
 
 
+def _reading(path: Path | None) -> Store:
+    """The store at *path*, which is not begun for being read, or one's own."""
+    from workbench.store import Store
+
+    if path is not None and not path.exists():
+        raise ValueError(f"The store {path} was asked for, and there is no such file. Accepted: a file that "
+                         "`workbench run --store PATH` wrote; without --store, your own.")  # fmt: skip
+    return Store(path)
+
+
 def runs(store: options.StorePath = None, json: options.Json = False) -> None:
     """What was run here, the newest first."""
     from datetime import datetime
 
-    from workbench.store import Store
-
-    with Store(store) as opened:
+    with _reading(store) as opened:
         found = opened.runs(RECENT)
     rows = [{"run": run["id"], "started_at": run["started_at"], "ended_at": run["ended_at"], "status": run["status"],
              "title": run["title"], "host": run["provenance"].get("host")} for run in found]  # fmt: skip
@@ -59,9 +70,8 @@ def compare(
     """Two runs side by side: the schedules that both timed, and what else differs."""
     from kernels.units import seconds_text
     from workbench.comparison import compare as compared
-    from workbench.store import Store
 
-    with Store(store) as opened:
+    with _reading(store) as opened:
         rows, differences = compared(opened, first, second)
     if json:
         show_rows(rows, {"count": len(rows), "differences": differences})
@@ -80,10 +90,9 @@ def validate(
 ) -> None:
     """How well today's estimates predict what was measured."""
     from kernels.units import seconds_text
-    from workbench.store import Store
     from workbench.validation import validate as validated
 
-    with Store(store) as opened:
+    with _reading(store) as opened:
         names = [opened.run(run)["id"]] if run else [found["id"] for found in reversed(opened.runs(RECENT))]
         rows, summary = validated(opened, names)
     if json:
@@ -116,9 +125,8 @@ def report(
         say(str(written(Path(source), output, kind=kind.value)))
         return
     from workbench.reports.stored import stored_report
-    from workbench.store import Store
 
-    with Store(store) as opened:
+    with _reading(store) as opened:
         say(str(written(stored_report(opened, source), output, kind=kind.value)))
 
 
@@ -141,9 +149,9 @@ def export(
 ) -> None:
     """Write a run down for other tools."""
     from workbench import recordings, trace
-    from workbench.store import Store, frames
+    from workbench.store import frames
 
-    with Store(store) as opened:
+    with _reading(store) as opened:
         name = opened.run(run)["id"]
         match to:
             case ExportKind.PERFETTO:

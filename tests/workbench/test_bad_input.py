@@ -50,6 +50,7 @@ COMMAND_LINES = {
     "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'"),
+    "no number": (("run", GEMM, "--world", "x"), " as an integer. `workbench run --help` says what is accepted."),
     "unknown operator": (
         ("run", "gemm", *SIZES),
         "operator 'gemm' was asked for, which is unknown. Accepted: embedding",
@@ -265,10 +266,21 @@ UNKNOWN_RUN = (
 
 @pytest.mark.parametrize("words", UNKNOWN_RUN)
 def test_a_run_that_does_not_exist(words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path) -> None:
-    sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
+    path = tmp_path / "store.sqlite"
+    Store(path).close()
+    sentence = refused(*words, "--store", str(path))
     assert sentence.startswith(
         "Run '2019' was asked for, which is not in the store. Accepted: last, or one of none yet"
     )
+
+
+@pytest.mark.parametrize("words", [("runs",), ("validate",), *UNKNOWN_RUN], ids=lambda words: words[0])
+def test_a_store_that_does_not_exist_is_not_begun_for_being_read(
+    words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "store.sqlite"
+    assert f"The store {path} was asked for, and there is no such file." in refused(*words, "--store", str(path))
+    assert not path.exists()
 
 
 # Clusters

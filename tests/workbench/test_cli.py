@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,8 @@ def test_runs_are_compared_and_differences_named(command: Callable[..., Answer],
     assert second in command("runs")[1]
 
 
-def test_validate_says_how_far_estimates_are_off(command: Callable[..., Answer]) -> None:
+def test_validate_says_how_far_estimates_are_off(command: Callable[..., Answer], tmp_path: Path) -> None:
+    Store(tmp_path / "store.sqlite").close()
     assert "0 measurements are stored" in command("validate")[2]
     command("run", *TINY)
     found = document(command("validate", "--json"))
@@ -246,6 +248,24 @@ def test_every_command_and_option_says_what_it_is() -> None:
     for option in ("--preset", "--shape", "--dtype", "--world", "--scheme", "--set", "--backend", "--fabric",
                    "--protocol", "--cluster", "--json"):  # fmt: skip
         assert option in helped.stdout
+
+
+def test_without_a_command_the_help_is_what_was_asked_for(command: Callable[..., Answer]) -> None:
+    for words in ((), ("cluster",)):
+        status, out, err = command(*words, store=False)
+        assert (status, err) == (0, "")
+        assert out.startswith(f"Usage: {' '.join(('workbench', *words))} [OPTIONS] COMMAND")
+    assert command("--version", store=False) == (0, f"overlap-workbench {version('overlap-workbench')}\n", "")
+
+
+def test_ctrl_c_before_anything_has_begun_says_so(
+    command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.predictions.predictions", stopped)
+    assert command("predict", *TINY) == (130, "", "Stopped.\n")
 
 
 def test_lists_load_neither_torch_nor_dask() -> None:
