@@ -36,18 +36,22 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     extent, size = OPERATORS[problem.operator].extent(problem), legal_tile(context.plan)
     num_warps, num_stages, values = schedule.count("num_warps"), schedule.count("num_stages"), problem_values(problem)
     table = first_values(context.plan, context.rank).to(context.device)
+    around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
+    packets = tuple(context.of(rank, "packets") for rank in around)
     one = min(size.n, extent.columns) == 1
     return Kernel(
         function=gemv_all_reduce,
         arguments=(
             operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
-            extent.contraction, context.local if alone else context.result(), context.addresses("packets"),
+            extent.contraction, context.local if alone else context.result(), packets,
             context.epoch, context.arrived, context.error, context.limit_ns, context.rank,
         ),
         constants={
             "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
             "BLOCK_K": size.k, "SPLIT": 0 if one else min(num_warps, size.k // FEWEST_K),
-            "WIDE": 16 // problem.itemsize, "TAKE": taken(values), "DTYPE": TRITON_DTYPES[problem.dtype],
+            "WIDE": 16 // problem.itemsize, "TAKE": taken(values), "PART": taken(values // problem.world),
+            "DTYPE": TRITON_DTYPES[problem.dtype],
+            "EVEN": even(problem, size),
             # with the tensor cores' operand as a further step, the compiler shares its stages between the two
             "STAGES": num_stages if one else 2 * num_stages - 1,
             "TWO_SHOT": values > ONE_SHOT_VALUES, "COMPUTE_ONLY": alone,
@@ -63,6 +67,14 @@ def problem_values(problem: Problem) -> int:
     """Values of the output."""
     extent = OPERATORS[problem.operator].extent(problem)
     return extent.rows * extent.columns
+
+
+def even(problem: Problem, size: Tile) -> bool:
+    """Whether tiles cover the rows of a chunk, the tokens and the contraction exactly: nothing has to be masked."""
+    stated = OPERATORS[problem.operator]
+    extent = stated.extent(problem)
+    rests = (stated.chunk_rows(problem) % size.m, extent.columns % size.n, extent.contraction % size.k)
+    return not any(rests)
 
 
 def first_values(plan: Plan, rank: int) -> Tensor:

@@ -28,21 +28,27 @@ def test_gemm_tiles_reach_their_owners(
 
 
 @pytest.mark.parametrize(
-    ("tokens", "tile", "dtype"), [(1, "16x1x32", "float16"), (3, "16x4x64", "float32"), (5, "16x2x32", "float16")]
+    ("n", "tokens", "tile", "dtype"),
+    [
+        (76, 1, "16x1x32", "float16"),
+        (64, 1, "8x1x32", "float32"),
+        (76, 3, "16x4x64", "float32"),
+        (76, 5, "16x2x32", "float16"),
+    ],
 )
 @pytest.mark.parametrize("world", [2, 4])
 def test_packets_of_every_rank_are_summed(
-    gangs: dict[int, InterpretedGang], world: int, tokens: int, tile: str, dtype: str
+    gangs: dict[int, InterpretedGang], world: int, n: int, tokens: int, tile: str, dtype: str
 ) -> None:
-    trial = gpu_trial("gemv_all_reduce", {"n": 76, "k": 152, "tokens": tokens}, world=world, dtype=dtype, tile=tile)
+    trial = gpu_trial("gemv_all_reduce", {"n": n, "k": 2 * n, "tokens": tokens}, world=world, dtype=dtype, tile=tile)
     passed(gangs[world].call(trial, CALLS))
 
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_large_outputs_go_to_their_owner_and_from_there_to_all(gangs: dict[int, InterpretedGang], world: int) -> None:
-    """More than 64 Ki values: the kernel takes two shots."""
-    shape = {"n": 8228, "k": 40, "tokens": 8}
-    trial = gpu_trial("gemv_all_reduce", shape, world=world, dtype="float16", tile="256x8x16")
+    """More than 64 Ki values: the kernel takes two shots; tiles of 128 rows cover them exactly."""
+    shape = {"n": 8704, "k": 64, "tokens": 8}
+    trial = gpu_trial("gemv_all_reduce", shape, world=world, dtype="float16", tile="128x8x16")
     passed(gangs[world].call(trial, CALLS))
 
 
