@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+
+import numpy as np
 
 from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
-from kernels.plan import Plan, Planner
+from kernels.plan import Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base
-from kernels.schemes.base import Block, Cut, Scheme
+from kernels.schemes.base import Block, Scheme
 from kernels.schemes.finish import Unit, deliver
 
 COMM_SMS = 16
@@ -31,17 +35,11 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     return (
         tile,
         *_kernel_axes(problem, machine),
-        Axis(
-            "tile_order",
-            ("remote_first", "rotated", "natural"),
-            "rotated",
-            "Whose rows first: remote ones in rank order, remote ones from the next rank on, or as they lie. "
-            "When data come in, the first two begin with a rank's own rows, since they need no wire.",
-        ),
+        _tile_order(problem, machine),
         Axis(
             "slice_tiles",
             sizes,
-            max(s for s in sizes if s <= max(1, tiles // SLICES)),
+            max(s for s in sizes if s <= _slice(problem, machine, tiles)),
             "Tiles sent with one signal.",
             open=True,
         ),
@@ -54,6 +52,26 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
     )
+
+
+def _tile_order(problem: Problem, machine: Machine) -> Axis:
+    """Sums wait in the epilogue of own tiles for what peers send: their own rows come last there."""
+    stated = base.stated(problem)
+    orders = ("remote_first", "rotated", "natural", *(() if stated.flow is Flow.RECEIVE else ("interleaved",)))
+    in_turns = machine.device.kind == "gpu" and stated.flow is Flow.SEND and not stated.reduces
+    return Axis(
+        "tile_order",
+        orders,
+        "interleaved" if in_turns else "rotated",
+        "Whose rows first: remote ones in rank order, remote ones from the next rank on, as they lie, or a slice of "
+        "each in turns. When data come in, the first two begin with a rank's own rows, since they need no wire.",
+    )
+
+
+def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
+    """Most tiles of a default slice: an eighth of a rank's, and on GPUs a wave has slices of all ranks."""
+    most = max(1, tiles // SLICES)
+    return most if machine.device.kind == "cpu" else min(most, max(1, machine.device.slots // (2 * problem.world)))
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
@@ -84,10 +102,30 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     return None
 
 
-def _order(problem: Problem, schedule: Schedule, rank: int) -> Cut:
-    """All tiles of *rank*, chunk after chunk."""
-    chunks = [base.whole_chunk(problem, chunk) for chunk in chunk_order(problem, schedule, rank)]
-    return base.cut(chunks, base.size_of(schedule))
+Slice = tuple[int, tuple[int, int]]
+"""Whose rows, and the range of the rank's tiles."""
+
+
+def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list[Slice]]:
+    """All tiles of *rank* and the slices they leave in: chunk after chunk, or one slice of each chunk in turns."""
+    chunks, size = chunk_order(problem, schedule, rank), schedule.count("slice_tiles")
+    found = base.cut([base.whole_chunk(problem, chunk) for chunk in chunks], base.size_of(schedule))
+    by_chunk = [
+        [(chunk, (start, min(start + size, stop))) for start in range(*found.range_of(block), size)]
+        for block, chunk in enumerate(chunks)
+        for stop in [found.bounds[block + 1]]
+    ]
+    if schedule["tile_order"] != "interleaved":
+        return found.tiles, [each for slices in by_chunk for each in slices]
+    return _in_turns(found.tiles, [each for turn in zip(*by_chunk, strict=True) for each in turn])
+
+
+def _in_turns(tiles: Tiles, slices: Sequence[Slice]) -> tuple[Tiles, list[Slice]]:
+    """*tiles* in the order of *slices*, and the slices' new ranges."""
+    order = np.concatenate([np.arange(*at) for _, at in slices])
+    bounds = np.cumsum([0, *(stop - start for _, (start, stop) in slices)])
+    moved = Tiles(*(getattr(tiles, column.name)[order] for column in fields(Tiles)))
+    return moved, [(chunk, (int(i), int(j))) for (chunk, _), (i, j) in zip(slices, pairwise(bounds), strict=True)]
 
 
 def chunk_order(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
@@ -105,20 +143,14 @@ def chunk_order(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
-    orders = [_order(problem, schedule, rank) for rank in range(problem.world)]
     if base.stated(problem).flow is Flow.RECEIVE:
         return _receive(problem, schedule)
-    planner = Planner(problem, schedule, [order.tiles for order in orders])
-    size = schedule.count("slice_tiles")
-    units = []
-    for rank, order in enumerate(orders):
-        slices = [
-            (chunk, (start, min(start + size, stop)))
-            for block, chunk in enumerate(chunk_order(problem, schedule, rank))
-            for stop in [order.bounds[block + 1]]
-            for start in range(order.bounds[block], stop, size)
-        ]
-        units.append([Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices])
+    orders = [_order(problem, schedule, rank) for rank in range(problem.world)]
+    planner = Planner(problem, schedule, [tiles for tiles, _ in orders])
+    units = [
+        [Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices]
+        for rank, (_, slices) in enumerate(orders)
+    ]
     deliver(planner, units, in_place=schedule["write"] == "zero_copy")
     return planner.plan()
 

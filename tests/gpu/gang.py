@@ -34,7 +34,7 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
 
     from torch.distributed import TCPStore
 
-    faulthandler.dump_traceback_later(12.0, repeat=False)
+    faulthandler.dump_traceback_later(60.0)
 
     store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
     seat = Seat(rank=rank, world=world, session="gang", shares_heap=True, deadline_s=DEADLINE_S,
@@ -43,9 +43,11 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
     for sitting in sittings:
         try:
             bench.run([Trial.from_json(entry) for entry in sitting])
-        except Exception:
-            events.put((rank, {"kind": "broken", "message": traceback.format_exc()[-1800:]}))
-            break
+        except Exception as error:
+            ends = isinstance(error, TimeoutError) or "CUDA error" in str(error)
+            events.put((rank, {"kind": "broken", "ends": ends, "message": traceback.format_exc()[-900:]}))
+            if ends:
+                break
     events.put((rank, {"kind": "end"}))
     events.close()
     events.join_thread()
@@ -76,7 +78,7 @@ def run(sittings: list[list[dict[str, Any]]], world: int, deadline_s: float) -> 
         if event["kind"] == "end":
             ended += 1
         elif event["kind"] == "broken":
-            until = min(until, time.monotonic() + AFTER_END_S)
+            until = min(until, time.monotonic() + AFTER_END_S) if event["ends"] else until
             yield f"rank {rank}: {event['message']}"
         elif isinstance(outcome := gathers[event["trial"]].feed(event), Measurement | Failure):
             yield outcome

@@ -11,7 +11,7 @@ from kernels.axes import Tile, tile
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_receive import gemm_receive
 from kernels.backends.triton.launch import Kernel
-from kernels.backends.triton.send import TRITON_DTYPES
+from kernels.backends.triton.send import TRITON_DTYPES, descriptors
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
@@ -120,16 +120,13 @@ def _descriptors(context: Context, shard: Tensor, b: Tensor, size: Tile) -> tupl
     )
 
 
-def _ends(
-    context: Context, source: Tensor, piece: Tile, alone: bool
-) -> tuple[TensorDescriptor, tuple[TensorDescriptor, ...]]:
+def _ends(context: Context, source: Tensor, piece: Tile, alone: bool) -> list[TensorDescriptor]:
     """What pieces are loaded from, and by rank where they go: descriptors that end with the chunk."""
     chunk = OPERATORS[context.problem.operator].chunk_rows(context.problem)
     mine = slice(context.rank * chunk, (context.rank + 1) * chunk)
     owners = [context.rank] if alone else range(context.world)
-    block = [piece.m, piece.k]
-    landings = (TensorDescriptor.from_tensor(context.of(owner, "operand")[mine], block) for owner in owners)
-    return TensorDescriptor.from_tensor(source, block), tuple(landings)
+    landings = descriptors([context.of(owner, "operand")[mine] for owner in owners], piece.m, piece.k)
+    return [TensorDescriptor.from_tensor(source, [piece.m, piece.k]), *landings]
 
 
 def _pieces(context: Context, piece: Tile) -> int:

@@ -63,7 +63,7 @@ def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
     stated = OPERATORS[context.problem.operator]
     chunk = stated.chunk_rows(context.problem)
     slots = [_slot(context, owner, chunk, stated.reduces) for owner in range(context.world)]
-    return *_descriptors(slots, size), table, len(table), chunk
+    return *descriptors(slots, size.m, size.n), table, len(table), chunk
 
 
 def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
@@ -71,12 +71,12 @@ def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
     chunk, mine = OPERATORS[context.problem.operator].chunk_rows(context.problem), table.clone()
     mine[:, 1] += mine[:, 0] * chunk
     mine[:, 0] = 0
-    return *_descriptors([context.local], size), mine, len(mine), context.local.shape[0]
+    return *descriptors([context.local], size.m, size.n), mine, len(mine), context.local.shape[0]
 
 
-def _descriptors(slots: list[Tensor], size: Tile) -> list[TensorDescriptor]:
-    """One per possible rank: the last one again beyond the world."""
-    made = [TensorDescriptor.from_tensor(slot, [size.m, size.n]) for slot in slots]
+def descriptors(slots: list[Tensor], rows: int, columns: int) -> list[TensorDescriptor]:
+    """One per possible rank, for blocks of *rows* x *columns*: the last one again beyond the world."""
+    made = [TensorDescriptor.from_tensor(slot, [rows, columns]) for slot in slots]
     return made + made[-1:] * (RANKS_MOST - len(made))
 
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
+from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
 
 PUT_STAGES = tl.constexpr(4)
 """Copies that a pushing program loads ahead; its stores overlap with them."""
@@ -14,7 +14,8 @@ PUT_STAGES = tl.constexpr(4)
 
 @triton.jit
 def gemm_receive(
-    shard, operand, b, source, landings, result, source_at, result_at, tiles, num_tiles, puts, num_puts, copies,
+    shard, operand, b, source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, result, source_at, result_at,
+    tiles, num_tiles, puts, num_puts, copies,
     chunk, stride, columns, contraction, operand_at, counters_at, credits_at, done_at,
     epoch_at, arrived, tickets, error, limit_ns, rank, comm_programs,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
@@ -26,11 +27,12 @@ def gemm_receive(
     *tiles* [num_tiles, 4] int32: source, row inside its chunk, column, the counter that says that its rows are here
     (-1: own rows); in the order of the plan. *puts* [num_puts, 3] int32: peer, first row, the peer's counter; each is
     cut into *copies* pieces PUT_M x PUT_K of *source* [.., k], where *peer*'s rows begin at peer * *stride*.
-    *landings*: by rank, a descriptor of where our rows go.
+    *to_0* ..: by rank, a descriptor of where our rows go; any beyond WORLD.
 
     Every pusher adds 1 to a put's counter when its share of the pieces is there. With *comm_programs* the first
     programs push and then help with the last tiles, which are handed out by *tickets*; else all push, then compute.
     """
+    landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
     helpers = tl.minimum(comm_programs, programs // 2)  # somebody has to compute
@@ -111,11 +113,7 @@ def push(
         row = tl.load(puts + 3 * number + 1) + inside // across * PUT_M
         if TMA:
             leaving = source.load([peer * stride + row, column])
-            landing = landings[0]
-            for other in tl.static_range(1, WORLD):
-                if peer == other:
-                    landing = landings[other]
-            device.put_tma(landing, row, column, leaving)
+            device.put_tma(chosen(landings, peer, WORLD), row, column, leaving)
         else:
             place, mask = rectangle(row, column, chunk, contraction, contraction, PUT_M, PUT_K)
             leaving = tl.load(source_at + tl.cast(peer * stride, tl.int64) * contraction + place, mask=mask)

@@ -18,6 +18,16 @@ def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.
 
 
 @triton.jit
+def chosen(descriptors, number, WORLD: tl.constexpr):
+    """The descriptor with that *number*, which is known at run time only."""
+    found = descriptors[0]
+    for other in tl.static_range(1, WORLD):
+        if number == other:
+            found = descriptors[other]
+    return found
+
+
+@triton.jit
 def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Offsets and mask of a tile in a row-major matrix of *rows* x *columns*."""
     r, c = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
@@ -78,7 +88,7 @@ def gemm_send(
                     tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
             else:
                 if TMA:
-                    _put(targets, owner, row, column, total.to(DTYPE), WORLD)
+                    device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
                     if late >= 0:
                         device.drain_but_one()
                         device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
@@ -90,7 +100,7 @@ def gemm_send(
                     device.signal(device.peer(counters_at, owner, tl.int32) + number)
         else:
             if TMA:
-                _put(targets, owner, row, column, total.to(DTYPE), WORLD)
+                device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
             else:
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
@@ -100,11 +110,3 @@ def gemm_send(
         if late >= 0:
             device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
-
-
-@triton.jit
-def _put(targets, owner, row, column, value, WORLD: tl.constexpr):
-    """*value* to *owner*: descriptors are not chosen by a number at run time."""
-    for other in tl.static_range(WORLD):
-        if owner == other:
-            device.put_tma(targets[other], row, column, value)
