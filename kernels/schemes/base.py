@@ -80,7 +80,9 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
         together = {"gather": LOOKUPS, "gemv": max(256, STREAMED // problem.itemsize // rows[-1])}
-        return Tile(rows[-1], columns[-1], min(together.get(stated(problem).work, 64), _above(contraction)))
+        # 128 rows of a GEMM: 256 x 256 results in float32 are more registers than a block has
+        most = 128 if stated(problem).work == "gemm" else rows[-1]
+        return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), _above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 

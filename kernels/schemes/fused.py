@@ -71,7 +71,9 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     """Most tiles of a default slice: an eighth of a rank's, and on GPUs a wave has slices of all ranks."""
     most = max(1, tiles // SLICES)
-    return most if machine.device.kind == "cpu" else min(most, max(1, machine.device.slots // (2 * problem.world)))
+    if machine.device.kind == "cpu" or base.stated(problem).work != "gemm":
+        return most
+    return min(most, max(1, machine.device.slots // (2 * problem.world)))
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:

@@ -22,6 +22,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+RESIDENT = 6
+"""Blocks that share an SM where a kernel waits for memory alone: as the pooled lookup and the GEMV of ours compile."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCosts:
     """By step. A step holds its lane for `issue`, then its egress link for `transit`; others see it `delay` later."""
@@ -158,7 +162,13 @@ def _tile_seconds(plan: Plan, machine: Machine, tiles: Ints, k: Ints) -> Floats:
     work, share = work_share(plan.problem)
     size_of_tile = share * rows * columns * k
     seconds = work_seconds(machine, work, plan.problem.dtype, size_of_tile, tile_width(plan.problem, rows, columns))
-    return machine.costs.tile_seconds + seconds * machine.device.slots
+    return fixed_seconds(machine, work) + seconds * machine.device.slots
+
+
+def fixed_seconds(machine: Machine, work: str) -> float:
+    """What a tile costs beside its work: where only memory is waited for, blocks that share an SM wait together."""
+    resident = 1 if machine.device.kind == "cpu" or work == "gemm" else RESIDENT
+    return machine.costs.tile_seconds / resident
 
 
 def _memory_seconds(plan: Plan, machine: Machine, steps: Ints, tiles: Ints, first: Ints) -> Floats:

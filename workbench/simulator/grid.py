@@ -66,11 +66,14 @@ def _equals(column: Column, value: Value) -> Column:
 
 
 def _agree(problem: Problem, scheme: str, words: Mapping[str, Value], machine: Machine, fabric: Fabric) -> bool:
-    """Whether words are legal together, the scheme's own rules asked; counts that could be too large are 1."""
+    """Whether words are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
     known = axes(problem, scheme, machine, fabric)
+    usual = {axis.name: axis.default for axis in known}
     ones = {axis.name: 1 for axis in known if axis.open and not _is_word(axis)}
-    values = {axis.name: axis.default for axis in known} | ones | dict(words)
-    return refusal(problem, Schedule(scheme, tuple(values.items())), machine, fabric) is None
+    return any(
+        refusal(problem, Schedule(scheme, tuple((usual | counts | dict(words)).items())), machine, fabric) is None
+        for counts in (ones, {})
+    )
 
 
 def _legal(points: Points) -> Column:

@@ -17,7 +17,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
 from kernels.schemes.base import default_tile, peers_from
-from workbench.simulator.cost import slots_left, work_share
+from workbench.simulator.cost import fixed_seconds, slots_left, work_share
 from workbench.simulator.links import links
 from workbench.simulator.rates import has_curve, work_seconds
 
@@ -124,7 +124,7 @@ class Points:
         if work == "gather":
             width = self.sizes["dim"] * self.sizes.itemsize
         seconds = work_seconds(self.machine, work, self.problem.dtype, share * rows * columns * k, width)
-        return self.machine.costs.tile_seconds + seconds * self.machine.device.slots
+        return fixed_seconds(self.machine, work) + seconds * self.machine.device.slots
 
     def memory(self, rows: Column, columns: Column, k: Column) -> Floats:
         """As cost: a step's operands once, where no measured curve contains them."""

@@ -1,6 +1,6 @@
 """One rank of a gang whose kernels are interpreted: calls each trial several times and says how wrong it was.
 
-`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads lists of [trial, calls, programs] from its input.
+`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads [trial, calls, programs] line by line.
 """
 
 import json
