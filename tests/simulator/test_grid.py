@@ -25,7 +25,7 @@ TOLERANCE = 0.10
 """The closed form may be this far from play. Most points are equal to it; sums that wait for a busy lane are not."""
 NATURAL_TOLERANCE = 0.35
 """All-reduce with all ranks at the same chunk: owners are busy one after the other, which the closed form ignores."""
-GPU_TOLERANCE = 0.25
+GPU_TOLERANCE = 0.3
 """Few waves, launches and two kinds of links: pieces are less alike than the closed form takes them to be."""
 
 
