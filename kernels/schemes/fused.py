@@ -16,7 +16,7 @@ from kernels.plan import Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base
-from kernels.schemes.base import Block, Scheme
+from kernels.schemes.base import Block, Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
 
 COMM_SMS = 16
@@ -91,7 +91,17 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
         Axis("store", stores, stores[0], "Tiles leave by the bulk copy engine, or by every thread's stores."),
         Axis("num_warps", (4, 8), 8 if work == "gemm" else 4, "Warps of a block."),
         Axis("num_stages", (2, 3, 4), 3, "Steps of the contraction that are loaded ahead."),
+        *_group_rows(problem),
     )
+
+
+def _group_rows(problem: Problem) -> tuple[Axis, ...]:
+    """Of GEMMs that send: where rows come in, their slices say which rows are computed together."""
+    stated = base.stated(problem)
+    if stated.work != "gemm" or stated.flow is Flow.RECEIVE:
+        return ()
+    doc = "Rows of tiles that are computed together, column by column: a wave of them reads fewer operands."
+    return (Axis("group_rows", (1, 2, 4, 8, 16), 4, doc),)
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -112,6 +122,8 @@ def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list
     """All tiles of *rank* and the slices they leave in: chunk after chunk, or one slice of each chunk in turns."""
     chunks, size = chunk_order(problem, schedule, rank), schedule.count("slice_tiles")
     found = base.cut([base.whole_chunk(problem, chunk) for chunk in chunks], base.size_of(schedule))
+    if group := schedule.get("group_rows"):
+        found = Cut(_grouped(found.tiles, int(group) * base.size_of(schedule).m), found.bounds)
     by_chunk = [
         [(chunk, (start, min(start + size, stop))) for start in range(*found.range_of(block), size)]
         for block, chunk in enumerate(chunks)
@@ -122,12 +134,24 @@ def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list
     return _in_turns(found.tiles, [each for turn in zip(*by_chunk, strict=True) for each in turn])
 
 
+def _grouped(tiles: Tiles, rows: int) -> Tiles:
+    """Inside each chunk *rows* rows at a time, column by column: tiles that run together read fewer operands."""
+    first = np.cumsum(np.diff(tiles.chunk, prepend=-1) != 0)  # chunks stay in their order
+    return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows, first)))
+
+
+def _taken(tiles: Tiles, order: np.ndarray) -> Tiles:
+    """*tiles* in another order."""
+    return Tiles(*(getattr(tiles, column.name)[order] for column in fields(Tiles)))
+
+
 def _in_turns(tiles: Tiles, slices: Sequence[Slice]) -> tuple[Tiles, list[Slice]]:
     """*tiles* in the order of *slices*, and the slices' new ranges."""
     order = np.concatenate([np.arange(*at) for _, at in slices])
     bounds = np.cumsum([0, *(stop - start for _, (start, stop) in slices)])
-    moved = Tiles(*(getattr(tiles, column.name)[order] for column in fields(Tiles)))
-    return moved, [(chunk, (int(i), int(j))) for (chunk, _), (i, j) in zip(slices, pairwise(bounds), strict=True)]
+    return _taken(tiles, order), [
+        (chunk, (int(i), int(j))) for (chunk, _), (i, j) in zip(slices, pairwise(bounds), strict=True)
+    ]
 
 
 def chunk_order(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
