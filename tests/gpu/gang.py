@@ -1,7 +1,7 @@
 """A gang of GPU ranks without Dask: lists of trials in, outcomes out. `python -m tests.gpu.gang TRIALS.json OUT.jsonl`.
 
-TRIALS.json is a list of lists of trials (`Trial.to_json`): each inner list is one sitting of interleaved trials. OUT
-gets one row per trial and a first line of provenance; a table goes to the screen.
+TRIALS.json is a list of lists of trials (`Trial.to_json`): each inner list is one sitting of interleaved trials. OUT is
+a recording, one line per measured trial with samples and provenance; a table goes to the screen.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import platform
 import queue
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernels.backends.base import Seat
 from kernels.bench import Bench
-from kernels.outcome import Failure, Gather, Measurement, Outcome, row
-from kernels.trial import Trial
+from kernels.outcome import Gather, Measurement, Outcome, Sample, row
+from kernels.reference import SEED
+from kernels.trial import Trial, fingerprint
 
 DEADLINE_S = 20.0
 AFTER_END_S = 8.0
@@ -56,8 +61,10 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
     os._exit(0)  # process groups may hang when one rank has gone
 
 
-def run(sittings: list[list[dict[str, Any]]], world: int, deadline_s: float) -> Iterator[Outcome | str]:
-    """Outcomes of all trials of *world* ranks as they come, and what broke."""
+def run(
+    sittings: list[list[dict[str, Any]]], world: int, deadline_s: float
+) -> Iterator[tuple[Outcome, list[Sample]] | str]:
+    """Outcomes of all trials of *world* ranks as they come with their samples, and what broke."""
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
     with socket.socket() as free:
@@ -67,6 +74,7 @@ def run(sittings: list[list[dict[str, Any]]], world: int, deadline_s: float) -> 
     for process in ranks:
         process.start()
     gathers = {t.key: Gather(t) for sitting in sittings for t in map(Trial.from_json, sitting)}
+    samples: dict[str, list[Sample]] = {}
     ended, until = 0, time.monotonic() + deadline_s
     while ended < world and time.monotonic() < until:
         try:
@@ -80,27 +88,44 @@ def run(sittings: list[list[dict[str, Any]]], world: int, deadline_s: float) -> 
         elif event["kind"] == "broken":
             until = min(until, time.monotonic() + AFTER_END_S) if event["ends"] else until
             yield f"rank {rank}: {event['message']}"
-        elif isinstance(outcome := gathers[event["trial"]].feed(event), Measurement | Failure):
-            yield outcome
+        else:
+            found = gathers[event["trial"]].feed(event)
+            if isinstance(found, Sample):
+                samples.setdefault(found.key, []).append(found)
+            elif found is not None:
+                yield found, samples.pop(found.trial.key, [])
     if ended < world:
         yield f"only {ended} of {world} ranks had ended after {deadline_s:.0f} s"
     for process in ranks:
         process.kill()
 
 
-def provenance() -> dict[str, Any]:
-    """What the rows were measured on and with."""
-    import torch
-    import triton
-
+def provenance(machine: str) -> dict[str, Any]:
+    """What the rows were measured on and with, as a run's own."""
+    versions: dict[str, Any] = {"python": platform.python_version()}
+    gpus = "none"
+    if torch.cuda.is_available():
+        gpus = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+        versions |= {"cuda": torch.version.cuda, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+    names = ("torch", "triton", "numpy")
     return {
-        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none",
-        "count": torch.cuda.device_count(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
+        "gpus": gpus,
+        "system": platform.platform(),
+        "versions": versions | {name: metadata.version(name) for name in names},
+        "git_commit": os.environ.get("GIT_COMMIT", "not told"),
+        "kernel_fingerprint": fingerprint(),
+        "machine": machine,
+        "seed": SEED,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "launched_by": "tests/gpu/gang.py, one process per GPU, without Dask",
     }
+
+
+def recorded(outcome: Outcome, samples: list[Sample], facts: dict[str, Any]) -> dict[str, Any]:
+    """One line of a recording: workbench/recordings.py reads it."""
+    raw = [[sample.rank, sample.index, sample.seconds, sample.at] for sample in samples]
+    more = {"source": "recorded", "provenance": facts, "trial": outcome.trial.to_json(), "raw": raw, "spans": []}
+    return row(outcome) | more
 
 
 def line(found: dict[str, Any]) -> str:
@@ -118,15 +143,17 @@ def main() -> int:
     for sitting in json.loads(Path(sys.argv[1]).read_text()):
         by_world.setdefault(sitting[0]["problem"]["world"], []).append(sitting)
     with Path(sys.argv[2]).open("w") as out:
-        print(json.dumps(provenance()), file=out)
+        facts: dict[str, Any] = {}
         for world, mine in by_world.items():
             for outcome in run(mine, world, float(sys.argv[3]) if len(sys.argv) > 3 else 240.0):
                 if isinstance(outcome, str):
                     print("BROKEN", outcome, flush=True)
                     continue
-                found = row(outcome)
-                print(json.dumps(found), file=out, flush=True)
-                print(line(found), flush=True)
+                measured, samples = outcome
+                facts = facts or provenance(measured.trial.machine)
+                if isinstance(measured, Measurement):
+                    print(json.dumps(recorded(measured, samples, facts)), file=out, flush=True)
+                print(line(row(measured)), flush=True)
     return 0
 
 
