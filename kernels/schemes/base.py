@@ -82,7 +82,7 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
         together = {"gather": LOOKUPS, "gemv": max(256, STREAMED // problem.itemsize // rows[-1])}
         # 128 rows of a GEMM: 256 x 256 results in float32 are more registers than a block has
         most = 128 if stated(problem).work == "gemm" else rows[-1]
-        return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), _above(contraction)))
+        return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
@@ -101,9 +101,9 @@ def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int
 def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
     """Vectors of one table or halves of them, and as many samples as keep UNDER_WAY bytes under way, or fewer."""
     dim = problem["dim"]
-    together = min(LOOKUPS, _above(stated(problem).extent(problem).contraction))
-    most = max(1, UNDER_WAY // (_above(dim) * problem.itemsize * together))
-    return _powers(max(1, most // 4), most, rows), [dim // 2, dim] if dim >= 64 and dim == _above(dim) else [dim]
+    together = min(LOOKUPS, above(stated(problem).extent(problem).contraction))
+    most = max(1, UNDER_WAY // (above(dim) * problem.itemsize * together))
+    return _powers(max(1, most // 4), most, rows), [dim // 2, dim] if dim >= 64 and dim == above(dim) else [dim]
 
 
 def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
@@ -113,8 +113,8 @@ def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
     """
     tokens = stated(problem).extent(problem).columns
     fewest, each = (8, 4) if tokens == 1 else (16, 2)
-    rows = min(64, max(fewest, _above(-(-stated(problem).extent(problem).rows // (each * slots)))))
-    return _powers(fewest, rows, stated(problem).chunk_rows(problem)), [_above(tokens)]
+    rows = min(64, max(fewest, above(-(-stated(problem).extent(problem).rows // (each * slots)))))
+    return _powers(fewest, rows, stated(problem).chunk_rows(problem)), [above(tokens)]
 
 
 def num_tiles(problem: Problem, size: object) -> int:
@@ -124,12 +124,13 @@ def num_tiles(problem: Problem, size: object) -> int:
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:
-    top = min(high, _above(extent))
+    top = min(high, above(extent))
     low = min(low, top)
     return [2**e for e in range(low.bit_length() - 1, top.bit_length())]
 
 
-def _above(extent: int) -> int:
+def above(extent: int) -> int:
+    """The first power of two that is not less than *extent*."""
     return 1 << (extent - 1).bit_length()
 
 
