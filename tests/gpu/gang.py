@@ -67,9 +67,7 @@ def run(
     """Outcomes of all trials of *world* ranks as they come with their samples, and what broke."""
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [context.Process(target=rank_main, args=(rank, world, port, sittings, events)) for rank in range(world)]
     for process in ranks:
         process.start()
@@ -98,6 +96,57 @@ def run(
         yield f"only {ended} of {world} ranks had ended after {deadline_s:.0f} s"
     for process in ranks:
         process.kill()
+
+
+def stress_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], calls: int, answers: Any) -> None:
+    """One rank of a gang under stress: a dictionary per trial goes back."""
+    from torch.distributed import TCPStore
+
+    from tests.gpu.stress import stress
+
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
+    for number, entry in enumerate(trials):
+        seat = Seat(rank=rank, world=world, session=f"stress{number}", shares_heap=True, deadline_s=DEADLINE_S,
+                    rendezvous=("127.0.0.1", port))  # fmt: skip
+        answers.put((rank, number, stress(seat, entry, calls)))
+    answers.close()
+    answers.join_thread()
+    assert store is None or rank == 0
+    time.sleep(AFTER_END_S if rank == 0 else 0)
+    os._exit(0)
+
+
+Answers = dict[int, list[dict[str, Any]]]
+"""By trial, what every rank said."""
+
+
+def stressed(trials: list[dict[str, Any]], world: int, calls: int, deadline_s: float) -> Answers:
+    """By trial, what every rank that came to its end says of *calls* calls."""
+    context = multiprocessing.get_context("spawn")
+    answers, port = context.Queue(), free_port()
+    ranks = [
+        context.Process(target=stress_main, args=(rank, world, port, trials, calls, answers)) for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    found: Answers = {}
+    until = time.monotonic() + deadline_s
+    while sum(map(len, found.values())) < world * len(trials) and time.monotonic() < until:
+        try:
+            _, number, answer = answers.get(timeout=2.0)
+        except queue.Empty:
+            continue
+        found.setdefault(number, []).append(answer)
+    for process in ranks:
+        process.kill()
+    return found
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def provenance(machine: str) -> dict[str, Any]:

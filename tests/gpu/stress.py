@@ -1,0 +1,61 @@
+"""One GPU rank under stress: calls back to back without synchronisation, slow ranks, noise, other operands each time.
+
+Every call's result is compared on the GPU by the next kernel of the stream, as a consumer would read it: a peer that
+begins the next call too early, a signal that overtakes its data, or a buffer of the call before shows as a wrong count.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from kernels.backends.base import Seat
+from kernels.backends.triton.backend import TritonBackend
+from kernels.reference import SEED, expected
+from kernels.trial import Trial
+from kernels.verify import bound
+
+NOISE_MOST_CYCLES = 400_000
+"""About 0.2 ms: some dozens of calls of a peer."""
+
+
+def stress(seat: Seat, entry: dict[str, Any], calls: int) -> dict[str, Any]:
+    """*calls* calls of one trial; how many values were wrong in all, and the error word's sentence."""
+    trial = Trial.from_json(entry)
+    backend = TritonBackend(seat)
+    (prepared,) = backend.prepare([trial])
+    truth = expected(trial.problem, seat.rank, SEED, backend.device)
+    limit = bound(trial.problem, prepared.roundings) * truth.square().mean().sqrt()
+    chance, wrong = random.Random(seat.rank), torch.zeros((), dtype=torch.int64, device=backend.device)
+    negative = _negated(prepared)
+    noise = torch.randn(2048, 2048, device=backend.device)
+    backend.barrier()
+    with torch.cuda.stream(backend.stream):
+        for number in range(calls):
+            if chance.random() < 0.1:
+                torch.cuda._sleep(chance.randrange(NOISE_MOST_CYCLES))
+            which = number % len(prepared.calls.each)
+            prepared.calls.each[which]()
+            if chance.random() < 0.1:
+                noise = noise @ noise * 1e-3
+            sign = -1.0 if which in negative else 1.0
+            wrong += ((prepared.calls.result.double() - sign * truth).abs() > limit).sum()
+    backend.barrier()
+    return {
+        "calls": calls,
+        "wrong": int(wrong),
+        "sets": len(prepared.calls.each),
+        "failure": prepared.context.failure(),
+    }
+
+
+def _negated(prepared: Any) -> set[int]:
+    """Every second set of operands has the other sign, so that a result of the call before is wrong."""
+    sets = prepared.backend._held[1]
+    odd = set(range(1, len(sets), 2))
+    for number in odd:
+        name = next(name for name in sets[number] if name != "indices")
+        sets[number][name].neg_()
+    return odd

@@ -1,0 +1,55 @@
+"""Kernels on real GPUs: right for every operator, and right call after call under stress. `pytest -m gpu tests/gpu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.outcome import Measurement
+from tests.gpu import gang
+from tests.kernels.triton.conftest import gpu_trial
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+GEMM = {"m": 4000, "n": 1496, "k": 520}
+"""Sizes that no tile divides."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "gemv_all_reduce": {"n": 4100, "k": 4096, "tokens": 3},
+    "embedding_all_to_all": {"tables_per_rank": 5, "rows": 1000, "dim": 64, "batch": 2000, "pooling": 7},
+}
+OPERATORS = (
+    "gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce", "all_gather_gemm", "all_to_all_gemm",
+    "gemv_all_reduce", "embedding_all_to_all",
+)  # fmt: skip
+WORLDS = [world for world in (2, 4, 8) if world <= torch.cuda.device_count()]
+CALLS = 1000
+
+
+def trials(world: int, scheme: str) -> list[dict[str, Any]]:
+    """One of each operator."""
+    more = {"collective": "library"} if scheme == "sequential" else {}
+    return [
+        gpu_trial(name, SHAPES.get(name, GEMM), world=world, dtype="bfloat16", scheme=scheme, **more).to_json()
+        for name in OPERATORS
+    ]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scheme", ["fused", "sequential"])
+def test_every_operator_is_right(scheme: str, world: int) -> None:
+    told = list(gang.run([[trial] for trial in trials(world, scheme)], world, 240.0))
+    assert [one for one in told if isinstance(one, str)] == []
+    found = [outcome for outcome, _ in told]
+    assert all(isinstance(one, Measurement) and one.correct for one in found), found
+    assert len(found) == len(OPERATORS)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int) -> None:
+    found = gang.stressed(trials(world, "fused"), world, CALLS, 400.0)
+    assert {number: len(answers) for number, answers in found.items()} == dict.fromkeys(range(len(OPERATORS)), world)
+    assert all(answer["wrong"] == 0 and not answer["failure"] for answers in found.values() for answer in answers), (
+        found
+    )
