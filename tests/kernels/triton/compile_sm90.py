@@ -1,0 +1,149 @@
+"""Kernels as a GPU's ranks launch them, compiled for sm_90 where there is no GPU, so that their PTX can be read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import torch
+from torch import Tensor
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from kernels.backends.triton import build, graph
+from kernels.backends.triton.context import Context, shared_bytes
+from kernels.operators import OPERATORS
+from kernels.problem import Problem
+from kernels.reference import Operands, torch_dtype
+from kernels.schemes import expand
+from kernels.trial import Trial
+
+RANK, LIMIT_S = 2, 20.0
+"""Ranks 0 and 1 would be specialised: 0 is divisible by 16, and 1 is taken for a constant."""
+SCRATCH = ("global_scratch", "profile_scratch")
+"""Arguments that Triton adds behind ours."""
+
+
+class NoDriver:
+    """What Triton asks a driver for before it compiles; nothing is ever launched."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> str:
+        return "nobody's sm_90"
+
+    def get_current_stream(self, device: str) -> int:
+        return 0
+
+
+class UnbackedHeap:
+    """Tensors with addresses as aligned as the symmetric heap's; whose they are does not matter."""
+
+    capacity = 1 << 62
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(*shape, dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel: its PTX, the name of each argument there, and what ptxas made of it."""
+
+    ptx: str
+    arguments: tuple[str, ...]
+    cubin: bytes
+
+    def sass(self, folder: Path) -> str:
+        return self._object_dump(folder, "-sass")
+
+    def local_bytes(self, folder: Path) -> int:
+        """Bytes of each thread's registers and arrays that ptxas put into memory."""
+        found = re.findall(r"(?:STACK|LOCAL):(\d+)", self._object_dump(folder, "-res-usage"))
+        assert found, "cuobjdump says nothing of local memory"
+        return sum(map(int, found))
+
+    def _object_dump(self, folder: Path, option: str) -> str:
+        path = folder / "kernel.cubin"
+        path.write_bytes(self.cubin)
+        command = [knobs.nvidia.cuobjdump.path, option, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def compile_kernel(trial: Trial, **options: int) -> Compiled:
+    """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
+    context = _context(trial)
+    kernel = build.kernel(context, _operands(trial.problem))
+    chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
+    return _warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | chosen | options)
+
+
+def compile_meeting(trial: Trial) -> Compiled:
+    """`meet`, as the graph around *trial*'s calls launches it."""
+    found: list[Compiled] = []
+
+    class Launched:
+        """Stands for a `triton.JITFunction`: compiles where that would launch."""
+
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            return lambda *arguments, **named: found.append(_warmed_up(self.function, arguments, named))
+
+    with (
+        mock.patch.object(graph, "meet", Launched(graph.meet)),
+        mock.patch.object(graph, "write_now", Launched(graph.write_now)),
+    ):
+        graph.Replay(_context(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
+    return found[0]
+
+
+def _context(trial: Trial) -> Context:
+    plan = expand(trial.problem, trial.schedule)
+    return Context(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=shared_bytes(plan), limit_s=LIMIT_S)
+
+
+def _operands(problem: Problem) -> Operands:
+    """Unwritten ones: a compiler sees their types and addresses only."""
+    shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
+    return {
+        name: torch.empty(shape, dtype=torch.int64 if name == "indices" else torch_dtype(problem))
+        for name, shape in shapes.items()
+    }
+
+
+@contextmanager
+def _nobodys_gpu() -> Iterator[None]:
+    driver.set_active(cast(Any, NoDriver()))
+    try:
+        yield
+    finally:
+        driver.set_active(cast(Any, None))  # the next one who asks finds the machine's own
+
+
+def _warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Compiled:
+    with _nobodys_gpu():
+        made = function.warmup(*arguments, **named, grid=(1,))
+    names = [name for argument, kind in made.src.signature.items() for name in _flat(argument, kind)]
+    return Compiled(made.asm["ptx"], (*names, *SCRATCH), made.asm["cubin"])
+
+
+def _flat(name: str, kind: Any) -> list[str]:
+    """Arguments in PTX of one in Triton: none of a constant; of a descriptor itself, then its sides and strides."""
+    if kind == "constexpr":
+        return []
+    if isinstance(kind, tuple):
+        return [flat for each in kind for flat in _flat(name, each)]
+    if not kind.startswith("tensordesc"):
+        return [name]
+    block = re.search(r"\[(.*?)\]", kind)
+    assert block, f"{kind} has no sides"
+    return [name] + [f"sides of {name}"] * (2 * len(block[1].split(",")))
