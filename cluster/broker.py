@@ -48,6 +48,8 @@ def dask_settings() -> dict[str, Any]:
         "distributed.scheduler.work-stealing": False,
         # sampling stacks a hundred times a second would be timed along with the kernels
         "distributed.worker.profile.enabled": False,
+        # and so would asking the driver about a GPU twice a second
+        "distributed.diagnostics.nvml": False,
         # topics are never freed, and a batch may hold the spans of a whole trial
         "distributed.admin.low-level-log-length": 100,
     }
@@ -104,12 +106,12 @@ class Broker(SchedulerPlugin):
 
     # what keepers say
 
-    def rank_changed(self, worker: str, change: str, incarnation: str, text: str) -> None:
+    def rank_changed(self, worker: str, change: str, incarnation: str, text: str, backend: str) -> None:
         """A rank process is ready, gone, or could not start."""
         now = time.monotonic()
         match change:
             case "ready":
-                self._tell(RankReady(now, worker, incarnation, fingerprint=text))
+                self._tell(RankReady(now, worker, incarnation, fingerprint=text, backend=backend))
             case "gone":
                 self._tell(RankGone(now, worker, incarnation))
             case "failed":
@@ -117,10 +119,10 @@ class Broker(SchedulerPlugin):
 
     # what clients ask; the answers to a request come on the client's topic
 
-    def request(self, client: str, stream: str, world: int, shares_heap: bool) -> None:
+    def request(self, client: str, stream: str, world: int, shares_heap: bool, backend: str = "cpu") -> None:
         """Queue a request; only for clients that are connected, whose end we hear of."""
         if client in self.scheduler.clients:
-            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap))
+            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap, backend))
 
     def release(self, client: str, stream: str, spoiled: bool) -> None:
         """Take a grant or a request back."""
@@ -144,6 +146,7 @@ class Broker(SchedulerPlugin):
                     "ready": worker.incarnation is not None,
                     "busy": worker.busy,
                     "trouble": worker.trouble,
+                    "backend": worker.backend,
                     "fingerprint": worker.fingerprint,
                 }
                 for worker in gang.workers.values()

@@ -37,6 +37,10 @@ class Trial(Protocol):
     def key(self) -> str:
         """The same in every process."""
 
+    @property
+    def backend(self) -> str:
+        """Whose ranks can run it: those of cpu are any worker's."""
+
     def to_json(self) -> dict[str, Any]:
         """What the rank process makes the trial from."""
 
@@ -50,6 +54,8 @@ class Ask:
     """Whether the ranks write into each other's memory and so must sit on one host."""
     limits: Limits
     cancelled: threading.Event
+    backend: str = "cpu"
+    """What the ranks must have."""
     fingerprint: str | None = None
     """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
     replaced: set[str] = field(default_factory=set)
@@ -115,7 +121,7 @@ class Cluster:
         cancelled: threading.Event | None = None,
         fingerprint: str | None = None,
     ) -> Iterator[Event]:
-        """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
+        """Run the trials, all of one backend, on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
         A rank that says nothing for `deadline_s` hangs, and so does a list that takes that long for each of its trials;
@@ -133,6 +139,7 @@ class Cluster:
             limits=limits,
             cancelled=cancelled or threading.Event(),
             fingerprint=fingerprint,
+            backend=next((trial.backend for trial in trials), "cpu"),
         )
         rest = {trial.key: trial for trial in trials}
         num_idle = 0
@@ -231,7 +238,8 @@ class Attempt:
     def _granted(self) -> str:
         self.held = True
         ask = self.ask
-        self._call("request", stream=self.stream, world=ask.world, shares_heap=ask.shares_heap)
+        how = {"world": ask.world, "shares_heap": ask.shares_heap, "backend": ask.backend}
+        self._call("request", stream=self.stream, **how)
         event = self._next()
         self.places = event["places"]
         labels = [f"rank {rank} ({place['name']} on {place['host']})" for rank, place in enumerate(self.places)]

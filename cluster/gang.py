@@ -55,6 +55,8 @@ class _Worker:
     host: str
     incarnation: str | None = None
     fingerprint: str = ""
+    backend: str = ""
+    """Nothing until its rank process said hello once."""
     trouble: str = ""
     session: str = ""
     busy: bool = False
@@ -62,6 +64,10 @@ class _Worker:
     @property
     def free(self) -> bool:
         return self.incarnation is not None and not self.busy
+
+    def may(self, backend: str) -> bool:
+        """Whether it can sit in a gang of *backend*, as far as it is known."""
+        return backend == "cpu" or self.backend in ("", backend)
 
 
 @dataclass(slots=True)
@@ -104,8 +110,8 @@ class Gang:
         self.requests: dict[tuple[str, str], Requested] = {}
         self.clients: dict[str, _Client] = {}
         self.sessions: dict[str, _Session] = {}
-        self.away: dict[str, tuple[str, float]] = {}
-        """Host and end of the wait, by the name of a worker that left."""
+        self.away: dict[str, tuple[_Worker, float]] = {}
+        """What it was and the end of the wait, by the name of a worker that left."""
         self._floor = 0.0
         self._num_sessions = 0
 
@@ -128,6 +134,7 @@ class Gang:
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
                     worker.incarnation, worker.fingerprint, worker.trouble = event.incarnation, event.fingerprint, ""
+                    worker.backend = event.backend
             case RankGone():
                 worker = self.workers.get(event.worker)
                 if worker and worker.incarnation == event.incarnation:
@@ -194,7 +201,7 @@ class Gang:
         return commands
 
     def _expire(self, at: float) -> list[Command]:
-        self.away = {name: (host, until) for name, (host, until) in self.away.items() if until > at}
+        self.away = {name: (worker, until) for name, (worker, until) in self.away.items() if until > at}
         commands: list[Command] = []
         for client in sorted(self._active()):
             silence = at - self.clients[client].seen
@@ -211,7 +218,7 @@ class Gang:
         if worker is None:
             return []
         self._forget_rank(worker)
-        self.away[worker.name] = (worker.host, event.at + self.return_s)
+        self.away[worker.name] = (worker, event.at + self.return_s)
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
             if any(place.worker == event.worker for place in grant.places):
@@ -285,8 +292,11 @@ class Gang:
         room = self._room(request, [worker for worker in self.workers.values() if worker.free])
         if not room:
             return None
-        # leave other sessions whole if possible; ranks are always in the order of the names
-        chosen = sorted(room, key=lambda worker: (worker.session in self.sessions, _natural(worker)))[: request.world]
+        # leave other sessions whole and GPUs free if possible; ranks are always in the order of the names
+        unwanted = {worker.address for worker in room if worker.backend != request.backend}
+        chosen = sorted(
+            room, key=lambda worker: (worker.session in self.sessions, worker.address in unwanted, _natural(worker))
+        )[: request.world]
         return tuple(worker.address for worker in sorted(chosen, key=_natural))
 
     def _warm(self, request: Requested) -> tuple[str, ...] | None:
@@ -294,7 +304,8 @@ class Gang:
         others = self._active() - {request.client}
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
         for name, session in sorted(self.sessions.items(), key=lambda item: (item[0] != own, item[0] in foreign)):
-            if session.suits(request) and all(self.workers[address].free for address in session.workers):
+            members = [self.workers[address] for address in session.workers]
+            if session.suits(request) and all(worker.free and worker.may(request.backend) for worker in members):
                 # somebody else's session is taken only when nothing else is free
                 taken = name != own and name in foreign
                 if not taken or not self._fresh_room(request):
@@ -307,21 +318,29 @@ class Gang:
 
     def _room(self, request: Requested, workers: list[_Worker]) -> list[_Worker]:
         """The workers to choose from: those of the fullest host that fits, or all when hosts may be crossed."""
-        fits = [group for group in _by_host(workers).values() if len(group) >= request.world]
+        able = [worker for worker in workers if worker.may(request.backend)]
+        fits = [group for group in _by_host(able).values() if len(group) >= request.world]
         if fits:
             return min(fits, key=lambda group: (len(group), group[0].host))
-        crosses = not request.shares_heap and len(workers) >= request.world
-        return workers if crosses else []
+        crosses = not request.shares_heap and len(able) >= request.world
+        return able if crosses else []
 
     def _refusal(self, request: Requested) -> str:
         """Why the request can never be met, or nothing."""
         sound = [worker for worker in self.workers.values() if not worker.trouble]
-        hosts = [worker.host for worker in sound] + [host for host, _ in self.away.values()]
+        known = [*sound, *(worker for worker, _ in self.away.values())]
+        hosts = [worker.host for worker in known if worker.may(request.backend)]
         largest = max((hosts.count(host) for host in hosts), default=0)
         limit = largest if request.shares_heap else len(hosts)
         if request.world <= limit:
             return ""
         asked = f"{request.world} ranks were asked for"
+        if len(hosts) < min(request.world, len(known)):
+            fewer = f"at most {limit}, or " if limit else ""
+            return (
+                f"{asked} on backend = {request.backend}, where every rank has a GPU of its own, but {len(hosts)} of "
+                f"the cluster's {len(known)} workers have one. Accepted: {fewer}backend = cpu."
+            )
         if len(sound) < len(self.workers):
             ill = [f"{worker.name}: {worker.trouble}" for worker in self.workers.values() if worker.trouble]
             return (

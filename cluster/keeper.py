@@ -20,6 +20,7 @@ from typing import Any, cast
 import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
+from cluster import gpus
 from cluster.feed import Event, Outbox
 from cluster.rank import Entry
 
@@ -121,6 +122,8 @@ class Keeper(WorkerPlugin):
         self.worker = worker
         self.closing = False
         self.quick_deaths = 0
+        self.backend = gpus.backend()
+        """The same for all rank processes of this worker: they inherit its environment."""
         self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
         self._start()
@@ -204,7 +207,8 @@ class Keeper(WorkerPlugin):
         self.worker.loop.call_later(pause, self._start_unless_closing)
 
     def _report(self, change: str, incarnation: str, text: str) -> None:
-        self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text})
+        told = {"change": change, "incarnation": incarnation, "text": text, "backend": self.backend}
+        self.worker.batched_send({"op": NAME} | told)
 
 
 def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:

@@ -128,11 +128,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def has_gpu() -> bool:
-    """Whether this host has the device of a GPU's driver; whether torch can use it is for its ranks to find out."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
-
-
 def cpu_model() -> str | None:
     """The processor's name as the system tells it."""
     try:

@@ -31,6 +31,8 @@ class RankReady:
     worker: str
     incarnation: str
     fingerprint: str
+    backend: str = "cpu"
+    """triton: it has a GPU, and can do what `cpu` can, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Requested:
     stream: str
     world: int
     shares_heap: bool
+    backend: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

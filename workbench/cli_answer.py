@@ -54,7 +54,7 @@ def run(
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric, "protocol": protocol}  # fmt: skip
     with documented(json, operator, scheme, "measured", asked, shape, settings):
-        request = _request(operator, shape, scheme, settings, asked)
+        request = _request(operator, shape, scheme, settings, asked).measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
         rows, stopped = measured(experiment, request.machine_description(), cluster, store)
     wanted = [row for row in rows if row["asked"] and row["source"] != "estimated"]
@@ -198,12 +198,12 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
     from workbench.experiment import run as begin
     from workbench.outlook import outlook
 
-    _refuse_unmeasurable(machine, address)
-    _refuse_illegal(experiment, machine)
     world = max(problem.world for problem in experiment.problems)
+    _refuse_unmeasurable(machine, world, address)
+    _refuse_illegal(experiment, machine)
     with opened(path) as store:
         ahead = outlook(experiment, machine, store)
-        with interrupted(default_int_handler), OnDemand(address, world, ahead) as cluster:
+        with interrupted(default_int_handler), OnDemand(address, world, ahead, machine.backend) as cluster:
             sitting = begin(experiment, store, FromCluster(cluster), machine)
             watch(sitting, ahead)
         rows = [{**row, "asked": row["key"] in sitting.asked, "known_since": _started_at(store, row["origin"])}
@@ -215,8 +215,8 @@ def _started_at(store: Store, run: str | None) -> float | None:
     return float(store.run(run)["started_at"]) if run else None
 
 
-def _refuse_unmeasurable(machine: Machine, address: str | None) -> None:
-    """Said before ranks are started that could not measure on *machine*."""
+def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> None:
+    """Said before *world* ranks are started that could not measure on *machine*."""
     if machine.backend == "cpu":
         return
     from cluster.launch import running
@@ -225,7 +225,7 @@ def _refuse_unmeasurable(machine: Machine, address: str | None) -> None:
 
     found = None if address is not None else running()
     elsewhere = address is not None or (found is not None and found.kind != Local.name)
-    if (sentence := machines.unmeasurable(machine, elsewhere)) is not None:
+    if (sentence := machines.unmeasurable(machine, world, elsewhere)) is not None:
         raise ValueError(sentence)
 
 

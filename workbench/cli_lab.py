@@ -14,7 +14,7 @@ from workbench.cli_show import say, show_rows, show_table
 
 cluster = typer.Typer(help="A cluster of ranks that stays warm until it is told to end.", no_args_is_help=True,
                       rich_markup_mode=None)  # fmt: skip
-Ranks = Annotated[int | None, typer.Option(min=1, help="Default: one per core, at least 4 and at most 8.")]
+Ranks = Annotated[int | None, typer.Option(min=1, help="Default: one per GPU, or per core, then 4 to 8.")]
 
 
 def lab(

@@ -29,8 +29,11 @@ CREDIBLE = 0.1
 
 
 @contextmanager
-def connected(address: str | None, num_ranks: int) -> Iterator[Cluster]:
-    """The cluster at *address*, the lab's, or one of *num_ranks* that is made for this command and ends with it."""
+def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iterator[Cluster]:
+    """The cluster at *address*, the lab's, or one of *num_ranks* that is made for this command and ends with it.
+
+    Made for *backend*: each rank has a GPU, or none has.
+    """
     from cluster.dispatch import Cluster
     from cluster.launch import attach, local, running
 
@@ -40,7 +43,8 @@ def connected(address: str | None, num_ranks: int) -> Iterator[Cluster]:
         return
     say(f"No cluster is running: {num_ranks} ranks are started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
-    with local(num_ranks, published=False) as record, Cluster.connect(record.address) as found:
+    gpus = 0 if backend == "cpu" else num_ranks
+    with local(num_ranks, gpus=gpus, published=False) as record, Cluster.connect(record.address) as found:
         yield found
 
 
@@ -50,8 +54,10 @@ class OnDemand:
     One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
     """
 
-    def __init__(self, address: str | None, num_ranks: int, outlook: Outlook | None = None) -> None:
-        self._address, self._num_ranks, self._outlook = address, num_ranks, outlook
+    def __init__(
+        self, address: str | None, num_ranks: int, outlook: Outlook | None = None, backend: str = "cpu"
+    ) -> None:
+        self._address, self._num_ranks, self._outlook, self._backend = address, num_ranks, outlook, backend
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
 
@@ -66,14 +72,14 @@ class OnDemand:
     def _connect(self) -> Cluster:
         if self._cluster is None:
             with interrupted(signal.default_int_handler):  # nothing is measured yet: end at once
-                self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks))
+                self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
         return self._cluster
 
     def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[Mapping[str, Any]]:
         """As `cluster.dispatch.Cluster` does; before the first, a person is told what is to come."""
         if self._outlook is not None:
             say(str(self._outlook))
-            if self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
+            if self._backend == "cpu" and self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
                 say(sentence)
             self._outlook = None
         if self._cluster is None and (cancelled := ask.get("cancelled")) is not None and cancelled.is_set():

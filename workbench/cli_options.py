@@ -10,13 +10,18 @@ import typer
 Operator = Annotated[str, typer.Argument(help="A name that `workbench operators` lists.", show_default=False)]
 Preset = Annotated[str | None, typer.Option(help="Sizes of a public model: `workbench presets` lists them.")]
 Shape = Annotated[list[str] | None, typer.Option(help="One size, as m=1024; once per shape key of the operator.")]
-Dtype = Annotated[str | None, typer.Option(help="Default: float32 on cpu, bfloat16 on triton; a preset has its own.")]
+Dtype = Annotated[
+    str | None, typer.Option(help="Default: float32 on cpu and for embeddings, else bfloat16; a preset has its own.")
+]
 World = Annotated[int | None, typer.Option(help="Number of ranks. Default: the preset's, or 2.")]
-Scheme = Annotated[str | None, typer.Option(help="Default: sequential, decomposed and fused are compared.")]
+Scheme = Annotated[
+    str | None, typer.Option(help="Default: sequential, decomposed (not on triton) and fused are compared.")
+]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="One axis, as pieces=8; others keep their default.")]
 Backend = Annotated[str | None, typer.Option(help="cpu or triton. Default: the machine's.")]
 Machine = Annotated[
-    str | None, typer.Option(help="`workbench machines` lists them. Default: CPU ranks of this computer.")
+    str | None,
+    typer.Option(help="`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."),
 ]
 Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
 Protocol = Annotated[str, typer.Option(help="quick, default or thorough: how often it is timed.")]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cluster.probe import has_gpu
+from cluster import gpus
 from kernels.backends import BACKENDS
 from kernels.machine import Machine, load
 from kernels.schedule import Refusal
@@ -15,6 +15,13 @@ from workbench.resources import data_directory, runs_directory
 
 LAPTOP = "laptop_cpu"
 """The machine of CPU ranks, whatever computer they run on."""
+OF_GPU = {
+    "NVIDIA H200": "h200_nvl",
+    "NVIDIA H100 80GB HBM3": "h100_nvl",
+    "NVIDIA A100-SXM4-80GB": "a100_nvl",
+    "NVIDIA A40": "a40_pcie",
+}
+"""What the driver calls a GPU, and how the names of machines begin that are made of it; their count follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,40 @@ def shipped_machine(name: str) -> Machine:
     return _read(shipped if shipped.exists() else calibrated)
 
 
-def unmeasurable(of: Machine, elsewhere: bool = False) -> str | None:
-    """Why nothing can be measured on *of* by ranks of this host, or by ranks *elsewhere* of this version; or None."""
-    able = [name for name in BACKENDS if name == "cpu" or elsewhere or has_gpu()]
+def of_gpus() -> Machine:
+    """The machine that this host's GPUs make; Refusal where none is described, to state one."""
+    found = gpus.here()
+    kinds = {gpu.name for gpu in found}
+    prefix = OF_GPU.get(found[0].name) if len(kinds) == 1 else None
+    # of those that have enough, the one with the fewest
+    fits = sorted((count, name) for name in names() if prefix and (count := _count(name, prefix)) >= len(found))
+    if fits:
+        return machine(fits[0][1])
+    offered = [name for name in names() if machine(name).backend == "triton"]
+    which = f" ({', '.join(sorted(kinds))})" if kinds else ""
+    raise Refusal(
+        f"backend = triton was asked for without a machine, and none describes this host's {len(found)} GPUs{which}. "
+        f"Accepted: --machine with one of {', '.join(offered)}."
+    )
+
+
+def _count(name: str, prefix: str) -> int:
+    """How many GPUs the machine called *name* has, if it is one of those that *prefix* begins, or else 0."""
+    rest = name.removeprefix(prefix)
+    return int(rest) if name.startswith(prefix) and rest.isdigit() else 0
+
+
+def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
+    """Why *world* ranks of this host, or ranks *elsewhere* of this version, cannot measure on *of*; or None."""
+    count = 0 if elsewhere or of.backend == "cpu" else len(gpus.here())
+    able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
     if of.backend in able:
-        return None
+        if world <= count or count == 0:
+            return None
+        return (
+            f"world = {world} was asked for on backend = {of.backend}, where every rank has a GPU of its own, but this "
+            f"host has {count}. Accepted: world 1 to {count}, or `workbench predict` with the same words."
+        )
     return (
         f"A measurement on machine {of.name} was asked for, whose backend is {of.backend}, but the ranks "
         f"{'there' if elsewhere else 'here'} have {', '.join(able)}. Accepted: --machine {LAPTOP}, or "

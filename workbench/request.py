@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels import fabric as fabrics
@@ -21,11 +21,15 @@ from workbench.space import Space, choices
 
 COMPARED = ("sequential", "decomposed", "fused")
 """The schemes that are compared where none is stated."""
+MEASURED = {"cpu": COMPARED, "triton": ("sequential", "fused")}
+"""Those of them that ranks can run, by backend; the others are simulated only."""
 WORLD = 2
 BACKENDS = ("cpu", "triton")
 DTYPES = {"cpu": "float32", "triton": "bfloat16"}
 LINKS = {"cpu": fabrics.DEFAULT, "triton": "nvlink"}
 """What is meant where dtype or fabric is not stated, by backend."""
+GATHERED = "float32"
+"""The dtype of embedding tables unless stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +50,13 @@ class Request:
     protocol: str = "default"
 
     def machine_description(self) -> Machine:
-        """The machine, by default the one of CPU ranks; Refusal where it has another backend."""
+        """The machine, by default the one of CPU ranks or of this host's GPUs; Refusal where it has another backend."""
         if self.backend not in (None, *BACKENDS):
             raise Refusal(
                 f"backend = {self.backend!r} was asked for, which is unknown. Accepted: {', '.join(BACKENDS)}."
             )
         if self.machine is None and self.backend == "triton":
-            offered = [name for name in machines.names() if machines.machine(name).backend == "triton"]
-            raise Refusal(f"backend = triton was asked for without a machine. Accepted: one of {', '.join(offered)}.")
+            return machines.of_gpus()
         found = machines.machine(self.machine or machines.LAPTOP)
         if self.backend not in (None, found.backend):
             raise Refusal(
@@ -72,8 +75,14 @@ class Request:
                 )
             operators.operator(self.operator)
             return presets.preset(self.preset, self.operator, world=self.world, dtype=self.dtype)[0]
-        return operators.problem(self.operator, dict(self.shape), dtype=self.dtype or DTYPES[machine.backend],
+        gathers = operators.operator(self.operator).work == "gather"
+        usual = GATHERED if gathers else DTYPES[machine.backend]
+        return operators.problem(self.operator, dict(self.shape), dtype=self.dtype or usual,
                                  world=WORLD if self.world is None else self.world)  # fmt: skip
+
+    def measured(self) -> Request:
+        """The same; where no scheme is stated, those that the backend's ranks can run."""
+        return replace(self, schemes=self.schemes or MEASURED[self.machine_description().backend])
 
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""

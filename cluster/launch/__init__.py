@@ -19,10 +19,13 @@ __all__ = ["KINDS", "Kind", "Record", "attach", "borrow", "down", "hold", "kind_
 
 
 def local(
-    num_ranks: int | None = None, *, published: bool = True, entry: Entry | None = None
+    num_ranks: int | None = None, *, gpus: int | None = None, published: bool = True, entry: Entry | None = None
 ) -> AbstractContextManager[Record]:
-    """A cluster on this host for as long as the `with` lasts; by default as many ranks as it has cores, 4 to 8.
+    """A cluster on this host for as long as the `with` lasts: by default a rank per GPU where there are several, or
+    else as many as it has cores, 4 to 8.
 
     `published`: it is the one that notebooks and commands of this user find; otherwise it is private.
     """
-    return hold(Local() if num_ranks is None else Local(num_ranks=num_ranks), published=published, entry=entry)
+    stated = {"num_ranks": num_ranks, "gpus": gpus}
+    kind = Local(**{name: value for name, value in stated.items() if value is not None})
+    return hold(kind, published=published, entry=entry)

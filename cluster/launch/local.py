@@ -11,15 +11,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
-from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS
+from cluster import gpus
+from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS, RESOURCE
 from cluster.probe import usable_cores
 
 FEWEST, MOST = 4, 8
 """Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
+
+
+UNSTATED = -1
+"""Stands for the default, which of the ranks depends on the GPUs."""
 
 
 def num_ranks_here() -> int:
@@ -27,22 +32,45 @@ def num_ranks_here() -> int:
     return min(max(FEWEST, usable_cores()), MOST)
 
 
+def gpus_here() -> int:
+    """GPUs for as many ranks; a single one would leave no world but 1, and is for who asks for it."""
+    count = len(gpus.here())
+    return count if count > 1 else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Ranks on this host."""
+    """Ranks on this host, each with a GPU of its own where there are several."""
 
     name: ClassVar[str] = "local"
 
-    num_ranks: int = field(default_factory=num_ranks_here)
+    num_ranks: int = UNSTATED
+    """Default: one per GPU, or else one per core."""
+    gpus: int = field(default_factory=gpus_here)
+    """How many GPUs ranks may have, one each; 0: CPU ranks only."""
+
+    def __post_init__(self) -> None:
+        if self.num_ranks == UNSTATED:
+            object.__setattr__(self, "num_ranks", self.gpus or num_ranks_here())
 
     @property
     def patience_s(self) -> float:
         return 60.0
 
     def refusal(self) -> str | None:
-        if self.num_ranks >= 1:
-            return None
-        return f"num_ranks = {self.num_ranks} was asked for, but a cluster has at least 1 rank. Accepted: 1 or more."
+        if self.num_ranks < 1:
+            return (
+                f"num_ranks = {self.num_ranks} was asked for, but a cluster has at least 1 rank. Accepted: 1 or more."
+            )
+        found = len(gpus.here()) if self.gpus else 0
+        if self.gpus > found:
+            return f"gpus = {self.gpus} was asked for, but this host has {found} GPUs. Accepted: 0 to {found}."
+        if self.gpus and self.num_ranks > self.gpus:
+            return (
+                f"num_ranks = {self.num_ranks} was asked for, but every rank has a GPU of its own, and there are "
+                f"{self.gpus}. Accepted: 1 to {self.gpus}, or gpus=0 for ranks without."
+            )
+        return None
 
     def start(self) -> SpecCluster:
         """Returns when all workers are there; their rank processes start behind that.
@@ -60,16 +88,34 @@ class Local:
                 raise
 
     def _started(self) -> SpecCluster:
-        options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
         scheduler = {"host": LOOPBACK, "port": 0, "dashboard": True, "dashboard_address": NEARBY}
-        host = socket.gethostname().partition(".")[0]
         with _environment_kept():
             return SpecCluster(
-                {f"{host}-rank{rank}": {"cls": Nanny, "options": options} for rank in range(self.num_ranks)},
+                self.workers(),
                 {"cls": Scheduler, "options": scheduler},
                 name="overlap-workbench",
                 silence_logs=logging.ERROR,
             )
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """What Dask is told of each of them, by name."""
+        host = socket.gethostname().partition(".")[0]
+        found = gpus.here()
+        owned: list[gpus.Gpu | None] = [*found[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
+        hidden = bool(found)  # where there are none, the environment stays as it is
+        return {
+            f"{host}-rank{rank}": {"cls": Nanny, "options": _options(gpu, hidden)} for rank, gpu in enumerate(owned)
+        }
+
+
+def _options(gpu: gpus.Gpu | None, hidden: bool) -> dict[str, Any]:
+    """Of a worker that has *gpu* alone; *hidden*: there are others it must not see."""
+    options = OPTIONS | {"host": LOOPBACK, "silence_logs": logging.ERROR, "preload": [__name__]}
+    if hidden:
+        options["env"] = gpus.environment(gpu)
+    if gpu is not None:
+        options["resources"] = {RESOURCE: 1, gpus.RESOURCE: 1}
+    return options
 
 
 def _deaf() -> None:

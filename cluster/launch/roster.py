@@ -17,7 +17,7 @@ def status(address: str | Path | None = None) -> list[Row]:
     """One row per worker of the cluster at this address or scheduler file, by default the lab's; ValueError if none.
 
     Keys: name, address, host, threads, state (idle, granted, starting, troubled; foreign where the workbench was never
-    connected), client (who holds it), trouble, fingerprint, rank_pid, rank_alive, and the facts of `probe.here`.
+    connected), client (who holds it), trouble, fingerprint, backend, rank_pid, rank_alive, and what `probe.here` has.
     """
     with open_client(address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -44,11 +44,12 @@ def _describe(dask_scheduler: Any) -> dict[str, Any]:
 
 def _state(known: Row | None) -> Row:
     if known is None:
-        return {"state": "foreign", "client": None, "fingerprint": None}
+        return {"state": "foreign", "client": None, "fingerprint": None, "backend": None}
     calm = "idle" if known["ready"] else "starting"
     state = "troubled" if known["trouble"] else "granted" if known["busy"] else calm
     trouble = {"trouble": known["trouble"]} if known["trouble"] else {}
-    return {"state": state, "client": known["client"], "fingerprint": known["fingerprint"] or None} | trouble
+    told = {key: known[key] or None for key in ("fingerprint", "backend")}
+    return {"state": state, "client": known["client"]} | told | trouble
 
 
 def _of_worker(worker: Any) -> Row:

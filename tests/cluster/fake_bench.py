@@ -39,6 +39,7 @@ class FakeTrial:
     """`does` happens on rank `on`, in stage `time`; the other ranks wait for it."""
 
     key: str
+    backend: str = "cpu"
     does: str = "nothing"
     on: int = 0
     num_samples: int = 2

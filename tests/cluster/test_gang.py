@@ -270,3 +270,71 @@ def test_a_request_can_be_taken_back() -> None:
 @pytest.mark.parametrize("event", [clean("x", "9"), ClientGone(0.0, "x"), Heartbeat(0.0, "x"), WorkerLeft(0.0, "x")])
 def test_words_about_strangers_change_nothing(event: Event) -> None:
     assert gang_of("w0").handle(event) == []
+
+
+OF_ITS_OWN = "on backend = triton, where every rank has a GPU of its own, but {} of the cluster's 4 workers have one. "
+
+
+def gpu(worker: str, host: str = "h1") -> list[Event]:
+    return [WorkerJoined(0.0, worker, worker, host), RankReady(0.0, worker, f"{worker}.1", "kernels", "triton")]
+
+
+def ask_gpus(stream: str, world: int, at: float = 0.0) -> Requested:
+    return Requested(at, "a", stream, world, True, "triton")
+
+
+def test_a_gang_of_gpus_sits_on_workers_that_have_one_and_cpu_ranks_leave_them_free() -> None:
+    gang = gang_of("w2", "w3")
+    gang.handle(*gpu("w0"), *gpu("w1"))
+    assert gang.handle(ask("a", "0", 2)) == [granted("a", "0", "s-1", "w2", "w3")]
+    assert gang.handle(ask_gpus("1", 2)) == [granted("a", "1", "s-2", "w0", "w1")]
+
+
+def test_cpu_ranks_take_workers_with_gpus_where_no_others_are() -> None:
+    gang = Gang("s")
+    gang.handle(*gpu("w0"), *gpu("w1"))
+    assert gang.handle(ask("a", "0", 2)) == [granted("a", "0", "s-1", "w0", "w1")]
+    assert gang.handle(ask_gpus("1", 1)) == [], "it waits for one of them"
+    assert gang.handle(clean("a", "0")) == [granted("a", "1", "s-2", "w0")]
+
+
+def test_a_warm_session_of_cpu_ranks_serves_gpus_only_where_all_of_it_has_them() -> None:
+    gang = Gang("s")
+    gang.handle(*gpu("w0"), *gpu("w1"), *join("w2"), *join("w3"))
+    gang.handle(ask("a", "0", 2), clean("a", "0"))
+    assert gang.handle(ask_gpus("1", 2, 1.0)) == [granted("a", "1", "s-2", "w0", "w1")]
+    gang.handle(clean("a", "1", 2.0))
+    assert gang.handle(ask_gpus("2", 2, 3.0)) == [granted("a", "2", "s-2", "w0", "w1")], "this one is warm"
+
+
+def test_a_gang_of_gpus_is_on_the_host_that_has_enough_of_them() -> None:
+    gang = gang_of("w0", "w1", "w2")
+    gang.handle(*gpu("v0", "h2"), *gpu("v1", "h2"))
+    (answer,) = gang.handle(ask_gpus("0", 2))
+    assert isinstance(answer, Granted)
+    assert [place.worker for place in answer.places] == ["v0", "v1"]
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "num_others", "sentence"),
+    [
+        (2, 2, OF_ITS_OWN.format(2) + "Accepted: at most 2, or backend = cpu."),
+        (0, 4, OF_ITS_OWN.format(0) + "Accepted: backend = cpu."),
+        (2, 0, "but the cluster has 2 workers. Accepted: at most 2, or start more workers."),
+    ],
+)  # fmt: skip
+def test_more_ranks_than_gpus_are_refused_with_both_numbers(num_gpus: int, num_others: int, sentence: str) -> None:
+    gang = gang_of(*(f"w{number}" for number in range(num_others)))
+    for number in range(num_gpus):
+        gang.handle(*gpu(f"v{number}"))
+    (answer,) = gang.handle(Requested(0.0, "a", "0", 4, False, "triton"))
+    assert isinstance(answer, Refused)
+    assert answer.sentence.removeprefix("4 ranks were asked for").strip(" ,") == sentence
+
+
+def test_whether_a_worker_has_a_gpu_is_not_known_before_its_rank_process_says_so() -> None:
+    gang = Gang("s")
+    gang.handle(WorkerJoined(0.0, "w0", "w0", "h1"))
+    assert gang.handle(ask_gpus("0", 1)) == [], "it waits"
+    (answer,) = gang.handle(RankReady(1.0, "w0", "w0.1", "kernels"))
+    assert isinstance(answer, Refused)

@@ -25,7 +25,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong is told before a cluster is started."""
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
         pytest.fail("a cluster was started for nothing")
         yield
 
@@ -107,7 +107,7 @@ COMMAND_LINES = {
         "gemm_all_to_all was asked for in preset",
     ),
     "unknown kind of cluster": (("cluster", "up", "--kind", "yarn"), "A cluster of kind 'yarn' was asked for"),
-    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks."),
+    "unknown field of a cluster": (("cluster", "up", "--set", "ranks=4"), "Accepted: num_ranks, gpus."),
     "not a number of ranks": (("cluster", "up", "--set", "num_ranks=few"), "--set num_ranks=few was asked for"),
     "unknown kind of export": (("export", "last", "--to", "xls", "-o", "x"), "xls"),
     "report of unknown ending": (("report", "last", "-o", "run.doc"), "Accepted: such an ending, or --to."),
@@ -131,12 +131,25 @@ def test_a_command_line_that_cannot_be(words: tuple[str, ...], sentence: str, re
 def test_what_these_ranks_cannot_measure_leaves_no_run(
     words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.machines.has_gpu", lambda: False)
+    monkeypatch.setattr("workbench.machines.gpus.here", lambda: ())
     sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
     assert "h200_nvl8 was asked for, whose backend is triton, but the ranks here have cpu. Acc" in sentence or (
         "fabric = nvlink was asked for on machine laptop_cpu" in sentence
     )
     assert not (tmp_path / "store.sqlite").exists()
+
+
+def test_more_ranks_than_this_host_has_gpus_leave_no_run(
+    refused: Callable[..., str], host_with_gpus: Callable[..., None], tmp_path: Path
+) -> None:
+    host_with_gpus(2)
+    store = tmp_path / "store.sqlite"
+    words = ("run", GEMM, *SIZES, "--backend", "triton", "--machine", "h200_nvl4", "--world", "4")
+    assert refused(*words, "--store", str(store)) == (
+        "world = 4 was asked for on backend = triton, where every rank has a GPU of its own, but this host has 2. "
+        "Accepted: world 1 to 2, or `workbench predict` with the same words.\n"
+    )
+    assert not store.exists()
 
 
 def test_a_refusal_prints_its_failure_document_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +258,7 @@ def test_a_full_disk_and_a_read_only_store(
         spoil(self)
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
         yield fake_cluster
 
     monkeypatch.setattr(cli_measure, "connected", connected)

@@ -41,7 +41,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_cluster: An
     """command(words...) -> status, stdout, stderr; what is measured, the fake cluster measures."""
 
     @contextmanager
-    def connected(address: str | None, num_ranks: int) -> Iterator[Any]:
+    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
         yield fake_cluster
 
     monkeypatch.setattr(cli_measure, "connected", connected)

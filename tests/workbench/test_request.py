@@ -1,10 +1,12 @@
 """What a person types becomes an experiment with the defaults of its backend; whatever cannot be is one sentence."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernels.backends.triton.build import SCHEMES
 from kernels.schedule import Refusal
 from workbench import cli_answer, space_file
 from workbench.machines import machine
@@ -12,6 +14,7 @@ from workbench.request import Request, pairs
 from workbench.resources import data_directory
 from workbench.search import Search
 
+HostWithGpus = Callable[..., None]
 SIZES = (("m", "256"), ("n", "128"), ("k", "64"))
 ASKED = Request(operator="gemm_all_to_all", shape=SIZES)
 
@@ -23,6 +26,62 @@ def test_what_is_not_stated_has_the_defaults_of_the_backend() -> None:
     on_gpu = replace(ASKED, machine="h200_nvl8").experiment()
     assert (on_gpu.backend, on_gpu.fabric.kind, on_gpu.problems[0].dtype) == ("triton", "nvlink", "bfloat16")
     assert [choice.scheme for choice in on_cpu.space.choices] == ["sequential", "decomposed", "fused"]
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "found"),
+    [
+        (1, "NVIDIA H200", "h200_nvl2"),
+        (2, "NVIDIA H200", "h200_nvl2"),
+        (3, "NVIDIA H200", "h200_nvl4"),
+        (4, "NVIDIA H200", "h200_nvl4"),
+        (8, "NVIDIA H200", "h200_nvl8"),
+        (4, "NVIDIA H100 80GB HBM3", "h100_nvl8"),
+        (8, "NVIDIA A100-SXM4-80GB", "a100_nvl8"),
+    ],
+)
+def test_the_machine_of_a_host_with_gpus_is_the_smallest_that_has_them(
+    count: int, name: str, found: str, host_with_gpus: HostWithGpus
+) -> None:
+    host_with_gpus(count, name)
+    experiment = replace(ASKED, backend="triton").experiment()
+    assert (experiment.machine, experiment.backend, experiment.fabric.kind) == (found, "triton", "nvlink")
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "says"),
+    [
+        (2, "NVIDIA L40S", r"this host's 2 GPUs \(NVIDIA L40S\)\. Accepted: --machine with one of a100_nvl8, "),
+        (4, "NVIDIA H200 NVL", r"this host's 4 GPUs \(NVIDIA H200 NVL\)\."),
+        (16, "NVIDIA H200", r"this host's 16 GPUs \(NVIDIA H200\)\."),
+    ],
+)
+def test_gpus_that_no_machine_describes_want_one_to_be_named(
+    count: int, name: str, says: str, host_with_gpus: HostWithGpus
+) -> None:
+    host_with_gpus(count, name)
+    with pytest.raises(Refusal, match=says):
+        replace(ASKED, backend="triton").machine_description()
+    named = replace(ASKED, backend="triton", machine="h200_nvl4")
+    assert named.machine_description().name == "h200_nvl4"
+
+
+def test_what_is_compared_on_gpus_is_what_their_kernels_can(host_with_gpus: HostWithGpus) -> None:
+    host_with_gpus(4)
+    measured = replace(ASKED, backend="triton", world=4).measured()
+    assert measured.schemes == SCHEMES
+    assert measured.experiment().title == "gemm_all_to_all: sequential, fused"
+    assert replace(ASKED, schemes=("decomposed",), machine="h200_nvl4").measured().schemes == ("decomposed",)
+    assert replace(ASKED).measured().schemes == ("sequential", "decomposed", "fused")
+
+
+def test_embeddings_are_float32_also_on_gpus(host_with_gpus: HostWithGpus) -> None:
+    host_with_gpus(4)
+    sizes = {"tables_per_rank": 2, "rows": 100, "dim": 128, "batch": 64, "pooling": 4, "indices": "uniform"}
+    shape = tuple((name, str(value)) for name, value in sizes.items())
+    asked = Request(operator="embedding_all_to_all", shape=shape, backend="triton", world=4)
+    assert asked.experiment().problems[0].dtype == "float32"
+    assert replace(asked, dtype="bfloat16").experiment().problems[0].dtype == "bfloat16"
 
 
 def test_a_preset_brings_its_sizes_world_and_link() -> None:
@@ -65,14 +124,17 @@ def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
         ),
         ({"machine": "h900"}, "machine 'h900' was asked for, which is unknown. Accepted: laptop_cpu"),
         ({"backend": "gpu"}, "backend = 'gpu' was asked for, which is unknown. Accepted: cpu, triton."),
-        ({"backend": "triton"}, "backend = triton was asked for without a machine. Accepted: one of "),
+        ({"backend": "triton"}, "backend = triton was asked for without a machine, and none describes this host's 0 "),
         ({"backend": "triton", "machine": "laptop_cpu"}, "backend = triton was asked for on machine laptop_cpu"),
         ({"preset": "tiny"}, "preset = tiny and shape m=256, n=128, k=64 were both asked for"),
         ({"preset": "nope", "shape": ()}, "preset 'nope' was asked for, which is unknown. Accepted: "),
         ({"preset": "dlrm_dcnv2", "shape": ()}, "gemm_all_to_all was asked for in preset dlrm_dcnv2"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_that_names_it(fields: dict[str, object], sentence: str) -> None:
+def test_what_cannot_be_is_one_sentence_that_names_it(
+    fields: dict[str, object], sentence: str, host_with_gpus: HostWithGpus
+) -> None:
+    host_with_gpus(0)
     with pytest.raises(Refusal) as refusal:
         legal(replace(ASKED, **fields))  # type: ignore[arg-type]
     assert str(refusal.value).startswith(sentence)

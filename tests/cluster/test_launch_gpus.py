@@ -1,0 +1,113 @@
+"""A local cluster on a host with GPUs: one worker for each, which sees no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import fake_bench
+import pytest
+from fake_bench import FakeTrial
+from fake_cluster import measured
+
+from cluster import gpus, launch
+from cluster.dispatch import Cluster
+
+HostWithGpus = Callable[..., None]
+Local = import_module("cluster.launch.local").Local
+
+
+@pytest.mark.parametrize(("count", "stated", "num_ranks", "owned"), [
+    (4, {}, 4, 4),
+    (4, {"num_ranks": 2}, 2, 2),
+    (4, {"gpus": 2}, 2, 2),
+    (4, {"gpus": 0, "num_ranks": 6}, 6, 0),
+    (1, {"num_ranks": 3}, 3, 0),
+    (1, {"gpus": 1}, 1, 1),
+    (0, {"num_ranks": 3}, 3, 0),
+])  # fmt: skip
+def test_each_rank_has_a_gpu_or_none_has(
+    count: int, stated: dict[str, int], num_ranks: int, owned: int, host_with_gpus: HostWithGpus
+) -> None:
+    host_with_gpus(count)
+    kind = Local(**stated)
+    assert kind.refusal() is None
+    options = [worker["options"] for worker in kind.workers().values()]
+    assert [option["resources"] for option in options] == (
+        [{"rank": 1, "GPU": 1}] * owned if owned else [{"rank": 1}] * num_ranks
+    )
+    sees = [option.get("env", {}).get(gpus.VISIBLE) for option in options]
+    assert sees == ([str(number) for number in range(owned)] if owned else [("" if count else None)] * num_ranks)
+    assert {option["nthreads"] for option in options} == {1}
+
+
+def test_only_gpus_that_this_process_sees_are_given_away(
+    host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host_with_gpus(8)
+    monkeypatch.setenv(gpus.VISIBLE, "6,4")
+    assert [worker["options"]["env"][gpus.VISIBLE] for worker in Local().workers().values()] == ["6", "4"]
+
+
+def test_a_host_without_several_gpus_has_a_rank_per_core(
+    host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("cluster.launch.local"), "usable_cores", lambda: 6)
+    for count in (0, 1):
+        host_with_gpus(count)
+        assert (Local().num_ranks, Local().gpus) == (6, 0)
+    host_with_gpus(4)
+    assert Local(gpus=0).num_ranks == 6
+
+
+@pytest.mark.parametrize(
+    ("stated", "sentence"),
+    [
+        (
+            {"num_ranks": 8},
+            "num_ranks = 8 was asked for, but every rank has a GPU of its own, and there are 4. Accepted: 1 to 4, or g",
+        ),
+        ({"gpus": 8}, "gpus = 8 was asked for, but this host has 4 GPUs. Accepted: 0 to 4."),
+        ({"gpus": 2, "num_ranks": 3}, "num_ranks = 3 was asked for, but every rank has a GPU of its own, and there"),
+    ],
+)
+def test_more_ranks_than_gpus_are_refused(stated: dict[str, int], sentence: str, host_with_gpus: HostWithGpus) -> None:
+    host_with_gpus(4)
+    with pytest.raises(ValueError, match="asked for") as raised:
+        launch.up("local", **stated)
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.fixture
+def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, tmp_path: Path) -> Iterator[Cluster]:
+    """Two workers with a GPU each, as far as the driver's files tell this process and theirs."""
+    host_with_gpus(2)
+    with launch.local(published=False, entry=fake_bench.ENTRY) as record, Cluster.connect(record.address) as cluster:
+        assert len(measured(cluster, 2)) == 2
+        yield cluster
+
+
+def test_a_worker_sees_its_own_gpu_only_and_tells_what_it_can(on_two_gpus: Cluster) -> None:
+    environments = on_two_gpus.client.run(_visible)
+    assert sorted(environments.values()) == ["0", "1"]
+    # the workers' own processes look for themselves, and find what is really here
+    really = {worker["backend"] for worker in on_two_gpus.describe()["workers"]}
+    assert really <= {"cpu", "triton"}
+    resources = [dict(worker["resources"]) for worker in on_two_gpus.client.scheduler_info()["workers"].values()]
+    assert resources == [{"rank": 1, "GPU": 1}] * 2
+    if really == {"cpu"}:
+        (failure,) = on_two_gpus.stream(
+            [FakeTrial(key="a", backend="triton")], world=2, shares_heap=True, deadline_s=10.0
+        )
+        assert failure["stage"] == "refused"
+        assert failure["message"] == (
+            "2 ranks were asked for on backend = triton, where every rank has a GPU of its own, but 0 of the cluster's "
+            "2 workers have one. Accepted: backend = cpu."
+        )
+
+
+def _visible() -> Any:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
