@@ -9,6 +9,7 @@ import pytest
 from kernels.outcome import ROW_KEYS, Measurement, Sample
 from kernels.trial import Trial
 from workbench import metrics, recordings, resources
+from workbench.machines import machine as machine_named
 from workbench.store import Store
 
 MakeTrial = Callable[..., Trial]
@@ -76,3 +77,15 @@ def test_a_run_without_measurements_cannot_be_recorded(store: Store, tmp_path: P
 def test_every_shipped_recording_can_be_read() -> None:
     for path in recordings.paths().values():
         assert recordings.read(path), f"{path.name} is empty"
+
+
+@pytest.mark.parametrize("name", [name for name in recordings.paths() if name.startswith("h200")])
+def test_what_gpus_measured_is_right_and_above_its_floor(name: str) -> None:
+    found = recordings.recordings(name)
+    machine = machine_named(found[0].measurement.trial.machine)
+    rows = metrics.fill([metrics.row_of(entry.measurement, machine=machine) for entry in found])
+    whole = [row for row in rows if row["part"] == "whole" and row["floor_s"]]
+    assert whole
+    assert all(row["correct"] and row["floor_s"] < row["time_s"] for row in whole)
+    assert {row["source"] for row in rows} == {"recorded"}
+    assert all(entry.provenance["versions"]["triton"] and entry.provenance["gpus"] for entry in found)
