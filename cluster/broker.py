@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,7 @@ from cluster.rank import Entry
 from cluster.stimulus import (
     ClientGone,
     Command,
+    Doomed,
     Ended,
     Event,
     Granted,
@@ -75,6 +77,7 @@ class Broker(SchedulerPlugin):
         scheduler.handlers |= {
             "workbench_request": self.request,
             "workbench_release": self.release,
+            "workbench_doom": self.doom,
             "workbench_heartbeat": self.heartbeat,
             "workbench_describe": self.describe,
         }
@@ -124,9 +127,13 @@ class Broker(SchedulerPlugin):
         if client in self.scheduler.clients:
             self._tell(Requested(time.monotonic(), client, stream, world, shares_heap, backend))
 
-    def release(self, client: str, stream: str, spoiled: bool) -> None:
+    def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
         """Take a grant or a request back."""
-        self._tell(Released(time.monotonic(), client, stream, spoiled))
+        self._tell(Released(time.monotonic(), client, stream, spoiled, tuple(idle)))
+
+    def doom(self, client: str, stream: str, worker: str) -> None:
+        """End one rank process of a grant, before it is given back."""
+        self._tell(Doomed(time.monotonic(), client, stream, worker))
 
     def heartbeat(self, client: str) -> list[str]:
         """The client is alive; the streams that it holds or waits for."""

@@ -65,6 +65,10 @@ class _Rank:
     settled: set[str] = field(default_factory=set)
     """Trials with a result or a failure of this rank."""
     trouble: _Trouble | None = None
+    sticky: bool = False
+    """It is of no use any more, and its peers are not to blame: they live on."""
+    idle: bool = False
+    """It came to the end of its list, or out of it, and waits for orders."""
 
 
 class Watch:
@@ -108,11 +112,13 @@ class Watch:
                 rank.words = "that its bench is open"
                 self.opened_at = now if all(rank.opened for rank in self.ranks) else None
             case "done":
-                rank.done = True
+                rank.done = rank.idle = True
                 self._check_complete(now)
             case "gone":
                 rank.trouble = rank.trouble or _Trouble(now, "lost", False, event["message"])
             case "broken":
+                rank.sticky = event.get("sticky", False)
+                rank.idle = not rank.sticky
                 rank.trouble = rank.trouble or _Trouble(now, event["stage"], event["witness"], event["message"])
             case "stage" | "sample" | "result" | "failure":
                 return self._heard_of_trial(rank, event, now)
@@ -217,6 +223,10 @@ class Watch:
         return rank.trial if rank.trial in pending else next(iter(pending), None)
 
     # consequences
+
+    def unsure(self, verdict: Verdict) -> list[int]:
+        """Where only the guilty rank is to be replaced: the others that have not said yet that they are idle."""
+        return [number for number, rank in enumerate(self.ranks) if number != verdict.rank and not rank.idle]
 
     def _pending(self) -> list[str]:
         settled = [set(rank.settled) for rank in self.ranks]

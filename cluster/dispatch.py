@@ -8,14 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from distributed import Client, Future, KilledWorker
 from distributed.protocol.pickle import dumps
 
 from cluster import broker, keeper
+from cluster.ask import Ask, Trial
 from cluster.deadline import PATIENCE, Limits, Verdict, Watch
 from cluster.feed import Event, Feed
 from cluster.greeting import stranger_at
@@ -26,40 +26,10 @@ ANSWER_S = 5.0
 """The scheduler answers a question within this time or counts as gone."""
 _BEAT_S = 5.0
 _TICK_S = 0.05
+_PARTING_S = 5.0
+"""Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
 _IDLE_ATTEMPTS = 2
 """So often a gang that was lost before it began is replaced without blaming a trial."""
-
-
-class Trial(Protocol):
-    """What dispatch needs to know of a trial: `kernels.trial.Trial`."""
-
-    @property
-    def key(self) -> str:
-        """The same in every process."""
-
-    @property
-    def backend(self) -> str:
-        """Whose ranks can run it: those of cpu are any worker's."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What the rank process makes the trial from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What a stream needs."""
-
-    world: int
-    shares_heap: bool
-    """Whether the ranks write into each other's memory and so must sit on one host."""
-    limits: Limits
-    cancelled: threading.Event
-    backend: str = "cpu"
-    """What the ranks must have."""
-    fingerprint: str | None = None
-    """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
-    replaced: set[str] = field(default_factory=set)
-    """Workers whose rank process was started anew for this stream, because it had other kernels."""
 
 
 def open_client(address: str | Path | None = None) -> Client:
@@ -121,7 +91,7 @@ class Cluster:
         cancelled: threading.Event | None = None,
         fingerprint: str | None = None,
     ) -> Iterator[Event]:
-        """Run the trials, all of one backend, on one gang; the ranks' events as they come, and one failure for each trial that broke.
+        """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
         A rank that says nothing for `deadline_s` hangs, and so does a list that takes that long for each of its trials;
@@ -215,7 +185,7 @@ class Attempt:
             self._give_back(spoiled=True)
             self.again = list(self.trials)
         except _Broken as broken:
-            self._give_back(spoiled=True)
+            self._give_back(spoiled=True, idle=self._survivors(broken.verdict))
             self.again = self.watch.again(broken.verdict)
             yield from self.watch.failures(broken.verdict)
         finally:
@@ -246,12 +216,29 @@ class Attempt:
         self.watch.begin(labels, time.monotonic())
         return str(event["session"])
 
-    def _give_back(self, spoiled: bool) -> None:
+    def _give_back(self, spoiled: bool, idle: Sequence[str] = ()) -> None:
         if self.held:
             self.held = False
+            how = {"stream": self.stream, "spoiled": spoiled, "idle": tuple(idle)}
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):  # the scheduler is gone, and the grant too
-                self.cluster.call("release", client=self.cluster.client.id, stream=self.stream, spoiled=spoiled)
+                self.cluster.call("release", client=self.cluster.client.id, **how)
         self.futures.clear()
+
+    def _survivors(self, verdict: Verdict) -> list[str]:
+        """Workers whose rank need not be replaced with the guilty one; they notice soon that it is gone."""
+        if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
+            return []
+        with contextlib.suppress(_Broken, queue.Empty):
+            self._call("doom", stream=self.stream, worker=self.places[verdict.rank]["worker"])
+            give_up_at = time.monotonic() + _PARTING_S
+            while self.watch.unsure(verdict):
+                for event in self.arrived:
+                    if event["kind"] == "ended":  # another worker left
+                        raise _Broken(self._ended(event))
+                    self.watch.heard(event, time.monotonic())
+                self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
+        gone = {verdict.rank, *self.watch.unsure(verdict)}
+        return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
 
     def _same_kernels(self) -> None:
         """All ranks have the kernels that the client asked with. Processes that had not are started anew, once."""

@@ -8,7 +8,7 @@ it back to `starting`, one that cannot start makes it `troubled`; a worker that 
 may need to bring it back.
 A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
 A *grant* is `held` -> ended: released, released spoiled, client gone, client silent, or a worker lost. Every end but
-the clean release kills the rank processes, because nobody knows what they are doing.
+the clean release kills the rank processes, because nobody knows what they are doing; but for those that said so.
 A *session* is the ordered workers whose benches were opened together. It is `intact` while none of them has joined
 another session or lost its rank process; an intact session is granted again under its name: warm.
 
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from cluster.stimulus import (
     ClientGone,
     Command,
+    Doomed,
     Ended,
     Event,
     Granted,
@@ -150,6 +151,9 @@ class Gang:
                     client.seen = event.at
             case Released():
                 return self._released(event)
+            case Doomed():
+                grant = self.grants.get((event.client, event.stream))
+                return self._kill([place for place in grant.places if place.worker == event.worker]) if grant else []
             case ClientGone():
                 commands = self._drop(event.client, event.at)
                 self.clients.pop(event.client, None)
@@ -172,21 +176,25 @@ class Gang:
         if client := self.clients.get(event.client):
             client.seen = event.at
         self.requests.pop((event.client, event.stream), None)
-        return self._end((event.client, event.stream), event.at, kill=event.spoiled)
+        return self._end((event.client, event.stream), event.at, kill=event.spoiled, idle=event.idle)
 
-    def _end(self, key: tuple[str, str], at: float, *, kill: bool) -> list[Command]:
-        """Free the workers of a grant, if there is one."""
+    def _end(self, key: tuple[str, str], at: float, *, kill: bool, idle: tuple[str, ...] = ()) -> list[Command]:
+        """Free the workers of a grant, if there is one; those that are *idle* need no kill."""
         grant = self.grants.pop(key, None)
         if grant is None:
             return []
         self.clients[key[0]].seconds += at - grant.since
-        kills: list[Command] = []
         for place in grant.places:
+            if worker := self.workers.get(place.worker):
+                worker.busy = False
+        return self._kill([place for place in grant.places if place.worker not in idle]) if kill else []
+
+    def _kill(self, places: Iterable[Place]) -> list[Command]:
+        """End the rank processes of *places*, as far as they are still the same."""
+        kills: list[Command] = []
+        for place in places:
             worker = self.workers.get(place.worker)
-            if worker is None:
-                continue
-            worker.busy = False
-            if kill and worker.incarnation == place.incarnation:
+            if worker and worker.incarnation == place.incarnation:
                 self._forget_rank(worker)
                 kills.append(Kill(place.worker, place.incarnation))
         return kills

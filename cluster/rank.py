@@ -38,6 +38,8 @@ _NETWORK = re.compile(
     r"reset by peer|connection (closed|refused|reset|was closed)|broken pipe|timed? ?out|gloo|nccl|socket",
     re.IGNORECASE,
 )
+_STICKY = "CUDA error"
+"""What torch says when the context is of no use any more: every later call fails, in this process."""
 
 
 class Bench(Protocol):
@@ -145,10 +147,11 @@ class Rank:
     def _broken(self, error: Exception) -> Event:
         """`witness`: this rank only saw a peer go away or not answer, the cause is probably elsewhere."""
         text = f"{type(error).__name__}: {error}"
+        sticky = _STICKY in text
         waited = isinstance(error, TimeoutError)
-        witness = waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text))
-        stage = "hang" if waited else "compile" if self.stage == "compile" else "launch"
-        return {"kind": "broken", "stage": stage, "witness": witness, "message": text}
+        witness = not sticky and (waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text)))
+        stage = "hang" if waited else "compile" if self.stage == "compile" and not sticky else "launch"
+        return {"kind": "broken", "stage": stage, "witness": witness, "sticky": sticky, "message": text}
 
 
 def _die_with(parent: int) -> None:

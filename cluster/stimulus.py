@@ -81,6 +81,18 @@ class Released:
     client: str
     stream: str
     spoiled: bool
+    idle: tuple[str, ...] = ()
+    """Workers of a spoiled grant whose ranks said that they came to an end: these live on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A client found that one rank process of its grant is of no use any more; it keeps the grant."""
+
+    at: float
+    client: str
+    stream: str
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,17 @@ class Tick:
 
 
 Event = (
-    WorkerJoined | WorkerLeft | RankReady | RankGone | RankFailed | Requested | Heartbeat | Released | ClientGone | Tick
+    WorkerJoined
+    | WorkerLeft
+    | RankReady
+    | RankGone
+    | RankFailed
+    | Requested
+    | Heartbeat
+    | Released
+    | Doomed
+    | ClientGone
+    | Tick
 )
 
 

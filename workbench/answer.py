@@ -22,7 +22,7 @@ from workbench.simulator.predict import predict
 
 DEADLINE_SECONDS = 30.0
 """The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
-LEAST_DEADLINE_SECONDS = {"cpu": 10.0}
+LEAST_DEADLINE_SECONDS = {"cpu": 10.0, "triton": 60.0}
 """However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks compile without a word."""
 PATIENCE = 20.0
 """A stage, and a list, may take this many times what is estimated before it counts as hanging."""
@@ -67,11 +67,12 @@ class FromCluster:
 
     def _limits(self, backend: str, count: int, expected: Expected | None) -> Limits:
         """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
-        all_s = self._deadline_s * count
+        least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
+        longest_s = max(self._deadline_s, least_s) if backend == "triton" else self._deadline_s
         if expected is None:
-            return Limits(self._deadline_s, all_s)
-        least_s = min(self._deadline_s, LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s))
-        return Limits(max(least_s, PATIENCE * expected.silent_s), max(all_s, PATIENCE * expected.total_s))
+            return Limits(longest_s, longest_s * count)
+        silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
+        return Limits(silence_s, max(longest_s * count, PATIENCE * expected.total_s))
 
     def _one_gang(self, world: int, trials: list[Trial], cancelled: threading.Event, limits: Limits) -> Answers:
         open_trials = {trial.key: Gather(trial) for trial in trials}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from importlib import util
 
 from kernels.backends.base import Backend, Seat
 from kernels.schedule import Refusal
@@ -25,6 +27,21 @@ def warm_backends() -> None:
 
     assert kernels.backends.cpu.backend
     pooling.warm()
+    _warm_gpu()
+
+
+def _warm_gpu() -> None:
+    """On a rank with a GPU: Triton is imported and CUDA begun, which takes seconds that no trial is to wait for."""
+    import torch
+
+    if not (torch.cuda.is_available() and util.find_spec("triton")):
+        return
+    with contextlib.suppress(Exception):  # what is the matter with them, a trial that needs them says in a sentence
+        import kernels.backends.triton.backend
+
+        assert kernels.backends.triton.backend
+        if torch.cuda.device_count() == 1:  # else the GPU is known by the seat only
+            torch.empty(1, device="cuda")
 
 
 def _cpu(seat: Seat) -> Backend:

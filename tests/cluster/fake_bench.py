@@ -135,6 +135,13 @@ class FakeBench:
         time.sleep(0.02)
         raise RuntimeError("no kernel image is available")
 
+    def _spoil(self) -> None:
+        (self.folder / "dead").touch()
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def _spoil_unseen(self) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
     def _print(self) -> None:
         print("not a line of the protocol", flush=True)
         os.write(1, b"nor is this one\n")

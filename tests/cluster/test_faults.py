@@ -74,6 +74,32 @@ def test_an_exception_is_reported_with_its_own_words(cluster: Cluster) -> None:
     assert "RuntimeError: no kernel image is available" in failure["message"]
 
 
+def test_a_spoiled_cuda_context_costs_its_own_rank_process_and_no_other(cluster: Cluster) -> None:
+    stream(cluster, FakeTrial(key="warm"))
+    before = pids_of(cluster)
+    trials = (FakeTrial(key="a"), FakeTrial(key="bad", does="spoil", on=1, num_samples=1), FakeTrial(key="c"))
+    events = stream(cluster, *trials)
+    (failure,) = failures(events)
+    assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "launch")
+    assert "CUDA error: an illegal memory access was encountered" in failure["message"]
+    assert measured(events) == ["a", "c"]
+    after = pids_of(cluster)
+    assert {name for name in before if before[name] != after[name]} == {"host-rank1"}
+
+
+def test_a_rank_that_does_not_notice_that_its_peer_was_replaced_is_replaced_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.dispatch._PARTING_S", 0.5)
+    stream(cluster, FakeTrial(key="warm"))
+    before = pids_of(cluster)
+    (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spoil_unseen", on=1, num_samples=1)))
+    assert (failure["rank"], failure["stage"]) == (1, "launch")
+    await_ranks(cluster)
+    after = pids_of(cluster)
+    assert {name for name in before if before[name] != after[name]} == {"host-rank0", "host-rank1"}
+
+
 def test_a_rank_that_hangs_is_found_by_its_deadline(cluster: Cluster) -> None:
     began = time.monotonic()
     events = stream(cluster, FakeTrial(key="bad", does="hang", on=1, num_samples=1), deadline_s=1.0)

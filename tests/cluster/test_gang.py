@@ -7,6 +7,7 @@ import pytest
 from cluster.gang import Gang
 from cluster.stimulus import (
     ClientGone,
+    Doomed,
     Ended,
     Event,
     Granted,
@@ -273,6 +274,26 @@ def test_words_about_strangers_change_nothing(event: Event) -> None:
 
 
 OF_ITS_OWN = "on backend = triton, where every rank has a GPU of its own, but {} of the cluster's 4 workers have one. "
+
+
+def test_one_rank_is_ended_before_the_grant_is_given_back_and_idle_ones_live_on() -> None:
+    gang = gang_of("w0", "w1", "w2")
+    gang.handle(ask("a", "0", 3))
+    assert gang.handle(Doomed(1.0, "a", "0", "w1")) == [Kill("w1", "w1.1")]
+    gang.handle(RankReady(2.0, "w1", "w1.2", "kernels"))
+    spoiled = Released(3.0, "a", "0", spoiled=True, idle=("w0",))
+    assert gang.handle(spoiled) == [Kill("w2", "w2.1")], "the new process of w1 is none of the grant's"
+    gang.handle(RankReady(4.0, "w2", "w2.2", "kernels"))
+    (answer,) = gang.handle(ask("a", "1", 3, 5.0))
+    assert isinstance(answer, Granted)
+    assert answer.session == "s-2", "no session of a rank that was replaced is warm"
+    assert [place.incarnation for place in answer.places] == ["w0.1", "w1.2", "w2.2"]
+
+
+def test_who_holds_no_grant_ends_no_rank() -> None:
+    gang = gang_of("w0")
+    gang.handle(ask("a", "0", 1))
+    assert gang.handle(Doomed(1.0, "b", "0", "w0"), Doomed(1.0, "a", "0", "w9")) == []
 
 
 def gpu(worker: str, host: str = "h1") -> list[Event]:
