@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster import gpus, probe_gpu
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -26,19 +28,6 @@ ANSWER_S = 5.0
 """A worker that does not say by then how it is counts as stuck."""
 TORCH_S = 60.0
 """Importing torch from a cold network disk takes long."""
-
-# in a process of its own: a worker or a notebook must not carry torch, nor a CUDA context, because it was asked this
-_ASK_TORCH = """
-import collections, json, torch, torch.distributed as dist
-cuda = torch.cuda.is_available()
-found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count() if cuda else 0)]
-names = collections.Counter(f"{gpu.name} {gpu.total_memory / 2**30:.0f} GiB sm_{gpu.major}{gpu.minor}" for gpu in found)
-print(json.dumps({
-    "gpus": ", ".join(f"{count} x {name}" for name, count in names.items()) or "none",
-    "gloo": dist.is_available() and dist.is_gloo_available(),
-    "nccl": dist.is_available() and dist.is_nccl_available(),
-}))
-"""
 
 
 def here() -> Facts:
@@ -56,16 +45,22 @@ def here() -> Facts:
     }
 
 
-def here_with_torch() -> Facts:
-    """The same, and what torch finds: GPUs, gloo, NCCL. Takes seconds."""
+def here_with_torch(hidden: bool = True) -> Facts:
+    """The same, and what the driver and torch find: GPUs and their links, gloo, NCCL. Takes seconds.
+
+    Not *hidden*: torch is shown GPUs, too, that this process does not see; else a worker with one knows of no peer.
+    """
+    known = here() | probe_gpu.facts()
+    environment = {name: value for name, value in os.environ.items() if hidden or name != gpus.VISIBLE}
+    command = [sys.executable, "-c", probe_gpu.ASK_TORCH]
     try:
-        answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=TORCH_S)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, env=environment)
     except subprocess.TimeoutExpired:
-        return here() | {"trouble": f"torch was not imported within {TORCH_S:.0f} s"}
+        return known | {"trouble": f"torch was not imported within {TORCH_S:.0f} s"}
     if answer.returncode != 0:
         last_line = answer.stderr.strip().rpartition("\n")[2]
-        return here() | {"trouble": f"torch cannot be used: {last_line}"}
-    return here() | json.loads(answer.stdout)
+        return known | {"trouble": f"torch cannot be used: {last_line}"}
+    return known | json.loads(answer.stdout)
 
 
 def rows(client: Client | None = None) -> list[Facts]:
@@ -75,16 +70,21 @@ def rows(client: Client | None = None) -> list[Facts]:
         return [first]
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     on_host = {str(worker["host"]): address for address, worker in workers.items()}
-    # torch tells all workers of a host the same
+    # torch tells all workers of a host the same, but for the one GPU that each may see
     told = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
+    own = ask(client, list(workers), _of_its_gpu, 2 * ANSWER_S)
     return [first] + [
-        {"place": worker["name"], "address": address} | told[on_host[str(worker["host"])]]
+        {"place": worker["name"], "address": address} | told[on_host[str(worker["host"])]] | own[address]
         for address, worker in workers.items()
     ]
 
 
 def _of_worker(worker: Any) -> Facts:
-    return here_with_torch()
+    return here_with_torch(hidden=False)
+
+
+def _of_its_gpu(worker: Any) -> Facts:
+    return probe_gpu.facts()
 
 
 def ask(

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from fake_cluster import HOSTS
 
-from cluster import probe
+from cluster import probe, probe_gpu
 from cluster.dispatch import Cluster
 
 
@@ -37,7 +37,7 @@ def test_torch_is_asked_without_being_imported_here() -> None:
 
 
 def test_a_torch_that_cannot_be_used_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_ASK_TORCH", "raise ImportError('libcudart.so is missing')")
+    monkeypatch.setattr(probe_gpu, "ASK_TORCH", "raise ImportError('libcudart.so is missing')")
     facts = probe.here_with_torch()
     assert facts["trouble"] == "torch cannot be used: ImportError: libcudart.so is missing"
     assert facts["cores"] >= 1, "the other facts are still there"
