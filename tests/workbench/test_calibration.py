@@ -131,7 +131,7 @@ def test_a_lab_that_cannot_calibrate_says_why_and_goes_on(slow_computer: Any) ->
 def test_the_command_prints_what_it_found(
     slow_computer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    connected: Callable[..., Any] = contextmanager(lambda address, num_ranks: iter([slow_computer]))
+    connected: Callable[..., Any] = contextmanager(lambda address, num_ranks, backend: iter([slow_computer]))
     monkeypatch.setattr(cli_measure, "connected", connected)
     assert cli.status(["calibrate", "--quick"]) == 0
     out, err = capsys.readouterr()
@@ -143,7 +143,7 @@ def test_the_command_prints_what_it_found(
 def test_the_command_fails_when_the_check_is_off(
     busy_computer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connected: Callable[..., Any] = contextmanager(lambda address, num_ranks: iter([busy_computer]))
+    connected: Callable[..., Any] = contextmanager(lambda address, num_ranks, backend: iter([busy_computer]))
     monkeypatch.setattr(cli_measure, "connected", connected)
     monkeypatch.setattr("workbench.simulator.calibrate.QUICK_SECONDS", 0.0)
     assert cli.status(["calibrate", "--quick", "--json"]) == 1
