@@ -12,6 +12,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from kernels.protocol import GPU_ONLY
+from workbench.charts.words import fabric_words
 from workbench.reports.bundle import bundle, plain
 from workbench.reports.derived import Derived, derived_table
 from workbench.reports.methods import cautions, methods
@@ -81,17 +82,25 @@ def _asked(facts: Facts) -> list[NotebookNode]:
     listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_ASKED, "provenance")]
     cells = [new_markdown_cell("## What was asked")]
     if listed:
-        said = {**facts, "protocol": _protocol(facts)}
+        fabric = facts.get("fabric")
+        words = fabric_words(fabric) if isinstance(fabric, str) else fabric
+        said = {**facts, "protocol": _protocol(facts), "fabric": words}
         cells.append(pairs_cell([(label(key), value_text(key, said[key])) for key in listed], grid=True))
     local, whole = (facts.get(key) or {} for key in _SIZES)
     if local or whole:
         headings = ("Sizes", "On one rank", "Over all ranks")
-        rows = [
-            (name, value_text(name, local.get(name)), value_text(name, whole.get(name))) for name in {**local, **whole}
-        ]
+        rows = _sizes(local, whole)
         columns = tuple(Column(heading=heading) for heading in headings)
         cells.append(Table(columns=columns, rows=tuple(tuple(map(Cell, row)) for row in rows)).to_cell())
     return cells
+
+
+def _sizes(local: Mapping[str, Any], whole: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Tensors by name; in pairs where all have a counterpart: one expert here is one of the experts."""
+    if len(local) == len(whole):
+        pairs = zip(local.items(), whole.values(), strict=True)
+        return [(name, value_text(name, mine), value_text(name, all_of_it)) for (name, mine), all_of_it in pairs]
+    return [(name, value_text(name, local.get(name)), value_text(name, whole.get(name))) for name in {**local, **whole}]
 
 
 def _protocol(facts: Facts) -> Any:
