@@ -55,7 +55,7 @@ class TritonBackend:
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared = max(shared_bytes(plan) for plan in plans)
         private = [
-            private_bytes(plan.problem, plan.schedule, len(plan.tiles[self.seat.rank])) for plan in plans
+            private_bytes(plan.problem, len(plan.tiles[self.seat.rank])) for plan in plans
         ]  # one after the other: trials take turns on the same data, but never on the same signals
         heap, sets = self._heap_for(shared + sum(private)), self._operands(trials[0])
         prepared, start = [], shared

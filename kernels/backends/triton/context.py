@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Protocol
 
@@ -15,7 +15,6 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
-from kernels.schedule import Schedule
 
 SIGNALS = {
     CREDIT.value: "the leave to write into rank {index}'s buffers",
@@ -37,11 +36,11 @@ class Heap(Protocol):
         """A view of *rank*'s memory at *offset*."""
 
 
-def private_regions(problem: Problem, schedule: Schedule, tiles: int, start: int) -> dict[str, Region]:
+def private_regions(problem: Problem, tiles: int, start: int) -> dict[str, Region]:
     """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
     world = problem.world
     counted = place(
-        {"credits": (world,), "done": (world,), "meet": (world,), "sync": (world,), "counters": (max(1, tiles),)},
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (max(1, tiles),)},
         4,
         start,
     )
@@ -51,9 +50,9 @@ def private_regions(problem: Problem, schedule: Schedule, tiles: int, start: int
     return counted | place({"packets": (2, world, packets)}, 8, end)
 
 
-def private_bytes(problem: Problem, schedule: Schedule, tiles: int) -> int:
+def private_bytes(problem: Problem, tiles: int) -> int:
     """Bytes of `private_regions`."""
-    packets = private_regions(problem, schedule, tiles, 0)["packets"]
+    packets = private_regions(problem, tiles, 0)["packets"]
     return aligned(packets.offset + 8 * prod(packets.shape))
 
 
@@ -65,14 +64,12 @@ class Context:
         self.heap, self.device, self.dtype = heap, device, torch_dtype(plan.problem)
         self.limit_ns = int(limit_s * 1e9)
         self._data = regions(plan.problem, plan.schedule)
-        self._private = private_regions(plan.problem, plan.schedule, len(plan.tiles[rank]), start)
-        for name in ("credits", "done", "meet", "sync", "counters", "packets"):
+        self._private = private_regions(plan.problem, len(plan.tiles[rank]), start)
+        for name in ("credits", "done", "meet", "counters", "packets"):
             self.of(rank, name).zero_()
         self._local: Tensor | None = None
-        self.meeting: Callable[[], None] | None = None
-        """Whoever lets ranks meet on the trial's `sync` counters does it once for all sets of operands."""
-        own = torch.zeros(2 + len(ERROR_WORDS), dtype=torch.int32, device=device)
-        self.epoch, self.arrived, self.error = own[0:1], own[1:2], own[2:]
+        own = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.met, self.error = own[0:1], own[1:2], own[2:3], own[3:]
 
     def of(self, rank: int, name: str) -> Tensor:
         """Tensor *name* on *rank*."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.meet import meet, write_now
@@ -16,14 +17,29 @@ from kernels.backends.triton.kernels.meet import meet, write_now
 Call = Callable[[], None]
 
 
+class Meeting:
+    """All ranks meet on the current stream, as often as it is called: of one trial on one count, whoever calls it."""
+
+    def __init__(self, context: Context, stamp: Tensor | None = None) -> None:
+        self._context, self._counters = context, context.addresses("meet")
+        unread = torch.zeros(1, dtype=torch.int64, device=context.device)
+        self._stamp = unread if stamp is None else stamp
+
+    def __call__(self) -> None:
+        context = self._context
+        meet[(1,)](
+            self._counters, context.met, context.error, context.limit_ns, self._stamp, context.rank,
+            WORLD=context.world, num_warps=1,
+        )  # fmt: skip
+
+
 class Replay:
     """Some calls of one trial, captured once; all ranks replay it the same number of times."""
 
     def __init__(self, context: Context, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool) -> None:
-        self.context, self._calls, self._stream = context, list(calls), stream
-        own = torch.zeros(1, dtype=torch.int32, device=context.device)
-        self._epoch, self._stamps = own, torch.zeros(2, dtype=torch.int64, device=context.device)
-        self._counters = context.addresses("meet")
+        self._calls, self._stream = list(calls), stream
+        self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
+        self._meeting = Meeting(context, self._stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         if captured:
             self._graph = torch.cuda.CUDAGraph()
@@ -31,11 +47,7 @@ class Replay:
                 self._play()
 
     def _play(self) -> None:
-        context = self.context
-        meet[(1,)](
-            self._counters, self._epoch, context.error, context.limit_ns, self._stamps, context.rank,
-            WORLD=context.world, num_warps=1,
-        )  # fmt: skip
+        self._meeting()
         for call in self._calls:
             call()
         write_now[(1,)](self._stamps[1:], num_warps=1)

@@ -10,7 +10,7 @@ import torch.distributed
 from torch import Tensor
 
 from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels.meet import meet
+from kernels.backends.triton.graph import Meeting
 from kernels.operators import OPERATORS, Flow
 from kernels.reference import Operands
 from kernels.schedule import Refusal
@@ -111,8 +111,7 @@ class Sequential:
         """Copy engines push each peer's share, all at once, between two meetings of all ranks."""
         context, world = self.context, self.context.world
         pairs = [self._pair((context.rank + step) % world) for step in range(world)]
-        meeting = context.meeting or Meeting(context)
-        context.meeting = meeting
+        meeting = Meeting(context)
         streams = [torch.cuda.Stream(context.device) for _ in pairs]
 
         def call() -> None:
@@ -145,22 +144,6 @@ class Sequential:
         if self.stated.flow is Flow.BROADCAST and context.plan.schedule["collective"] != "two_shot":
             return self.local
         return self.of_mine("out")
-
-
-class Meeting:
-    """All ranks meet on the current stream, as often as it is called."""
-
-    def __init__(self, context: Context) -> None:
-        self._context, self._counters = context, context.addresses("sync")
-        self._epoch = torch.zeros(1, dtype=torch.int32, device=context.device)
-        self._stamp = torch.zeros(1, dtype=torch.int64, device=context.device)
-
-    def __call__(self) -> None:
-        context = self._context
-        meet[(1,)](
-            self._counters, self._epoch, context.error, context.limit_ns, self._stamp, context.rank,
-            WORLD=context.world, num_warps=1,
-        )  # fmt: skip
 
 
 def _ignore(value: Any) -> None:

@@ -26,7 +26,7 @@ def call(trial: Trial, calls: int, programs: int, rank: int, session: str, gener
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)
-    heap = Heap(seat, generation, start + private_bytes(trial.problem, trial.schedule, len(plan.tiles[rank])), SIGNALS)
+    heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     own = operands(trial.problem, rank, SEED)
     launch = kernel(context, own).launcher(programs)
