@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.operators import OPERATORS
+from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -34,6 +35,12 @@ class Verdict:
             f"The result on rank {rank} is wrong: its largest error is {self.error:.3g} of the output's standard "
             f"deviation, and {self.bound:.3g} is accepted. It was not timed."
         )
+
+
+def roundings(plan: Plan) -> int:
+    """How often *plan* rounds a value to the problem's dtype on its way to the output, before the output itself."""
+    pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
+    return pieces + (plan.problem.world if OPERATORS[plan.problem.operator].reduces else 0)
 
 
 def bound(problem: Problem, roundings: int) -> float:

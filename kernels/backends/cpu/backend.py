@@ -25,6 +25,7 @@ from kernels.reference import SEED, Operands, operands, torch_dtype
 from kernels.schemes import expand, needs_peer_memory
 from kernels.trial import Trial
 from kernels.units import seconds_text
+from kernels.verify import roundings
 
 DTYPES = ("float32", "bfloat16")
 
@@ -186,9 +187,7 @@ class CpuTrial:
     @property
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
-        plan, problem = self.program.plan, self.trial.problem
-        pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
-        return pieces + (problem.world if OPERATORS[problem.operator].reduces else 0)
+        return roundings(self.program.plan)
 
     def run(self) -> float:
         """One iteration of all ranks together, in seconds."""

@@ -14,13 +14,12 @@ from kernels.backends.triton import build
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay
 from kernels.backends.triton.heap import DeviceHeap, Group
-from kernels.operators import OPERATORS
 from kernels.outcome import Span
-from kernels.plan import Kind
 from kernels.problem import Problem
 from kernels.reference import SEED, Operands, operands
 from kernels.schemes import expand
 from kernels.trial import Trial
+from kernels.verify import roundings
 
 Call = Callable[[], None]
 
@@ -122,9 +121,7 @@ class TritonTrial:
     @property
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
-        plan, problem = self.context.plan, self.trial.problem
-        pieces = len(set(plan.k_start[plan.kind == Kind.COMPUTE].tolist()))
-        return pieces + (problem.world if OPERATORS[problem.operator].reduces else 0)
+        return roundings(self.context.plan)
 
     def run(self) -> float:
         """One sample: the mean of the calls of one graph, all ranks having met before the first."""
@@ -156,9 +153,8 @@ class TritonTrial:
             raise Hang(sentence)
 
     def poison(self) -> None:
-        """NaN in every buffer that a run has to write; all ranks must have poisoned before one runs."""
-        for tensor in self.calls.written:
-            tensor.fill_(float("nan"))
+        """NaN in the result, which every call has to write; all ranks must have poisoned before one runs."""
+        self.calls.result.fill_(float("nan"))
 
     def result(self) -> Tensor:
         torch.cuda.synchronize(self.context.device)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from kernels.backends.triton import receive
+from kernels.backends.triton import embedding, gemv, receive, send
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.library import Sequential
@@ -25,8 +24,6 @@ DTYPES = {
     "gemv": ("bfloat16", "float16"),
     "gather": ("float32", "bfloat16", "float16"),
 }
-HOMES = {"gemv": "gemv", "gather": "embedding"}
-"""Module with the kernel, by what is computed; GEMMs have `send` and `receive`."""
 SCHEMES = ("sequential", "fused")
 
 
@@ -36,7 +33,6 @@ class Calls:
 
     each: list[Call]
     result: Tensor
-    written: list[Tensor]
     """What has to be written anew by every call."""
 
 
@@ -70,14 +66,11 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
-    """The fused kernel of *context*'s trial; *alone*: its computation into `context.local`, nothing sent or awaited.
-
-    Each home has `kernel` with these arguments.
-    """
+    """The fused kernel of *context*'s trial; *alone*: its computation into `context.local`, nothing sent or awaited."""
     stated = OPERATORS[context.problem.operator]
-    home = HOMES.get(stated.work, "receive" if stated.flow is Flow.RECEIVE else "send")
-    found: Kernel = importlib.import_module(f"kernels.backends.triton.{home}").kernel(context, operands, alone=alone)
-    return found
+    gemm = receive if stated.flow is Flow.RECEIVE else send
+    made = {"gemv": gemv.kernel, "gather": embedding.kernel, "gemm": gemm.kernel}[stated.work]
+    return made(context, operands, alone=alone)
 
 
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
@@ -91,15 +84,13 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
         )
     alone = part == "compute"
     launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
-    written = context.local if alone else context.result()
-    return Calls(launchers, written, [written])
+    return Calls(launchers, context.local if alone else context.result())
 
 
 def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
     made = [Sequential(context, own, group) for own in sets]
     each = [_in_order(one, part) for one in made]
-    result = made[0].result()
-    return Calls(each, result, [result])
+    return Calls(each, made[0].result())
 
 
 def _in_order(one: Sequential, part: str) -> Call:

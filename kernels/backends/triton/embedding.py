@@ -16,6 +16,7 @@ from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schedule import Refusal
+from kernels.schemes.base import above
 
 VECTOR_BYTES = 16
 """What a thread loads and stores at once."""
@@ -54,10 +55,10 @@ def walk(problem: Problem, size: Tile, warps: int) -> Walk:
             f"{dim} (a power of two of tables) or by a power of two that divides {dim}. "
             f"Accepted: {Tile(_power_below(size.m), max(1, _power_below(tables)) * dim, size.k)}."
         )
-    elements = _power_above(min(size.n, dim))
+    elements = above(min(size.n, dim))
     width = min(elements, VECTOR_BYTES // problem.itemsize)
     pairs, lanes = size.m * tables, elements // width
-    unroll = _power_below(min(size.k, _power_above(pooling)))
+    unroll = _power_below(min(size.k, above(pooling)))
     warps = min(warps, max(1, pairs * lanes // 32))  # the sum over lookups stays inside a thread
     loads = unroll * pairs * lanes // (32 * warps)
     if loads > LOADS_MOST:
@@ -115,7 +116,3 @@ def _is_power(count: int) -> bool:
 
 def _power_below(count: int) -> int:
     return 1 << (count.bit_length() - 1)
-
-
-def _power_above(count: int) -> int:
-    return 1 << (count - 1).bit_length()

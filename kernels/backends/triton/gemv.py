@@ -16,6 +16,7 @@ from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schedule import Refusal
+from kernels.schemes.base import above
 
 ONE_SHOT_VALUES = 64 * 1024
 """Up to so many values of the output everybody sends all partial sums to all; above, only to the owner of their rows.
@@ -86,7 +87,7 @@ def first_values(plan: Plan, rank: int) -> Tensor:
 
 def taken(values: int) -> int:
     """Values of the output that a program takes at once: a power of two that leaves one share for each."""
-    return max(FEWEST_TAKEN, 1 << (-(-values // SHARES) - 1).bit_length())
+    return max(FEWEST_TAKEN, above(-(-values // SHARES)))
 
 
 def legal_tile(plan: Plan) -> Tile:

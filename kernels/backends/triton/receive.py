@@ -15,6 +15,7 @@ from kernels.backends.triton.send import TRITON_DTYPES, descriptors
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
+from kernels.schemes.base import above
 from kernels.schemes.fused import slice_rows
 from kernels.trial import Trial
 
@@ -82,7 +83,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     tiles, puts = tile_table(context.plan, rank), put_table(context.plan, rank)
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
-    piece = Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, _power(extent.contraction)))
+    piece = Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(extent.contraction)))
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
         context.of(rank, "operand").normal_()  # zeros would take less power, and a GPU clocks higher on them
@@ -134,8 +135,3 @@ def _pieces(context: Context, piece: Tile) -> int:
     extent = OPERATORS[context.problem.operator].extent(context.problem)
     height = slice_rows(context.problem, context.plan.schedule)[0][1]
     return -(-height // piece.m) * -(-extent.contraction // piece.k)
-
-
-def _power(length: int) -> int:
-    """The first power of two that is not less than *length*."""
-    return 1 << (length - 1).bit_length()
