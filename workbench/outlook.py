@@ -10,13 +10,12 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.trial import Trial, fingerprint
 from kernels.units import about
+from workbench.expected import SETTING_UP_SECONDS
 from workbench.experiment import Experiment, with_parts
 from workbench.predictions import known_link
 from workbench.simulator.predict import predict
 from workbench.store import Store
 
-SETTING_UP_SECONDS = 0.08
-"""Operands and verification of one trial on a warm gang, as found on two cores."""
 ESTIMATED_MOST = 48
 """So many trials of a problem are estimated; the others are taken to be like them."""
 

@@ -96,6 +96,14 @@ class ExplorerPage:
         """An entry of a list, by its words."""
         self.at(mark).locator("select").select_option(label=label)
 
+    def take_sizes(self, **sizes: int) -> None:
+        """Sizes of one's own instead of a preset's."""
+        self.choose("wb-preset", "own sizes")
+        for name, size in sizes.items():
+            field = self.at(f"wb-size-{name}").locator("input")
+            field.fill(str(size))
+            field.press("Tab")
+
     def press(self, mark: str, label: str) -> None:
         """One of several buttons."""
         self.at(mark).locator(f'button:text-is("{label}")').click()

@@ -94,11 +94,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def ask_for_a_thousand(explorer: ExplorerPage) -> str:
     """Small problems of which there are many schedules; what the form says of them."""
-    explorer.choose("wb-preset", "own sizes")
-    for name, size in {"m": 512, "n": 512, "k": 64}.items():
-        field = explorer.at(f"wb-size-{name}").locator("input")
-        field.fill(str(size))
-        field.press("Tab")
+    explorer.take_sizes(m=512, n=512, k=64)
     explorer.press("wb-scheme", "decomposed")
     explorer.open_advanced()
     for axis in ("pieces", "tile", "split", "steps", "grouping", "pattern"):

@@ -78,11 +78,7 @@ def same(explorer: ExplorerPage, mark: str, before: ElementHandle) -> bool:
 
 def ask_for_a_sweep(explorer: ExplorerPage) -> None:
     """Some dozens of schedules: seconds."""
-    explorer.choose("wb-preset", "own sizes")
-    for name, size in {"m": 256, "n": 256, "k": 64}.items():
-        field = explorer.at(f"wb-size-{name}").locator("input")
-        field.fill(str(size))
-        field.press("Tab")
+    explorer.take_sizes(m=256, n=256, k=64)
     explorer.press("wb-scheme", "decomposed")
     explorer.open_advanced()
     for axis in ("pieces", "tile"):

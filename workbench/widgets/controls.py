@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ipywidgets
 
 WIDE = {"description_width": "104px"}
 HIDDEN, SHOWN = "none", None
+
+
+class Quiet:
+    """A form whose own changes of its controls are no news: it makes them `with self._silently()`."""
+
+    _quiet = 0
+
+    @contextmanager
+    def _silently(self) -> Iterator[None]:
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
 
 
 def wide(**more: Any) -> ipywidgets.Layout:

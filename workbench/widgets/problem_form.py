@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets
@@ -13,7 +12,7 @@ from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
 from kernels.units import DTYPE_BYTES
 from workbench import presets
-from workbench.widgets.controls import HIDDEN, SHOWN, WIDE, dropdown, html, marked, wide
+from workbench.widgets.controls import HIDDEN, SHOWN, WIDE, Quiet, dropdown, html, marked, wide
 from workbench.widgets.words import note_html, preset_html, refusal_html
 
 OWN = "own sizes"
@@ -24,12 +23,11 @@ FIRST = "laptop_overlap"
 Shape = Mapping[str, int | str]
 
 
-class ProblemForm:
+class ProblemForm(Quiet):
     """`view` is the part that is always seen; `world` and `dtype` are for who asks for more."""
 
     def __init__(self, preset: str, machine: Machine) -> None:
         self._listeners: list[Callable[[bool], Any]] = []
-        self._quiet = 0
         self._machine = machine
         self._sizes: dict[str, Any] = {}
         words = [(stated.words, name) for name, stated in OPERATORS.items()]
@@ -78,14 +76,6 @@ class ProblemForm:
             self._fill_presets("" if other_kind and self.preset.value != OWN else self.preset.value)
             self._take_preset(None if other_kind else self.world.value)
         self._tell()
-
-    @contextmanager
-    def _silently(self) -> Iterator[None]:
-        self._quiet += 1
-        try:
-            yield
-        finally:
-            self._quiet -= 1
 
     def _tell(self, operator_changed: bool = False) -> None:
         if not self._quiet:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from workbench.widgets.axis_rows import AxisRows
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
+    Quiet,
     dropdown,
     every,
     fold,
@@ -42,12 +42,11 @@ EMULATED = "emulated"
 Row = Mapping[str, Any]
 
 
-class Question:
+class Question(Quiet):
     """Controls of one question. `asked` is its state, `on_change` is called after every change of it."""
 
     def __init__(self, default_preset: str, machine: str) -> None:
         self._listeners: list[Callable[[], Any]] = []
-        self._quiet = 0
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
         self.axes = AxisRows(self._set_axis, self._set_sweep)
@@ -147,14 +146,6 @@ class Question:
         self.fabric.value = text
 
     # what happens on a change
-
-    @contextmanager
-    def _silently(self) -> Iterator[None]:
-        self._quiet += 1
-        try:
-            yield
-        finally:
-            self._quiet -= 1
 
     def _problem_changed(self, operator_changed: bool) -> None:
         if operator_changed:
