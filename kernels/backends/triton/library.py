@@ -29,6 +29,8 @@ class Sequential:
         self.local = context.local
         # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
         self._own = {name: torch.empty_like(context.of(context.rank, name)) for name in self._of_library()}
+        for buffer in self._own.values():
+            buffer.normal_()  # a GPU clocks higher on zeros: the computation alone would look faster than it is
         self._received: Tensor | None = None
         if context.problem.operator == "embedding_all_to_all":
             self._received = torch.empty(world, self.chunk, extent.columns, dtype=context.dtype, device=context.device)
