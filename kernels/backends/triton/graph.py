@@ -7,20 +7,35 @@ microsecond. The clock is the GPU's own (globaltimer), read by the stream before
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.meet import meet, write_now
 
 Call = Callable[[], None]
 
 
+class Met(Protocol):
+    """Whose ranks meet: a trial's Context, or the site of the probes."""
+
+    rank: int
+    world: int
+    device: torch.device
+    limit_ns: int
+    met: Tensor
+    """int32 [1]: how often they have met."""
+    error: Tensor
+
+    def addresses(self, name: str) -> Tensor:
+        """int64 [W]: where tensor *name* lies on each rank."""
+
+
 class Meeting:
     """All ranks meet on the current stream, as often as it is called: of one trial on one count, whoever calls it."""
 
-    def __init__(self, context: Context, stamp: Tensor | None = None) -> None:
+    def __init__(self, context: Met, stamp: Tensor | None = None) -> None:
         self._context, self._counters = context, context.addresses("meet")
         unread = torch.zeros(1, dtype=torch.int64, device=context.device)
         self._stamp = unread if stamp is None else stamp
@@ -36,7 +51,7 @@ class Meeting:
 class Replay:
     """Some calls of one trial, captured once; all ranks replay it the same number of times."""
 
-    def __init__(self, context: Context, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool) -> None:
+    def __init__(self, context: Met, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool) -> None:
         self._calls, self._stream = list(calls), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
         self._meeting = Meeting(context, self._stamps)
