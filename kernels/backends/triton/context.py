@@ -56,33 +56,62 @@ def private_bytes(problem: Problem, tiles: int) -> int:
     return aligned(packets.offset + 8 * prod(packets.shape))
 
 
-class Context:
-    """One trial's places. The signals start at 0 on all ranks, which meet before anybody's first call."""
+class Station:
+    """One rank's end of symmetric memory: its named tensors on all ranks, and what counts and ends its calls.
 
-    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
-        self.plan, self.problem, self.rank, self.world = plan, plan.problem, rank, plan.problem.world
-        self.heap, self.device, self.dtype = heap, device, torch_dtype(plan.problem)
+    The signals start at 0 on all ranks, which meet before anybody's first call.
+    """
+
+    def __init__(self, heap: Heap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
+        self.heap, self.rank, self.world, self.device = heap, rank, world, device
         self.limit_ns = int(limit_s * 1e9)
-        self._data = regions(plan.problem, plan.schedule)
-        self._private = private_regions(plan.problem, len(plan.tiles[rank]), start)
-        for name in ("credits", "done", "meet", "counters", "packets"):
-            self.of(rank, name).zero_()
-        self._local: Tensor | None = None
+        self.places: dict[str, tuple[Region, torch.dtype]] = {}
         own = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
         self.epoch, self.arrived, self.met, self.error = own[0:1], own[1:2], own[2:3], own[3:]
 
     def of(self, rank: int, name: str) -> Tensor:
         """Tensor *name* on *rank*."""
-        if name in self._data:
-            region, dtype = self._data[name], self.dtype
-        else:
-            region, dtype = self._private[name], torch.int64 if name == "packets" else torch.int32
+        region, dtype = self.places[name]
         return self.heap.tensor(rank, region.offset, region.shape, dtype)
 
     def addresses(self, name: str) -> Tensor:
         """int64 [W]: where tensor *name* lies on each rank, as this process maps it."""
         found = [self.of(rank, name).data_ptr() for rank in range(self.world)]
         return torch.tensor(found, dtype=torch.int64, device=self.device)
+
+    def failure(self) -> str | None:
+        """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
+        raised, rank, signal, index, expected, seen = self.error.tolist()
+        if not raised:
+            return None
+        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
+        return (
+            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter should have been {expected} "
+            f"and was {seen}, in call {int(self.epoch.item()) + 1} of {self.title()}."
+        )
+
+    def title(self) -> str:
+        """What the calls are of, for people."""
+        return "this kernel"
+
+
+class Context(Station):
+    """One trial's places."""
+
+    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
+        super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
+        self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)
+        private = private_regions(plan.problem, len(plan.tiles[rank]), start)
+        self.places |= {name: (region, self.dtype) for name, region in regions(plan.problem, plan.schedule).items()}
+        self.places |= {
+            name: (region, torch.int64 if name == "packets" else torch.int32) for name, region in private.items()
+        }
+        for name in private:
+            self.of(rank, name).zero_()
+        self._local: Tensor | None = None
+
+    def title(self) -> str:
+        return str(self.plan.schedule)
 
     @property
     def receives(self) -> bool:
@@ -99,17 +128,6 @@ class Context:
     def result(self) -> Tensor:
         """This rank's output, shaped as the operator's `local` says."""
         return self.local if self.receives else self.of(self.rank, "out")
-
-    def failure(self) -> str | None:
-        """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
-        raised, rank, signal, index, expected, seen = self.error.tolist()
-        if not raised:
-            return None
-        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
-        return (
-            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter should have been {expected} "
-            f"and was {seen}, in call {int(self.epoch.item()) + 1} of {self.plan.schedule}."
-        )
 
 
 def shared_bytes(plan: Plan) -> int:
