@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed
@@ -55,10 +55,24 @@ class Group:
             dist.destroy_process_group()
 
 
+class Makers(Protocol):
+    """The ranks that make a heap together: a `Group`, or a process group that a caller made."""
+
+    seat: Seat
+    nccl: Any
+    """Their process group."""
+
+    def barrier(self) -> None:
+        """All ranks meet on the host."""
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank (equal lengths)."""
+
+
 class DeviceHeap:
     """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
 
-    def __init__(self, group: Group | None, device: torch.device, num_bytes: int) -> None:
+    def __init__(self, group: Makers | None, device: torch.device, num_bytes: int) -> None:
         free, _ = torch.cuda.mem_get_info(device)
         least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
         if num_bytes > least:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,13 @@ class Kernel:
 
         The interpreter runs *interpreted* programs one after the other.
         """
+        launch = self.launching(interpreted)
+        return lambda: launch(self.arguments)
+
+    def launching(self, interpreted: int = 1) -> Callable[[Sequence[Any]], None]:
+        """As `launcher`, but what launches takes the arguments: those of this kernel, or others of the same kinds."""
         if INTERPRETED.value:
-            return lambda: self._launch(interpreted, {})
+            return _launching(self.function, self.constants, interpreted, {})
         options = {
             "num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True,
         }  # fmt: skip
@@ -44,10 +49,7 @@ class Kernel:
                 f"{resident} of this kernel are: {self.asked} > {resident}. Accepted: up to {resident}, or 0 for all."
             )
         programs = min(self.asked or resident, self.items)
-        return lambda: self._launch(programs, options)
-
-    def _launch(self, programs: int, options: Mapping[str, Any]) -> None:
-        self.function[(programs,)](*self.arguments, **self.constants, **options)
+        return _launching(self.function, self.constants, programs, options)
 
     def _resident(self, options: Mapping[str, Any]) -> int:
         """SMs times blocks of this kernel that fit one."""
@@ -65,3 +67,14 @@ class Kernel:
                 f"memory for {threads} threads ({status.name}). Accepted: a smaller tile, fewer stages."
             )
         return int(blocks * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+
+
+def _launching(
+    function: Any, constants: Mapping[str, Any], programs: int, options: Mapping[str, Any]
+) -> Callable[[Sequence[Any]], None]:
+    """What launches *function*; it keeps no arguments alive."""
+
+    def launch(arguments: Sequence[Any]) -> None:
+        function[(programs,)](*arguments, **constants, **options)
+
+    return launch
