@@ -82,7 +82,7 @@ def compile_kernel(trial: Trial, **options: int) -> Compiled:
     context = _context(trial)
     kernel = build.kernel(context, _operands(trial.problem))
     chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
-    return _warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | chosen | options)
+    return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | chosen | options)
 
 
 def compile_meeting(trial: Trial) -> Compiled:
@@ -96,7 +96,7 @@ def compile_meeting(trial: Trial) -> Compiled:
             self.function = function
 
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            return lambda *arguments, **named: found.append(_warmed_up(self.function, arguments, named))
+            return lambda *arguments, **named: found.append(warmed_up(self.function, arguments, named))
 
     with (
         mock.patch.object(graph, "meet", Launched(graph.meet)),
@@ -129,7 +129,8 @@ def _nobodys_gpu() -> Iterator[None]:
         driver.set_active(cast(Any, None))  # the next one who asks finds the machine's own
 
 
-def _warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Compiled:
+def warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Compiled:
+    """What a launch of *function* with these arguments, constants and options would compile."""
     with _nobodys_gpu():
         made = function.warmup(*arguments, **named, grid=(1,))
     names = [name for argument, kind in made.src.signature.items() for name in _flat(argument, kind)]

@@ -14,7 +14,7 @@ from functools import cached_property
 
 SIGNALS = {"counters_at", "credits_at", "done_at"}
 """Tables of counters on all ranks."""
-OWN = {"arrived", "tickets", "error", "epoch_at"}
+OWN = {"arrived", "tickets", "error", "epoch_at", "violations", "stored"}
 """Words that only this rank's GPU touches."""
 STAYS = {"out", "result_at", "stamp"}
 """Data that this rank keeps. Other stores are taken for peers', also where an address came through shared memory."""
