@@ -60,8 +60,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             "collective = direct was asked for on backend = triton, where our puts are part of the fused kernels only. "
             "Accepted: library, copy_engine."
         )
-    if trial.schedule.scheme == "fused" and stated.work == "gemm" and stated.flow is Flow.RECEIVE:
-        return receive.refusal(trial)
+    if trial.schedule.scheme == "fused" and stated.work == "gemm":
+        return (receive if stated.flow is Flow.RECEIVE else send).refusal(trial)
     return None
 
 

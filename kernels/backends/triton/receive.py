@@ -8,6 +8,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.axes import Tile, tile
+from kernels.backends.triton import send
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_receive import gemm_receive
 from kernels.backends.triton.launch import Kernel
@@ -21,8 +22,6 @@ from kernels.trial import Trial
 
 PUT_ROWS, PUT_BYTES = 128, 256
 """One piece of a put: rows x bytes of a row, 32 KiB, of which some are on their way at once."""
-BULK_BYTES = 16
-"""What rows that the bulk copy engine moves must be multiples of."""
 
 
 def refusal(trial: Trial) -> str | None:
@@ -33,17 +32,7 @@ def refusal(trial: Trial) -> str | None:
             f"write = staged was asked for {problem.operator} on backend = triton, whose kernel pushes rows straight "
             "to where they are read and has 0 staging buffers. Accepted: zero_copy."
         )
-    for key in ("k", "n"):
-        if problem[key] * problem.itemsize % BULK_BYTES:
-            step = BULK_BYTES // problem.itemsize
-            low = problem[key] // step * step
-            near = " or ".join(str(size) for size in (low, low + step) if size)
-            return (
-                f"{key} = {problem[key]} was asked for {problem.operator} on backend = triton, whose bulk copies move "
-                f"rows of multiples of {BULK_BYTES} bytes: {problem[key] * problem.itemsize} is none. "
-                f"Accepted: multiples of {step}, such as {near}."
-            )
-    return None
+    return send.refusal(trial)
 
 
 def tile_table(plan: Plan, rank: int) -> Tensor:
