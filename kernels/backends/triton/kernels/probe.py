@@ -1,0 +1,138 @@
+"""Kernels that do one thing only, so that one property of a machine shows: read, put, signal, send packets, gather."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.backends.triton import device
+from kernels.backends.triton.kernels.gemm_send import chosen
+
+AHEAD = tl.constexpr(4)
+"""Pieces that a program loads ahead, as those that push operand rows do."""
+
+
+@triton.jit(do_not_specialize=["pieces"])
+def read(source, out, pieces, PIECE: tl.constexpr):
+    """Every word of *pieces* pieces of PIECE int64 is read once; each program leaves one word in *out*."""
+    total = tl.zeros((PIECE,), tl.int64)
+    for piece in tl.range(tl.program_id(0), pieces, tl.num_programs(0)):
+        total += tl.load(source + piece.to(tl.int64) * PIECE + tl.arange(0, PIECE))
+    tl.store(out + tl.program_id(0), tl.sum(total))
+
+
+@triton.jit(do_not_specialize=["pieces"])
+def copy(source, target, pieces, PIECE: tl.constexpr):
+    """*pieces* pieces of PIECE int64 from *source* to *target*, both of this GPU."""
+    for piece in tl.range(tl.program_id(0), pieces, tl.num_programs(0)):
+        place = piece.to(tl.int64) * PIECE + tl.arange(0, PIECE)
+        tl.store(target + place, tl.load(source + place))
+
+
+@triton.jit
+def gather(
+    tables, indices, out, lookups, table_rows, limit_ns, error,
+    ROWS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, NUM_TABLES: tl.constexpr, POOLING: tl.constexpr,
+):  # fmt: skip
+    """The rows that a pooled lookup reads, in its order, and nothing else: ROWS of them by each program.
+
+    *tables* [NUM_TABLES, table_rows, DIM], *indices* [samples, NUM_TABLES, POOLING] flat; a word a program in *out*.
+    """
+    number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    mine = number < lookups
+    row = tl.load(indices + number, mask=mine, other=0)
+    row += (number // POOLING) % NUM_TABLES * table_rows
+    place = (row * DIM)[:, None] + tl.arange(0, WIDTH)[None, :]
+    values = tl.load(tables + place, mask=mine[:, None] & (tl.arange(0, WIDTH) < DIM)[None, :], other=0.0)
+    device.issued(limit_ns < 0, error)
+    tl.store(out + tl.program_id(0), tl.sum(tl.sum(values.to(tl.float32), axis=0)))
+
+
+@triton.jit
+def whose(item, rank, PEERS: tl.constexpr, WORLD: tl.constexpr):
+    """Which peer piece *item* goes to: each of the next PEERS ranks in turn."""
+    return (rank + 1 + item % PEERS) % WORLD
+
+
+@triton.jit(do_not_specialize=["rank", "items", "first"])
+def put(
+    source, landings_at, items, first, done_at, epoch_at, arrived, error, limit_ns, rank,
+    WORLD: tl.constexpr, PEERS: tl.constexpr, PIECE: tl.constexpr,
+):  # fmt: skip
+    """*items* pieces of PIECE int32, from number *first* on, stored by all threads where *landings_at* says.
+
+    The call ends when all peers' pieces are here: *landings_at* [W] are addresses by rank of where ours go.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    for item in tl.range(program, items, programs, num_stages=AHEAD):
+        place = (first + item // PEERS).to(tl.int64) * PIECE + tl.arange(0, PIECE)
+        leaving = tl.load(source + tl.multiple_of(place, 16))
+        slot = device.peer(landings_at, whose(item, rank, PEERS, WORLD), tl.int32)
+        tl.store(slot + tl.multiple_of(place, 16), leaving)
+    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit(do_not_specialize=["rank", "items", "first"])
+def put_bulk(
+    source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, items, first,
+    done_at, epoch_at, arrived, error, limit_ns, rank, WORLD: tl.constexpr, PEERS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """As `put`, by the bulk copy engine: pieces are ROWS rows of *source*; *to_0* ..: by rank, where ours go."""
+    landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    for item in tl.range(program, items, programs, num_stages=AHEAD):
+        row = (first + item // PEERS) * ROWS
+        leaving = source.load([row, 0])
+        device.put_tma(chosen(landings, whose(item, rank, PEERS, WORLD), WORLD), row, 0, leaving)
+    device.drain()
+    device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+@triton.jit(do_not_specialize=["rank", "partner", "rounds"])
+def ping_pong(counters_at, epoch_at, error, limit_ns, rank, partner, rounds):
+    """*rounds* times a signal there and one back; *epoch_at*: how many there were before, in all."""
+    deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
+    mine, theirs = device.peer(counters_at, rank, tl.int32), device.peer(counters_at, partner, tl.int32)
+    for number in range(rounds):
+        if rank < partner:
+            device.signal(theirs)
+        device.wait(mine, before + number + 1, deadline, error, rank, device.MEET, partner)
+        if rank > partner:
+            device.signal(theirs)
+    tl.store(epoch_at, before + rounds)
+
+
+@triton.jit(do_not_specialize=["rank", "partner", "rounds"])
+def ping_pong_packets(
+    packets, epoch_at, error, limit_ns, rank, partner, rounds, result_at, VALUES: tl.constexpr
+):  # fmt: skip
+    """As `ping_pong`, with VALUES packets each way, in *packets* (ours, the partner's); what comes back was sent."""
+    deadline, before = device.deadline_after(limit_ns), tl.load(epoch_at)
+    lanes = tl.arange(0, VALUES)
+    every = lanes < VALUES
+    mine, theirs = packets[0] + lanes, packets[1] + lanes
+    values = tl.load(result_at + lanes)
+    for number in range(rounds):
+        epoch = before + number + 1
+        if rank < partner:
+            device.put_packets(theirs, values, epoch, every)
+        values = device.take_packets(mine, epoch, every, deadline, error, rank, partner)
+        if rank > partner:
+            device.put_packets(theirs, values, epoch, every)
+    tl.store(result_at + lanes, values)
+    tl.store(epoch_at, before + rounds)
+
+
+@triton.jit
+def tick(stamp, reads):
+    """The smallest step of globaltimer in *reads* readings, in nanoseconds."""
+    before = device.now()
+    least = tl.full((), 1 << 60, tl.int64)
+    for _ in range(reads):
+        here = device.now()
+        step = here - before
+        least = tl.where((step > 0) & (step < least), step, least)
+        before = here
+    tl.store(stamp, least)

@@ -1,0 +1,69 @@
+"""Computation alone: our kernels and cuBLAS on the shapes of the operators, operands rotated so that they are cold."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+import torch
+
+from kernels.backends.triton import build
+from kernels.backends.triton.context import Context, private_bytes, shared_bytes
+from kernels.backends.triton.probes.site import Call, Site
+from kernels.operators import OPERATORS
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import SEED, Operands, operands
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import expand
+from kernels.units import bytes_text
+
+COLD, SETS_MOST = 3, 8
+"""Times the L2 that operands fill together, and most copies of them."""
+
+
+def operand_sets(of: Problem, rank: int, device: torch.device) -> list[Operands]:
+    """Random operands and copies of them: three times the L2 together, or eight."""
+    first = operands(of, rank, SEED, str(device))
+    l2 = torch.cuda.get_device_properties(device).L2_cache_size
+    count = min(SETS_MOST, max(1, ceil(COLD * l2 / sum(each.nbytes for each in first.values()))))
+    return [first, *({name: each.clone() for name, each in first.items()} for _ in range(count - 1))]
+
+
+def ours(site: Site, of: Problem, schedule: Schedule, sets: list[Operands]) -> list[Call]:
+    """The fused kernel of *of* and *schedule*, alone: nothing is sent or awaited."""
+    plan = expand(of, schedule)
+    start = shared_bytes(plan)
+    _check_room(site, plan, start)
+    context = Context(site.heap, plan, site.rank, site.device, start=start, limit_s=site.limit_ns / 1e9)
+    return [build.kernel(context, own, alone=True).launcher() for own in sets]
+
+
+def _check_room(site: Site, plan: Plan, start: int) -> None:
+    """A trial's places lie where peers' bytes land, and nobody sends any meanwhile."""
+    needs = start + private_bytes(plan.problem, len(plan.tiles[site.rank]))
+    if needs > site.data_bytes:
+        raise Refusal(
+            f"{plan.problem.operator} needs {bytes_text(needs)} of the heap, and the probes' has "
+            f"{bytes_text(site.data_bytes)}: a smaller shape fits."
+        )
+
+
+def library(site: Site, of: Problem, sets: list[Operands]) -> list[Call]:
+    """cuBLAS on the same operands."""
+    stated = OPERATORS[of.operator]
+    extent = stated.extent(of)
+    out = torch.empty(extent.rows, extent.columns, dtype=torch.bfloat16, device=site.device)
+
+    def one(left: torch.Tensor, right: torch.Tensor) -> Call:
+        return lambda: _multiply(left, right, out)
+
+    return [one(*own.values()) for own in sets]
+
+
+def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    torch.mm(left, right, out=out)
+
+
+def lookup_bytes(of: Problem) -> int:
+    """Bytes of the rows that a pooled lookup reads."""
+    return prod(of[key] for key in ("batch", "tables_per_rank", "pooling", "dim")) * of.itemsize

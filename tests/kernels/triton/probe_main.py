@@ -1,0 +1,68 @@
+"""One interpreted rank that runs every probe kernel of the link and says what it saw: `RANK WORLD SESSION`."""
+
+import json
+import sys
+
+import torch
+
+from kernels.backends.base import Seat
+from kernels.backends.cpu.heap import Heap
+from kernels.backends.triton.probes import latency, link
+from kernels.backends.triton.probes.site import Call, Site
+
+SLOT_BYTES = 1 << 17
+ROUNDS, CALLS = 3, 2
+
+
+def call(site: Site, heap: Heap, calls: list[Call]) -> str | None:
+    """All *calls*, all ranks together; the error word."""
+    for one in calls[:CALLS]:
+        heap.barrier()
+        one()
+    heap.barrier()
+    return site.failure()
+
+
+def landed(site: Site, heap: Heap, way: str, pattern: str, num_bytes: int) -> bool:
+    """Whether what peers sent is here, word for word, and nothing else."""
+    site.of(site.rank, "landing").zero_()
+    heap.barrier()
+    count = link.peers(site.world, pattern)
+    each = link.pieces_per_peer(count, num_bytes) * link.PIECE_BYTES // 4
+    calls = link.puts(site, way, pattern, num_bytes, 2)[:CALLS]
+    assert call(site, heap, calls) is None
+    right = True
+    for sender in range(site.world):
+        sends = (site.rank - sender) % site.world in range(1, count + 1)
+        expected = torch.zeros_like(site.source)
+        if sends:
+            generator = torch.Generator().manual_seed(sender)
+            sent = torch.empty_like(site.source).random_(generator=generator)
+            expected[: each * len(calls)] = sent[: each * len(calls)]
+        right &= bool((site.of(site.rank, "landing")[sender] == expected).all())
+    return right
+
+
+def main() -> None:
+    rank, world, session = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    torch.set_num_threads(1)
+    seat = Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=20.0)
+    heap = Heap(seat, 1, Site.heap_bytes(world, SLOT_BYTES), 64)
+    site = Site(heap, rank, world, SLOT_BYTES, torch.device("cpu"))
+    site.source.random_(generator=torch.Generator().manual_seed(rank))
+    puts = {
+        f"{way} {pattern} {num_bytes}": landed(site, heap, way, pattern, num_bytes)
+        for way in ("registers", "tma")
+        for pattern in ("all_to_all", "ring")
+        for num_bytes in (link.PIECE_BYTES, 3 * link.PIECE_BYTES)
+    }
+    failures = [
+        call(site, heap, latency.signals(site, ROUNDS)),
+        call(site, heap, latency.packets(site, 32, ROUNDS)),
+        call(site, heap, latency.meetings(site)),
+    ]
+    print(json.dumps({"puts": puts, "failures": failures, "rounds": site.rounds.tolist(), "met": int(site.met)}))
+
+
+if __name__ == "__main__":
+    main()
