@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.regions import Region, aligned, heap_bytes, place, regions
-from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, ROWS, TILE
+from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, ROWS, SIGNAL, TILE
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -23,6 +23,7 @@ SIGNALS = {
     ROWS.value: "operand rows, slice {index}",
     PACKET.value: "packets of block {index}",
     MEET.value: "rank {index} at the meeting point",
+    SIGNAL.value: "signal {index}",
 }
 """What a wait of each kind waits for, in words."""
 

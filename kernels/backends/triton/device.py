@@ -35,33 +35,35 @@ number, so that a program may wait for lower programs of its own rank, and for a
 from __future__ import annotations
 
 import os
+import time
 
 import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels of this process are interpreted: inline PTX has no interpreter path of its own."""
-POLLS_PER_SECOND = tl.constexpr(10_000)
-"""How the interpreter, which has no clock, counts a deadline."""
+HOST_NS = tl.constexpr(time.monotonic_ns)
+"""The interpreter's clock. As a constant, since the compiler reads, though it never compiles, what is interpreted."""
 NOBODY = tl.constexpr(-1)
 
 ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
 """int32 of the error word, in order; `raised` is 0 while all is well. The first failure of a call stays."""
 
-# What waits for what, as `signal` in the error word: names for people are in memory.SIGNALS.
+# What waits for what, as `signal` in the error word: names for people are in context.SIGNALS.
 CREDIT = tl.constexpr(1)
 DONE = tl.constexpr(2)
 TILE = tl.constexpr(3)
 ROWS = tl.constexpr(4)
 PACKET = tl.constexpr(5)
 MEET = tl.constexpr(6)
+SIGNAL = tl.constexpr(7)
 
 
 @triton.jit
 def now():
     """globaltimer in nanoseconds; it ticks about once a microsecond on some cards (measured by `workbench doctor`)."""
     if INTERPRETED:
-        return tl.full((), 0, tl.int64)
+        return tl.full((), HOST_NS(), tl.int64)
     return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
 
 
@@ -75,9 +77,7 @@ def processor():
 
 @triton.jit
 def deadline_after(limit_ns):
-    """The moment at which waits of this block give up; the interpreter counts polls instead."""
-    if INTERPRETED:
-        return (limit_ns.to(tl.int64) // 1000) * POLLS_PER_SECOND // 1_000_000
+    """The moment at which waits of this block give up."""
     return now() + limit_ns
 
 
@@ -85,6 +85,60 @@ def deadline_after(limit_ns):
 def peer(addresses, rank, dtype: tl.constexpr):
     """Pointer to *rank*'s memory of element type *dtype*, from a table of int64 addresses, 16-byte aligned."""
     return tl.multiple_of(tl.load(addresses + rank).to(tl.pointer_type(dtype)), 16)
+
+
+# ---- data
+
+
+@triton.jit
+def put(places, values, mask=None):
+    """*values* to *places* (pointers, any rank's): there for whoever waits for a `signal` that comes after (rule 1)."""
+    tl.store(places, values, mask=mask)
+
+
+@triton.jit
+def get(places, mask=None):
+    """Values from *places* (pointers, any rank's), 0 beyond *mask*: after `wait`, what was put before its signal."""
+    if mask is None:
+        return tl.load(places)
+    return tl.load(places, mask=mask, other=0)
+
+
+@triton.jit
+def reduce(addresses, offsets, mask, dtype: tl.constexpr, world: tl.constexpr):
+    """float32 sum over ranks of the elements *offsets* of each rank's tensor, at *addresses* by rank, after `wait`.
+
+    Every rank adds in the same order, so that all get the same bits.
+    """
+    total = get(peer(addresses, 0, dtype) + offsets, mask).to(tl.float32)
+    for other in tl.static_range(1, world):
+        total += get(peer(addresses, other, dtype) + offsets, mask).to(tl.float32)
+    return total
+
+
+@triton.jit
+def tile_in_order(step, tiles, slice_tiles, rank, order: tl.constexpr, world: tl.constexpr):
+    """The tile that a rank computes as number *step*: its owner, and its number among that owner's *tiles*.
+
+    *order*, as the axis `tile_order` of results that are sent: natural (as owners follow each other), remote_first (own
+    tiles last), rotated (the same, from the next rank on: no two ranks begin with the same peer), interleaved
+    (rotated, *slice_tiles* of each owner in turns). Kernels with a Plan read its table instead.
+    """
+    if order == "interleaved":
+        turn = step // (slice_tiles * world)
+        wide = tl.minimum(slice_tiles, tiles - turn * slice_tiles)  # the last slices may be narrower
+        within = step - turn * slice_tiles * world
+        position, number = within // wide, turn * slice_tiles + within % wide
+    else:
+        position, number = step // tiles, step % tiles
+    if order == "natural":
+        owner = position
+    elif order == "remote_first":
+        owner = tl.where(position == world - 1, rank, position + (position >= rank).to(tl.int32))
+    else:
+        tl.static_assert((order == "rotated") | (order == "interleaved"))
+        owner = (rank + 1 + position) % world
+    return owner, number
 
 
 # ---- signals
@@ -118,14 +172,8 @@ def fail(error, rank, kind, index, expected, found):
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
     """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for."""
     found = seen(counter)
-    if INTERPRETED:
-        polls = deadline
-        while (found < expected) & (polls > 0):
-            found = seen(counter)
-            polls -= 1
-    else:
-        while (found < expected) & (now() < deadline):
-            found = seen(counter)
+    while (found < expected) & (now() < deadline):
+        found = seen(counter)
     found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
     if found < expected:
         fail(error, rank, kind, index, expected, found)
@@ -268,18 +316,9 @@ def take_packets(places, epoch, mask, deadline, error, rank, index):
     """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*."""
     word = tl.load(places, mask=mask, other=0, volatile=True)
     late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
-    polls = deadline
-    while (late > 0) & _has_time(polls, deadline):
+    while (late > 0) & (now() < deadline):
         word = tl.load(places, mask=mask, other=0, volatile=True)
         late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
-        polls -= 1
     if late > 0:
         fail(error, rank, PACKET, index, epoch, late)
     return word.to(tl.uint32).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _has_time(polls, deadline):
-    if INTERPRETED:
-        return polls > 0
-    return now() < deadline

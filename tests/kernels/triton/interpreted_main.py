@@ -18,7 +18,7 @@ from kernels.schemes import expand
 from kernels.trial import Trial
 from kernels.verify import verdict
 
-SIGNALS, LIMIT_S = 1024, 20.0
+SIGNALS, LIMIT_S = 1024, 60.0
 
 
 def call(trial: Trial, calls: int, programs: int, rank: int, session: str, generation: int) -> dict[str, Any]:
