@@ -45,7 +45,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         arguments=(
             operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
             extent.contraction, context.local if alone else context.result(), packets,
-            context.epoch, context.arrived, context.error, context.limit_ns, context.rank,
+            context.epoch, context.arrived, context.error, context.limit_ns, context.rank, None,
         ),
         constants={
             "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
@@ -61,6 +61,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         num_stages=num_stages,
         items=len(table),
         asked=schedule.count("grid"),
+        records=len(table) + shares(problem),
     )  # fmt: skip
 
 
@@ -88,6 +89,13 @@ def first_values(plan: Plan, rank: int) -> Tensor:
 def taken(values: int) -> int:
     """Values of the output that a program takes at once: a power of two that leaves one share for each."""
     return max(FEWEST_TAKEN, above(-(-values // SHARES)))
+
+
+def shares(problem: Problem) -> int:
+    """Shares of packets that are summed by one rank: of all values, or in two shots of its own rows' values."""
+    values = problem_values(problem)
+    own = values // problem.world if values > ONE_SHOT_VALUES else values
+    return -(-own // taken(own))
 
 
 def legal_tile(plan: Plan) -> Tile:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernels.backends.triton.device import INTERPRETED
 from kernels.schedule import Refusal
@@ -26,6 +27,12 @@ class Kernel:
     """Tiles or blocks of work: more programs than these have nothing to do."""
     asked: int = 0
     """Programs that the schedule asks for; 0: as many as are resident."""
+    records: int = 0
+    """What a call writes stamps of, beginning with the tiles (kernels/stamp.py)."""
+
+    def stamped(self, stamps: Tensor) -> Kernel:
+        """The same, writing its *stamps*: the last argument, which is None where there are none."""
+        return replace(self, arguments=(*self.arguments[:-1], stamps))
 
     def launcher(self, interpreted: int = 1) -> Callable[[], None]:
         """Compiles, and returns what launches: all programs resident at once, since they wait for each other.

@@ -77,10 +77,12 @@ class Compiled:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def compile_kernel(trial: Trial, **options: int) -> Compiled:
+def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Compiled:
     """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
     context = _context(trial)
     kernel = build.kernel(context, _operands(trial.problem))
+    if stamped:
+        kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))
     chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
     return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | chosen | options)
 

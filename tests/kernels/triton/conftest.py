@@ -47,11 +47,11 @@ class InterpretedGang:
             for rank in range(world)
         ]  # fmt: skip
 
-    def call(self, trial: Trial, calls: int = 3, programs: int = 1) -> list[dict[str, Any]]:
+    def call(self, trial: Trial, calls: int = 3, programs: int = 1, *, stamped: bool = False) -> list[dict[str, Any]]:
         """What every rank says of *calls* calls of *trial*, by *programs* programs that run one after the other."""
         for rank in self.ranks:
             assert rank.stdin
-            rank.stdin.write(json.dumps([trial.to_json(), calls, programs]) + "\n")
+            rank.stdin.write(json.dumps([trial.to_json(), calls, programs, stamped]) + "\n")
             rank.stdin.flush()
         lines = [rank.stdout.readline() for rank in self.ranks if rank.stdout]
         assert all(lines), "a rank died: its traceback is above"

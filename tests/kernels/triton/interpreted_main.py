@@ -1,6 +1,6 @@
 """One rank of a gang whose kernels are interpreted: calls each trial several times and says how wrong it was.
 
-`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads [trial, calls, programs] line by line.
+`python -m tests.kernels.triton.interpreted_main RANK WORLD SESSION` reads [trial, calls, programs, stamped] by line.
 """
 
 import json
@@ -13,6 +13,7 @@ from kernels.backends.base import Seat
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.triton.build import kernel
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
+from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.reference import SEED, expected, operands
 from kernels.schemes import expand
 from kernels.trial import Trial
@@ -21,19 +22,24 @@ from kernels.verify import verdict
 SIGNALS, LIMIT_S = 1024, 60.0
 
 
-def call(trial: Trial, calls: int, programs: int, rank: int, session: str, generation: int) -> dict[str, Any]:
-    """Every call is verified on poisoned outputs; the worst error is told."""
+def call(
+    trial: Trial, calls: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
+) -> dict[str, Any]:
+    """Every call is verified on poisoned outputs; the worst error is told, and the last one's stamps."""
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)
     heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     own = operands(trial.problem, rank, SEED)
-    launch = kernel(context, own).launcher(programs)
+    made = kernel(context, own)
+    stamps = torch.zeros(made.records, WORDS.value, dtype=torch.int64)
+    launch = (made.stamped(stamps) if stamped else made).launcher(programs)
     worst, truth = 0.0, expected(trial.problem, rank, SEED)
     for _ in range(calls):
         result = context.result()
         result.fill_(float("nan"))
+        stamps.zero_()
         heap.barrier()
         launch()
         if sentence := context.failure():
@@ -41,15 +47,17 @@ def call(trial: Trial, calls: int, programs: int, rank: int, session: str, gener
         found = verdict(trial.problem, result, truth, trial.world)
         worst = max(worst, found.error / found.bound) if found.error == found.error else float("nan")
         heap.barrier()  # the next call poisons
-    return {"error_of_bound": worst, "epoch": int(context.epoch)}
+    told = {"stamps": stamps.tolist()} if stamped else {}
+    return {"error_of_bound": worst, "epoch": int(context.epoch), **told}
 
 
 def main() -> None:
     rank, session = int(sys.argv[1]), sys.argv[3]
     torch.set_num_threads(1)
     for generation, line in enumerate(sys.stdin, 1):
-        entry, calls, programs = json.loads(line)
-        print(json.dumps(call(Trial.from_json(entry), calls, programs, rank, session, generation)), flush=True)
+        entry, *how = json.loads(line)
+        told = call(Trial.from_json(entry), *how, rank=rank, session=session, generation=generation)
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SIGNALS = {"counters_at", "credits_at", "done_at"}
 """Tables of counters on all ranks."""
 OWN = {"arrived", "tickets", "error", "epoch_at", "violations", "stored"}
 """Words that only this rank's GPU touches."""
-STAYS = {"out", "result_at", "stamp"}
+STAYS = {"out", "result_at", "stamp", "stamps"}
 """Data that this rank keeps. Other stores are taken for peers', also where an address came through shared memory."""
 PACKETS, ARRIVES = {"packets"}, {"operand"}
 VECTOR_BITS, WORD_BITS = 128, 64

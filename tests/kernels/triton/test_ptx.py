@@ -60,6 +60,13 @@ def compiled(name: str) -> Compiled:
 
 
 @cache
+def stamped(name: str) -> Kernel:
+    """The same kernel, writing stamps."""
+    found = compile_kernel(trial("gemv_all_reduce", GEMVS[name]), stamped=True)
+    return Kernel(found.ptx, found.arguments)
+
+
+@cache
 def read(name: str) -> Kernel:
     return Kernel(compiled(name).ptx, compiled(name).arguments)
 
@@ -111,6 +118,23 @@ def test_data_leave_sixteen_bytes_at_once_and_packets_whole(name: str) -> None:
     leave = [each for each in kernel.instructions if each.is_store and not kernel.words(each) & {*STAYS, "error"}]
     assert leave
     assert not bulk
+
+
+def reads(kernel: Kernel, register: str) -> int:
+    return sum(register in each.operands for each in kernel.instructions)
+
+
+@pytest.mark.parametrize("name", GEMVS)
+def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -> None:
+    """Without them the clock is read for deadlines only, and no instruction asks for the SM."""
+    plain, with_stamps = read(name), stamped(name)
+    assert order(with_stamps) == scopes(with_stamps) == widths(with_stamps) == []
+    assert "stamps" not in plain.arguments
+    assert reads(plain, "%smid") == 0
+    written = sum(each.is_store and with_stamps.words(each) == {"stamps"} for each in with_stamps.instructions)
+    clock = reads(with_stamps, "%globaltimer") - reads(plain, "%globaltimer")
+    assert written == clock + reads(with_stamps, "%smid")
+    assert written >= 5
 
 
 @pytest.mark.parametrize("name", GEMMS)

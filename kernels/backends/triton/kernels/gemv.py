@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
+from kernels.backends.triton.kernels import stamp
 
 
 @triton.jit
@@ -58,7 +59,7 @@ def multiply_few(
 @triton.jit(do_not_specialize=["rank"])
 def gemv_all_reduce(
     weights, activations, tiles, num_tiles, chunk, contraction,
-    out, packets, epoch_at, arrived, error, limit_ns, rank,
+    out, packets, epoch_at, arrived, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     SPLIT: tl.constexpr, WIDE: tl.constexpr, TAKE: tl.constexpr, PART: tl.constexpr, DTYPE: tl.constexpr,
     STAGES: tl.constexpr, EVEN: tl.constexpr, TWO_SHOT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
@@ -74,6 +75,8 @@ def gemv_all_reduce(
     all ranks' packets on their way at once. One shot: everybody sends all partial sums to all. TWO_SHOT: only to the
     owner of their rows, who sums them, PART at once, and sends the sums to all: fewer bytes, one flight more. With
     COMPUTE_ONLY the partial sums go to *out* and the call does not count.
+
+    *stamps*: a record for each tile, then for each share that is summed (in two shots of our own rows only).
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
@@ -86,6 +89,7 @@ def gemv_all_reduce(
     else:
         total = tl.zeros((SPLIT, BLOCK_M, BLOCK_N), dtype=tl.float32)
     at, first = program, 0
+    stamp.begin(stamps, at)
     for _ in tl.range(0, turns * steps, num_stages=STAGES):
         value = tl.load(tiles + at)
         start, column = value // COLUMNS, value % COLUMNS if COLUMNS > BLOCK_N else 0
@@ -101,6 +105,7 @@ def gemv_all_reduce(
             sums = tl.sum(total, axis=1)[:, None] if SPLIT == 0 else tl.sum(total, axis=0)
             r, c = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
             place, mask = r[:, None] * COLUMNS + c[None, :], (r < stop)[:, None] & (c < COLUMNS)[None, :]
+            stamp.write(stamps, at, stamp.COMPUTED)
             if COMPUTE_ONLY:
                 tl.store(out + place, sums.to(DTYPE), mask=mask)
             else:
@@ -110,6 +115,10 @@ def gemv_all_reduce(
                         device.put_packets(packets[near] + ours + place, sums, epoch, to_owner)
                     else:
                         device.put_packets(packets[near] + ours + place, sums, epoch, mask)
+            stamp.write(stamps, at, stamp.SENT)
+            if stamps is not None:
+                if at + programs < num_tiles:
+                    stamp.begin(stamps, at + programs)
             total = tl.zeros_like(total)
         ends = first + BLOCK_K >= contraction
         at, first = tl.where(ends, at + programs, at), tl.where(ends, 0, first + BLOCK_K)
@@ -119,18 +128,18 @@ def gemv_all_reduce(
         if TWO_SHOT:
             for at in tl.range(program, tl.cdiv(share, PART), programs):
                 _reduce(packets, side, values, rank * share, (rank + 1) * share, at, out, epoch, deadline, error,
-                        rank, WORLD, PART, DTYPE, True)  # fmt: skip
+                        rank, stamps, num_tiles + at, WORLD, PART, DTYPE, True)  # fmt: skip
             for at in tl.range(program, tl.cdiv(values - share, TAKE), programs):
                 _collect(packets[WORLD - 1] + side, values, share, at, out, epoch, deadline, error, rank, TAKE, DTYPE)
         else:
             for at in tl.range(program, tl.cdiv(values, TAKE), programs):
                 _reduce(packets, side, values, 0, values, at, out, epoch, deadline, error,
-                        rank, WORLD, TAKE, DTYPE, False)  # fmt: skip
+                        rank, stamps, num_tiles + at, WORLD, TAKE, DTYPE, False)  # fmt: skip
 
 
 @triton.jit
 def _reduce(
-    packets, side, values, low, high, at, out, epoch, deadline, error, rank,
+    packets, side, values, low, high, at, out, epoch, deadline, error, rank, stamps, record,
     WORLD: tl.constexpr, TAKE: tl.constexpr, DTYPE: tl.constexpr, SENDS: tl.constexpr,
 ):  # fmt: skip
     """Values *low* + *at* * TAKE.. (before *high*) of all ranks are summed, the same way on every rank."""
@@ -138,13 +147,17 @@ def _reduce(
     value, source = low + at * TAKE + tl.arange(0, TAKE), tl.arange(0, ranks)
     places = packets[WORLD - 1] + side + source[:, None].to(tl.int64) * values + value[None, :]
     mask = (source < WORLD)[:, None] & (value < high)[None, :]
+    stamp.begin(stamps, record)
     found = device.take_packets(places, epoch, mask, deadline, error, rank, at)
+    stamp.write(stamps, record, stamp.WAITED)
     total = tl.sum(found, axis=0)
+    stamp.write(stamps, record, stamp.COMPUTED)
     if SENDS:
         ours = side + tl.cast(rank, tl.int64) * values
         for near in tl.static_range(WORLD - 1):
             device.put_packets(packets[near] + ours + value, total, epoch, value < high)
     tl.store(out + value, total.to(DTYPE), mask=value < high)
+    stamp.write(stamps, record, stamp.SENT)
 
 
 @triton.jit
