@@ -22,6 +22,9 @@ __all__ = ["Bench", "Seat"]
 
 Emit = Callable[[dict[str, Any]], None]
 
+BLOCKS = 5
+"""How often in a sitting the condition of the device is read."""
+
 
 class Bench:
     """A rank's bench: all ranks of a gang call `run` with the same list of trials."""
@@ -113,7 +116,11 @@ class Bench:
             samples[number].append(seconds)
             self._tell(kept[number][0], "sample", index=index, seconds=seconds, at=time.time())
 
+            if index * blocks // protocol.repeats == len(conditions):  # between two samples, off the clock
+                conditions.append(backend.condition())
+
         protocol = kept[0][0].protocol
+        blocks, conditions = min(BLOCKS, protocol.repeats), list[dict[str, Any]]()
         runs = [one for _, one, _ in kept]
         warm_up(runs, protocol.warmups, warming)
         for trial, *_ in kept:
@@ -128,7 +135,7 @@ class Bench:
                 correct=None if found is None else found.correct,
                 spans=spans,
                 max_relative_error=None if found is None else found.error,
-                facts={"iteration": typical},
+                facts={"iteration": typical} | ({"conditions": conditions} if any(conditions) else {}),
             )
             one.forget()
 

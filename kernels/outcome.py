@@ -91,6 +91,8 @@ class Measurement:
     """One iteration, the one nearest the median."""
     fingerprint: str | None = None
     """Of the kernels that the ranks ran; None where nobody said."""
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    """Of the ranks' devices in each block of samples: rank, block, and what the backend says of clocks and power."""
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -225,6 +227,11 @@ class Gather:
             max_relative_error=max(errors, default=None),
             spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
             fingerprint=by_rank[0].get("fingerprint"),
+            conditions=tuple(
+                {"rank": rank, "block": block, **said}
+                for rank, result in enumerate(by_rank)
+                for block, said in enumerate(result["facts"].get("conditions", ()))
+            ),
         )
 
 

@@ -20,22 +20,29 @@ class Protocol:
     """Replay a captured graph (GPUs only; CPU ranks always call)."""
     cold_l2: bool = True
     """Operands rotated so that the L2 is cold (GPUs only)."""
+    calls_per_graph: int = 0
+    """How many calls follow each other between two meetings of the ranks; 0: as many as fill some milliseconds.
+
+    Many share what begins and ends them, one call pays for all of it (GPUs only).
+    """
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what was not asked for: trials from before there was a choice keep their keys."""
+        return {name: value for name, value in asdict(self).items() if name != "calls_per_graph" or value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Protocol:
         return cls(**data)
 
 
-GPU_ONLY = ("cuda_graph", "cold_l2")
+GPU_ONLY = ("cuda_graph", "cold_l2", "calls_per_graph")
 """Fields that say nothing about CPU ranks."""
 
 PROTOCOLS = {
     "quick": Protocol(name="quick", warmups=1, repeats=5),
     "default": Protocol(name="default", warmups=3, repeats=15),
     "thorough": Protocol(name="thorough", warmups=5, repeats=50),
+    "latency": Protocol(name="latency", warmups=5, repeats=50, calls_per_graph=1),
 }
 
 

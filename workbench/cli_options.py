@@ -24,7 +24,9 @@ Machine = Annotated[
     typer.Option(help="`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."),
 ]
 Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
-Protocol = Annotated[str, typer.Option(help="quick, default or thorough: how often it is timed.")]
+Protocol = Annotated[
+    str, typer.Option(help="quick, default, thorough or latency (GPUs: one call at a time): how it is timed.")
+]
 Cluster = Annotated[
     str | None,
     typer.Option("--cluster", help="A Dask scheduler's address or file. Default: the lab's, or one made for this."),

@@ -62,6 +62,7 @@ def _recorded(line: Mapping[str, Any]) -> Recorded:
     measurement = Measurement(
         trial=trial, samples=tuple(by_rank), source="recorded", correct=line["correct"],
         max_relative_error=line["max_relative_error"], spans=tuple(Span(*span) for span in line["spans"]),
+        conditions=tuple(line.get("conditions", ())),
     )  # fmt: skip
     return Recorded(measurement=measurement, samples=samples, provenance=line["provenance"])
 
@@ -90,4 +91,5 @@ def _line(entry: Recorded, run: str) -> dict[str, Any]:
     raw = [[s.rank, s.index, s.seconds, s.at] for s in entry.samples]
     facts = {"provenance": dict(entry.provenance), "trial": entry.measurement.trial.to_json(), "raw": raw,
              "spans": [span_values(span) for span in entry.measurement.spans]}  # fmt: skip
-    return {**row(entry.measurement, run), **facts}
+    seen = {"conditions": list(entry.measurement.conditions)} if entry.measurement.conditions else {}
+    return {**row(entry.measurement, run), **facts, **seen}

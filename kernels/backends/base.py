@@ -76,5 +76,8 @@ class Backend(Protocol):
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
         """Everybody's *values* by rank (equal lengths)."""
 
+    def condition(self) -> dict[str, Any]:
+        """This rank's device just now: clocks, power, temperature; empty where nobody says."""
+
     def close(self) -> None:
         """Gives memory and connections back."""

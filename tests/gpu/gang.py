@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,23 @@ def recorded(outcome: Outcome, samples: list[Sample], facts: dict[str, Any]) -> 
     """One line of a recording: workbench/recordings.py reads it."""
     raw = [[sample.rank, sample.index, sample.seconds, sample.at] for sample in samples]
     more = {"source": "recorded", "provenance": facts, "trial": outcome.trial.to_json(), "raw": raw, "spans": []}
-    return row(outcome) | more
+    seen = {"conditions": list(outcome.conditions)} if isinstance(outcome, Measurement) and outcome.conditions else {}
+    return row(outcome) | more | seen
+
+
+def told(outcome: Outcome) -> str:
+    """The line of an outcome, and what slowed its GPUs down."""
+    return line(row(outcome)) + (slowed(outcome.conditions) if isinstance(outcome, Measurement) else "")
+
+
+def slowed(conditions: Sequence[Mapping[str, Any]]) -> str:
+    """Why GPUs ran slower than they could, and at which clocks, where they did."""
+    blocks = [seen for seen in conditions if seen.get("throttled")]
+    if not blocks:
+        return ""
+    reasons = ", ".join(sorted({reason for seen in blocks for reason in seen["throttled"]}))
+    clocks = [seen["sm_clock_mhz"] for seen in conditions if "sm_clock_mhz" in seen] or [0]
+    return f" THROTTLED in {len(blocks)} of {len(conditions)} blocks ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
 
 
 def line(found: dict[str, Any]) -> str:
@@ -202,7 +218,7 @@ def main() -> int:
                 facts = facts or provenance(measured.trial.machine)
                 if isinstance(measured, Measurement):
                     print(json.dumps(recorded(measured, samples, facts)), file=out, flush=True)
-                print(line(row(measured)), flush=True)
+                print(told(measured), flush=True)
     return 0
 
 

@@ -17,7 +17,7 @@ import torch
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import problem
-from kernels.outcome import Measurement, row
+from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
@@ -124,7 +124,7 @@ def main() -> int:
                 measured, samples = found
                 if isinstance(measured, Measurement):
                     print(json.dumps(gang.recorded(measured, samples, facts)), file=out, flush=True)
-                print(gang.line(row(measured)), flush=True)
+                print(gang.told(measured), flush=True)
     return 0
 
 

@@ -13,6 +13,7 @@ from kernels.backends.cpu.backend import CpuBackend
 from kernels.backends.cpu.gloo import Library
 from kernels.bench import Bench, Seat
 from kernels.operators import problem
+from kernels.protocol import Protocol
 
 
 def seat(rank: int = 0, world: int = 1, **more: Any) -> Seat:
@@ -55,3 +56,34 @@ def test_a_process_group_that_is_open_waits_no_longer_than_it_may_now(libraries:
     with pytest.raises(RuntimeError, match=r"[Tt]imed out"):
         libraries[0].barrier()
     assert time.monotonic() - begin < 5.0, "the peer never comes"
+
+
+@pytest.mark.parametrize(("repeats", "read_after"), [(15, [0, 3, 6, 9, 12]), (7, [0, 2, 3, 5, 6]), (2, [0, 1])])
+def test_the_device_is_asked_between_samples_once_a_block(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch, repeats: int, read_after: list[int]
+) -> None:
+    events: list[dict[str, Any]] = []
+    seen: list[int] = []
+
+    def condition(self: CpuBackend) -> dict[str, Any]:
+        seen.append(sum(event["kind"] == "sample" for event in events))
+        return {"sm_clock_mhz": 1000 + len(seen)}
+
+    monkeypatch.setattr(CpuBackend, "condition", condition)
+    asked = Protocol(name="blocks", warmups=0, repeats=repeats)
+    one = make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1), "sequential", protocol=asked)
+    bench = Bench(seat(), events.append)
+    bench.run([one, one.of_part("compute")])
+    bench.close()
+    assert seen == [2 * index + 1 for index in read_after]
+    results = [event["facts"]["conditions"] for event in events if event["kind"] == "result"]
+    assert results == [[{"sm_clock_mhz": 1001 + block} for block in range(len(read_after))]] * 2
+
+
+def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:
+    events: list[dict[str, Any]] = []
+    bench = Bench(seat(), events.append)
+    bench.run([make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1), "sequential")])
+    bench.close()
+    [result] = [event for event in events if event["kind"] == "result"]
+    assert list(result["facts"]) == ["iteration"]

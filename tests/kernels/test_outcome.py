@@ -64,3 +64,10 @@ def test_rows_of_all_outcomes_have_the_same_keys(trial: Trial) -> None:
 def test_the_key_is_the_same_after_a_journey_through_json_and_differs_by_part(trial: Trial) -> None:
     assert Trial.from_json(trial.to_json()).key == trial.key
     assert len({trial.key, trial.of_part("compute").key, trial.of_part("communication").key}) == 3
+
+
+def test_what_the_devices_said_is_kept_by_rank_and_block(trial: Trial) -> None:
+    said = [{"sm_clock_mhz": 1980}, {"sm_clock_mhz": 1755, "throttled": ["power cap"]}]
+    told = result(trial, 0) | {"facts": {"conditions": said}}
+    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), told, result(trial, 1))
+    assert last.conditions == ({"rank": 0, "block": 0, **said[0]}, {"rank": 0, "block": 1, **said[1]})

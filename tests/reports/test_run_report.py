@@ -52,9 +52,9 @@ def test_facts_rows_and_cautions_are_shown(report: NotebookNode) -> None:
 
 @pytest.mark.parametrize(("backend", "told"), [("cpu", False), ("triton", True)])
 def test_what_only_a_gpu_does_is_not_said_of_cpu_ranks(backend: str, told: bool) -> None:
-    text = shown(run_report({"backend": backend, "protocol": protocol("quick").to_json()}, [row("fused", 0.1)], []))
-    assert "quick, warmups = 1, repeats = 5" in text
-    assert [f"{name} = yes" in text for name in GPU_ONLY] == [told, told]
+    text = shown(run_report({"backend": backend, "protocol": protocol("latency").to_json()}, [row("fused", 0.1)], []))
+    assert "latency, warmups = 5, repeats = 50" in text
+    assert [f"{name} = " in text for name in GPU_ONLY] == [told] * 3
 
 
 def test_no_name_becomes_markup(report: NotebookNode, markup: str) -> None:

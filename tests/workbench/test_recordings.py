@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,17 @@ def test_what_gpus_measured_is_right_and_above_its_floor(name: str) -> None:
     assert all(row["correct"] and row["floor_s"] < row["time_s"] for row in whole)
     assert {row["source"] for row in rows} == {"recorded"}
     assert all(entry.provenance["versions"]["triton"] and entry.provenance["gpus"] for entry in found)
+
+
+def test_what_the_devices_said_comes_back_and_is_no_column(
+    store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path
+) -> None:
+    said = ({"rank": 0, "block": 0, "sm_clock_mhz": 1755, "throttled": ["power cap"]},)
+    measured, run = replace(measure(make_trial("fused")), conditions=said), store.begin_run({}, {})
+    samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
+               for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
+    store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f", samples=samples)
+    path = recordings.write(store, run, tmp_path / "run.jsonl")
+    assert json.loads(path.read_text())["conditions"] == list(said)
+    assert recordings.read(path)[0].measurement.conditions == said
+    assert all("conditions" not in row for row in store.rows(run))

@@ -120,7 +120,7 @@ def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
         ({"fabric": "emulated:wire_to_compute=-1"}, "fabric = 'emulated:wire_to_compute=-1' was asked for"),
         (
             {"protocol": "fast"},
-            "protocol = 'fast' was asked for, which is unknown. Accepted: quick, default, thorough.",
+            "protocol = 'fast' was asked for, which is unknown. Accepted: quick, default, thorough, latency.",
         ),
         ({"machine": "h900"}, "machine 'h900' was asked for, which is unknown. Accepted: laptop_cpu"),
         ({"backend": "gpu"}, "backend = 'gpu' was asked for, which is unknown. Accepted: cpu, triton."),

@@ -116,6 +116,7 @@ class Store:
     ) -> int:
         """An outcome with the samples not yet written, in one transaction; the answer is its cursor."""
         trial, spans = outcome.trial, getattr(outcome, "spans", ())
+        conditions = {"conditions": list(seen)} if (seen := getattr(outcome, "conditions", ())) else {}
         with self._database.write() as connection:
             _insert_samples(connection, run, samples)
             connection.execute(
@@ -126,7 +127,7 @@ class Store:
             cursor = connection.execute(
                 "INSERT INTO outcomes (run, key, fingerprint, at, outcome, source, origin, row, spans) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*entry, json.dumps(row), json.dumps([span_values(span) for span in spans])),
+                (*entry, json.dumps({**row, **conditions}), json.dumps([span_values(span) for span in spans])),
             )
             return int(cursor.lastrowid or 0)
 
@@ -169,6 +170,7 @@ class Store:
             correct=row["correct"],
             max_relative_error=row["max_relative_error"],
             spans=_spans(entry["spans"]),
+            conditions=tuple(row.get("conditions", ())),
         )
 
     def _samples(self, run: str, key: str) -> list[Sample]:
@@ -274,7 +276,8 @@ def _run(entry: sqlite3.Row) -> dict[str, Any]:
 
 def _row(entry: sqlite3.Row) -> dict[str, Any]:
     """A row as it was given, under the run that it is of now."""
-    return {**json.loads(entry["row"]), **{key: entry[key] for key in ("run", "origin", "id", "at")}}
+    told = {name: value for name, value in json.loads(entry["row"]).items() if name != "conditions"}
+    return {**told, **{key: entry[key] for key in ("run", "origin", "id", "at")}}
 
 
 def _spans(text: str) -> tuple[Span, ...]:

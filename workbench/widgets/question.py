@@ -216,4 +216,5 @@ def _fabrics(machine: Machine) -> tuple[str, ...]:
 
 def _protocol_words(name: str) -> str:
     known = PROTOCOLS[name]
-    return f"{name}: {known.repeats} samples after {known.warmups} warm-ups"
+    each = ", one call at a time (GPUs)" if known.calls_per_graph == 1 else ""
+    return f"{name}: {known.repeats} samples after {known.warmups} warm-ups{each}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -161,6 +162,10 @@ class CpuBackend:
         """Epochs only rise, over all trials: a signal that an earlier call left cannot be taken for a new one."""
         self._epoch += 1
         return self._epoch
+
+    def condition(self) -> dict[str, Any]:
+        """Nobody says how CPU ranks' cores are clocked."""
+        return {}
 
     def exchange(self, values: Sequence[float]) -> list[list[float]]:
         """Everybody's *values*, by rank."""

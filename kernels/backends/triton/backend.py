@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,9 @@ from torch import Tensor
 from kernels.backends.base import Hang, Seat
 from kernels.backends.triton import build
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
-from kernels.backends.triton.graph import Replay
+from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
+from kernels.backends.triton.meter import Meter
 from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.reference import SEED, Operands, operands
@@ -23,9 +25,6 @@ from kernels.verify import roundings
 
 Call = Callable[[], None]
 
-GRAPH_SECONDS = 3e-3
-"""A sample is one replay of about this long, divided by its calls."""
-CALLS_MOST = 50
 COLD = 3
 """Times the L2 that rotated operands fill together."""
 LEAST_HEAP = 1 << 28
@@ -44,6 +43,7 @@ class TritonBackend:
         self._heap: DeviceHeap | None = None
         self._held: tuple[Problem, list[Operands]] | None = None
         self.stream = torch.cuda.Stream(self._device)
+        self._meter = Meter(str(torch.cuda.get_device_properties(self._device).uuid))
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
@@ -101,6 +101,10 @@ class TritonBackend:
         """Everybody's *values*, by rank."""
         return [list(values)] if self._group is None else self._group.exchange(values)
 
+    def condition(self) -> dict[str, Any]:
+        """Clocks, power and temperature of this GPU now."""
+        return self._meter.read()
+
     def close(self) -> None:
         """Gives memory back and leaves the process group."""
         self._heap = self._held = None
@@ -116,7 +120,8 @@ class TritonTrial:
     trial: Trial
     calls: build.Calls
     context: Context
-    _replay: Replay | None = field(default=None, init=False)
+    _replays: list[Replay] = field(default_factory=list, init=False)
+    """Taken in turns: a graph of few calls has few sets of operands."""
 
     @property
     def roundings(self) -> int:
@@ -125,10 +130,11 @@ class TritonTrial:
 
     def run(self) -> float:
         """One sample: the mean of the calls of one graph, all ranks having met before the first."""
-        if self._replay is None:
+        if not self._replays:
             return self._once()
         self.backend.barrier()
-        seconds = self._replay.seconds()
+        self._replays.append(self._replays.pop(0))
+        seconds = self._replays[-1].seconds()
         self._check()
         return seconds
 
@@ -141,11 +147,10 @@ class TritonTrial:
         self.backend.barrier()
         typical = max(min(one.seconds() for _ in range(3)), 1e-6)
         (typical,) = map(max, zip(*self.backend.exchange([typical]), strict=True))
-        sets = len(self.calls.each)
-        count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical)))
-        count = max(sets, count // sets * sets) if self.trial.protocol.cuda_graph else sets
-        calls = [self.calls.each[number % sets] for number in range(count)]
-        self._replay = Replay(self.context, calls, self.backend.stream, captured=self.trial.protocol.cuda_graph)
+        protocol = self.trial.protocol
+        for numbers in turns(protocol, len(self.calls.each), typical):
+            calls = [self.calls.each[number] for number in numbers]
+            self._replays.append(Replay(self.context, calls, self.backend.stream, captured=protocol.cuda_graph))
         return seconds
 
     def _check(self) -> None:

@@ -7,14 +7,29 @@ microsecond. The clock is the GPU's own (globaltimer), read by the stream before
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import lcm
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from kernels import protocol
 from kernels.backends.triton.kernels.meet import meet, write_now
 
 Call = Callable[[], None]
+
+GRAPH_SECONDS = 3e-3
+"""A sample is one replay of about this long, divided by its calls, where the protocol leaves that open."""
+CALLS_MOST = 50
+
+
+def turns(asked: protocol.Protocol, sets: int, typical_s: float) -> list[list[int]]:
+    """By graph, the number of the set of operands that each of its calls takes: all *sets* come round in turn."""
+    count = asked.calls_per_graph
+    if not count:
+        count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical_s)))
+        count = max(sets, count // sets * sets) if asked.cuda_graph else sets
+    return [[(graph * count + call) % sets for call in range(count)] for graph in range(lcm(sets, count) // count)]
 
 
 class Met(Protocol):

@@ -1,0 +1,61 @@
+"""What NVML says of a GPU, from a stand-in for its library: what it does not know is left out."""
+
+from typing import Any
+
+import pytest
+
+from kernels.backends.triton import meter
+
+
+class Nvml:
+    """As much of nvidia-ml-py as is asked; this GPU tells no temperature."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    NVMLError = LookupError
+
+    def nvmlInit(self) -> None:
+        return None
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-1a2b":
+            raise self.NVMLError
+        return uuid
+
+    def nvmlDeviceGetClockInfo(self, handle: str, which: int) -> int:
+        return {1: 1755, 2: 3201}[which]
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        return 651_500
+
+    def nvmlDeviceGetTemperature(self, handle: str, which: int) -> int:
+        raise self.NVMLError
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
+        return 0x1 | 0x4 | 0x40
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(meter, "import_module", lambda name: Nvml())
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("uuid", ["1a2b", "GPU-1a2b"])
+def test_a_gpu_tells_its_clocks_and_why_they_are_low(uuid: str) -> None:
+    assert meter.Meter(uuid).read() == {
+        "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5,
+        "throttled": ["power cap", "heat (hardware)"],
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("library")
+def test_an_unknown_gpu_says_nothing() -> None:
+    assert meter.Meter("another").read() == {}
+
+
+def test_nothing_is_said_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {"pynvml": None}
+    monkeypatch.setattr(meter.util, "find_spec", found.get)
+    assert meter.Meter("1a2b").read() == {}
