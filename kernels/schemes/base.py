@@ -79,7 +79,7 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     """The tile that is taken when none is asked for."""
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
-        together = {"gather": LOOKUPS, "gemv": max(256, STREAMED // problem.itemsize // rows[-1])}
+        together = {"gather": LOOKUPS, "gemv": _gemv_together(problem, machine.device.slots, rows[-1])}
         # 128 rows of a GEMM: 256 x 256 results in float32 are more registers than a block has
         most = 128 if stated(problem).work == "gemm" else rows[-1]
         return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), above(contraction)))
@@ -107,14 +107,21 @@ def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
 
 
 def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
-    """All tokens, and so many rows that every slot has two tiles, or four of one token, which need no tensor cores.
+    """All tokens, and so many rows that every slot has a tile, or four of one token, which need no tensor cores.
 
     More rows read the tokens less often, fewer keep more slots busy and send earlier.
     """
     tokens = stated(problem).extent(problem).columns
-    fewest, each = (8, 4) if tokens == 1 else (16, 2)
+    fewest, each = (8, 4) if tokens == 1 else (16, 1)
     rows = min(64, max(fewest, above(-(-stated(problem).extent(problem).rows // (each * slots)))))
     return _powers(fewest, rows, stated(problem).chunk_rows(problem)), [above(tokens)]
+
+
+def _gemv_together(problem: Problem, slots: int, rows: int) -> int:
+    """Of the contraction: a slot that has one tile only, of several tokens, must have as much under way as two."""
+    tiles = -(-stated(problem).extent(problem).rows // rows)
+    alone = stated(problem).extent(problem).columns > 1 and tiles <= slots
+    return max(512 if alone else 256, STREAMED // problem.itemsize // rows)
 
 
 def num_tiles(problem: Problem, size: object) -> int:

@@ -79,6 +79,8 @@ def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     if stated.flow is Flow.RECEIVE:  # what is computed together arrives together
         across = -(-stated.extent(problem).columns // base.default_tile(problem, machine).n)
         return max(1, min(base.above(GROUP * across), tiles // problem.world))
+    if not stated.reduces:  # no signals, and the finer ranks take turns the better: 5 us of 60 at 2048x4096x1792
+        return min(most, GROUP)
     return min(most, max(1, machine.device.slots // (2 * problem.world)))
 
 
