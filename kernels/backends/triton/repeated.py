@@ -1,0 +1,139 @@
+"""One fused kernel that is called with other operands every time: tables, addresses, signals and epoch stay.
+
+A trial's operands are known when its kernel is put together. Here the kernel is put together over *stand-ins*, tensors
+without memory, and every argument that is a view of one is made anew from the operands of the call. Where the kernel
+takes the address of its result, that is a stand-in, too, and every call writes into memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.backends.triton import build
+from kernels.backends.triton.context import Context, Heap, private_bytes, shared_bytes
+from kernels.backends.triton.device import ERROR_WORDS
+from kernels.operators import OPERATORS
+from kernels.plan import Plan
+from kernels.reference import Operands
+
+ALIGNMENT = 16
+"""Bytes: what the bulk copy engine asks of an address, and what kernels are compiled for."""
+RESULT = "output"
+"""Name of the result among the operands, as the operators' `local` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An argument that is a view of an operand or of the result."""
+
+    place: int
+    name: str
+    offset: int
+    """Elements from the operand's first."""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    block: tuple[int, ...] | None
+    """Of a tensor descriptor; None: a plain pointer."""
+
+    def of(self, tensor: Tensor) -> Any:
+        """The same view of *tensor*."""
+        seen = tensor.as_strided(self.shape, self.stride, tensor.storage_offset() + self.offset)
+        return seen if self.block is None else TensorDescriptor.from_tensor(seen, list(self.block))
+
+
+class Places(Context):
+    """A context whose result is a stand-in."""
+
+    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, limit_s: float) -> None:
+        super().__init__(heap, plan, rank, device, start=shared_bytes(plan), limit_s=limit_s)
+        if device.type == "cuda":  # in memory that the host reads without waiting for the stream
+            self.error = torch.zeros(len(ERROR_WORDS), dtype=torch.int32, pin_memory=True)
+        self.stand_in = torch.empty(self.result_shape, dtype=self.dtype, device="meta")
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Of this rank's output."""
+        return OPERATORS[self.problem.operator].local(self.problem)[RESULT]
+
+    @property
+    def local(self) -> Tensor:
+        """The result of operators whose data come in; nothing else is computed into a rank's own memory here."""
+        return self.stand_in
+
+    def result(self) -> Tensor:
+        """What the kernel takes as the place of its result, where it takes one."""
+        return self.stand_in
+
+
+def heap_bytes(plan: Plan, rank: int) -> int:
+    """Bytes of symmetric memory that repeated calls of *plan* need on *rank*."""
+    return shared_bytes(plan) + private_bytes(plan.problem, len(plan.tiles[rank]))
+
+
+class Repeated:
+    """One fused kernel of one rank. Making it compiles; all ranks meet between that and anybody's first call."""
+
+    def __init__(self, places: Places, operands: Operands) -> None:
+        self.places = places
+        stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in operands.items()}
+        kernel = build.kernel(places, stand_ins)
+        self._arguments = list(kernel.arguments)
+        self._views = _views(kernel.arguments, {**stand_ins, RESULT: places.stand_in})
+        self.fresh = any(view.name == RESULT for view in self._views)
+        """Whether each call's result has memory of its own; else it lies in symmetric memory until the next call."""
+        self._shared = None if self.fresh else places.of(places.rank, "out")
+        first = tuple(self._bound({**operands, RESULT: self._empty()}))
+        self._launch: Callable[[Sequence[Any]], None] = replace(kernel, arguments=first).launching()
+        self._error = places.error.numpy() if places.error.device.type == "cpu" else None
+
+    def __call__(self, operands: Operands) -> Tensor:
+        """Launches on the current stream; *operands* are `ready`. The result of this rank, there when the kernel is."""
+        result = self._empty() if self._shared is None else self._shared
+        self._launch(self._bound({**operands, RESULT: result}))
+        return result
+
+    def failure(self) -> str | None:
+        """The error word as a sentence, or None, of the calls that have ended: nothing is waited for."""
+        if self._error is not None and not self._error[0]:
+            return None
+        if self.places.device.type == "cuda":  # the words after the first may still be on their way
+            torch.cuda.synchronize(self.places.device)
+        return self.places.failure()
+
+    def _empty(self) -> Tensor:
+        return torch.empty(self.places.result_shape, dtype=self.places.dtype, device=self.places.device)
+
+    def _bound(self, named: Mapping[str, Tensor]) -> list[Any]:
+        arguments = list(self._arguments)
+        for view in self._views:
+            arguments[view.place] = view.of(named[view.name])
+        return arguments
+
+
+def ready(tensor: Tensor) -> Tensor:
+    """*tensor* as kernels are compiled for: its rows without gaps and aligned; a copy where it is not so."""
+    tensor = tensor.detach().contiguous()
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[View]:
+    """Which of *arguments* are views of which stand-in."""
+    owners = {_storage(tensor): name for name, tensor in stand_ins.items()}
+    found = []
+    for place, argument in enumerate(arguments):
+        described = isinstance(argument, TensorDescriptor)
+        seen = argument.base if described else argument
+        if isinstance(seen, Tensor) and (name := owners.get(_storage(seen))) is not None:
+            block = tuple(argument.block_shape) if described else None
+            found.append(View(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
+    return found
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata

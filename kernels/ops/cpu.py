@@ -1,0 +1,83 @@
+"""The operators on CPU tensors: each call is a Plan that CPU ranks execute over shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from kernels.backends.cpu import pooling
+from kernels.backends.cpu.backend import refusal
+from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.layout import Memory
+from kernels.backends.cpu.link import Egress
+from kernels.backends.cpu.program import Program
+from kernels.backends.regions import heap_bytes
+from kernels.operators import OPERATORS
+from kernels.ops.groups import Ranks
+from kernels.ops.schedules import cpu_machine, trial
+from kernels.problem import Problem
+from kernels.reference import torch_dtype
+from kernels.schedule import Refusal
+from kernels.schemes import expand
+from kernels.schemes.base import above
+from kernels.trial import Trial
+
+FEWEST_SIGNALS = 1024
+
+
+class CpuCalls:
+    """The calls of one group's CPU ranks. All ranks make the same calls in the same order."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self._machine = cpu_machine()
+        self._trials: dict[tuple[Problem, str], Trial] = {}
+        self._heap: Heap | None = None
+        self._generation = self._epoch = 0
+
+    def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
+        """The result of this rank, and whether its memory is its own; if not, it is valid until the next call.
+
+        Ranks meet before they begin, so that nobody stores into a result that is still read. Raises Hang where a rank
+        does not come.
+        """
+        asked = self._trial(problem, schedule)
+        plan, rank = expand(problem, asked.schedule), self.ranks.seat.rank
+        heap = self._heap_for(heap_bytes(problem, asked.schedule), len(plan))
+        own = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
+        extent = OPERATORS[problem.operator].extent(problem)
+        local_MN = torch.empty(extent.rows, extent.columns, dtype=torch_dtype(problem))
+        memory = Memory(plan, rank, heap, own, local_MN)
+        program = Program(plan, memory, heap, Egress(asked.fabric), None)
+        self._epoch += 1
+        program.run(heap.barrier(), self._epoch)
+        return memory.result(), memory.receives
+
+    def check(self) -> None:
+        """Calls of CPU ranks raise what is wrong with them themselves."""
+
+    def forget(self) -> None:
+        """The memory goes back; the next call makes other, under another name, and counts from 1."""
+        self.ranks = Ranks.begin(self.ranks.nccl, torch.device("cpu"))
+        self._heap, self._generation, self._epoch = None, 0, 0
+
+    def _trial(self, problem: Problem, schedule: str) -> Trial:
+        """What *schedule* means; checked once."""
+        if (problem, schedule) not in self._trials:
+            asked = trial(problem, schedule, self._machine)
+            if (sentence := refusal(asked, shares_heap=True)) is not None:
+                raise Refusal(sentence)
+            if problem.operator == "embedding_all_to_all":
+                pooling.warm()
+            self._trials[problem, schedule] = asked
+        return self._trials[problem, schedule]
+
+    def _heap_for(self, num_bytes: int, steps: int) -> Heap:
+        """The heap, or a larger one that all ranks make together: they come to the same answer."""
+        signals = max(FEWEST_SIGNALS, above(steps))
+        if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
+            self._generation += 1
+            self._heap = Heap(self.ranks.seat, self._generation, above(num_bytes), signals)
+        return self._heap

@@ -1,0 +1,89 @@
+"""Which schedule a call means: the default one, or the one that its text states."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from kernels.fabric import Fabric
+from kernels.machine import Costs, Device, Dimension, Machine
+from kernels.problem import Problem
+from kernels.protocol import protocol
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axes, schedule
+from kernels.trial import Trial
+
+SCHEME = "fused"
+"""The one scheme that is an operator: the others are there to be compared with it."""
+CPU_RANKS_MOST, GPU_RANKS_MOST = 64, 8
+"""GPU kernels take one descriptor per rank."""
+SLOTS, SHARED_BYTES, L2_BYTES = 132, 233_472, 52_428_800
+"""Of an H200: what is assumed where GPU kernels are interpreted and there is no GPU to ask."""
+
+NOTHING = Costs(
+    launch_seconds=0, step_seconds=0, tile_seconds=0, signal_seconds=0, barrier_seconds=0, copy_engine_seconds=0,
+    library_seconds=0, library_share=1, send_blocks=0,
+)  # fmt: skip
+"""Costs estimate times; what is legal does not depend on them."""
+
+
+def trial(problem: Problem, text: str, machine: Machine) -> Trial:
+    """What a backend is to run for *problem*; Refusal where *text* states no schedule that is legal on *machine*.
+
+    '' is the default schedule. Else `fused axis=value ...`, such as `fused tile=128x256x64 store=tma`, or the text of a
+    `Schedule`; axes that are not stated take their default.
+    """
+    fabric = Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
+    name, *stated = [word for word in re.split(r"[\s(),]+", text) if word] or [SCHEME]
+    if name != SCHEME:
+        raise Refusal(
+            f"schedule = {text!r} was asked for, whose scheme {name!r} is no operator. Accepted: '' for the default, "
+            f"or {SCHEME} and its axes, such as '{SCHEME} slice_tiles=4'."
+        )
+    known = {axis.name: axis for axis in axes(problem, SCHEME, machine, fabric)}
+    values = {}
+    for word in stated:
+        axis, equals, value = word.partition("=")
+        if not (axis and equals and value):
+            raise Refusal(
+                f"schedule = {text!r} was asked for, in which {word!r} is not of the form axis=value. Accepted axes: "
+                f"{', '.join(known)}."
+            )
+        values[axis] = known[axis].parse(value) if axis in known else value
+    chosen: Schedule = schedule(problem, SCHEME, values, machine, fabric)
+    return Trial(problem=problem, schedule=chosen, backend=machine.backend, machine=machine.name, fabric=fabric,
+                 protocol=protocol("default"))  # fmt: skip
+
+
+def cpu_machine() -> Machine:
+    """CPU ranks of one host."""
+    device = Device(
+        kind="cpu", name="CPU", slots=1, matrix_flops_per_second={}, memory_bytes_per_second=1,
+        memory_bytes=float("inf"), l2_bytes=0, copy_engines=0, shared_memory_per_slot_bytes=0,
+    )  # fmt: skip
+    return _machine("cpu", device, CPU_RANKS_MOST)
+
+
+def gpu_machine(device: torch.device) -> Machine:
+    """GPUs of one host like *device*; an H200's numbers where it is none, since kernels are interpreted."""
+    slots, memory, shared, l2, name = SLOTS, float("inf"), SHARED_BYTES, L2_BYTES, "interpreted"
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        slots, memory, name = found.multi_processor_count, float(found.total_memory), found.name
+        shared, l2 = found.shared_memory_per_multiprocessor, found.L2_cache_size
+    gpu = Device(
+        kind="gpu", name=name, slots=slots, matrix_flops_per_second={}, memory_bytes_per_second=1,
+        memory_bytes=memory, l2_bytes=l2, copy_engines=1, shared_memory_per_slot_bytes=shared,
+    )  # fmt: skip
+    return _machine("triton", gpu, GPU_RANKS_MOST)
+
+
+def _machine(backend: str, device: Device, ranks_most: int) -> Machine:
+    one_host = Dimension(
+        topology="fully_connected", count=ranks_most, bandwidth_bytes_per_second=1, latency_seconds=0
+    )  # fmt: skip
+    return Machine(
+        name=f"this host's {device.name}", title=device.name, backend=backend, device=device, costs=NOTHING,
+        dimensions=(one_host,), provenance={"device": "assumed: only what is legal is read of it"},
+    )  # fmt: skip

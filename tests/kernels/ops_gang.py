@@ -1,0 +1,74 @@
+"""A gang of processes that check the PyTorch operators, with a deadline for every check."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class OpsGang:
+    """Rank processes that are kept until `close`."""
+
+    def __init__(self, world: int, device: str = "cpu", environment: Mapping[str, str] | None = None) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.ops_main"]
+        settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | dict(environment or {})
+        self.ranks = [
+            subprocess.Popen(
+                [*command, str(rank), str(world), port, device], cwd=ROOT, env=settings, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+            for rank in range(world)
+        ]  # fmt: skip
+        self._lines: list[queue.Queue[str]] = [queue.Queue() for _ in self.ranks]
+        each = zip(self.ranks, self._lines, strict=True)
+        self._threads = [threading.Thread(target=_follow, args=both, daemon=True) for both in each]
+        for thread in self._threads:
+            thread.start()
+
+    def check(self, name: str, dtype: str = "float32", *, deadline_s: float = 90.0, **arguments: Any) -> None:
+        """All ranks make check *name*; raises AssertionError with what failed, and where."""
+        for rank in self.ranks:
+            assert rank.stdin
+            rank.stdin.write(json.dumps([name, dtype, arguments]) + "\n")
+            rank.stdin.flush()
+        until, told = time.monotonic() + deadline_s, {}
+        for number, lines in enumerate(self._lines):
+            try:
+                line = lines.get(timeout=max(0.1, until - time.monotonic()))
+                told[number] = json.loads(line) if line else "it died: its traceback is above"
+            except queue.Empty:
+                told[number] = f"it said nothing for {deadline_s:g} s"
+                self.close()
+        wrong = [f"rank {number}: {answer}" for number, answer in told.items() if answer]
+        assert not wrong, "\n".join(wrong)
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            assert rank.stdin
+            rank.kill()
+            rank.wait(timeout=20)
+            rank.stdin.close()
+        for thread in self._threads:
+            thread.join(timeout=20)
+
+
+def _follow(rank: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+    assert rank.stdout
+    for line in rank.stdout:
+        lines.put(line)
+    lines.put("")
+    rank.stdout.close()
