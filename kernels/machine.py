@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 PROVENANCES = ("datasheet", "calibrated", "assumed")
+WORKS = ("gemm", "gemv", "gather", "reduce", "copy", "library_gemm", "library_gemv",
+         "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
+"""What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS); bytes to peers, by their way."""
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 
 
@@ -40,14 +44,29 @@ class Rate:
     """One measured or assumed point of a speed curve: pieces of *size* FLOP or bytes run at *per_second*."""
 
     work: str
-    """`gemm`, `gemv`, `gather`, `reduce` or `copy`."""
+    """One of WORKS."""
     dtype: str
+    """`any` where bytes are bytes, of puts."""
     size: float
-    """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block."""
+    """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block; of a whole call of
+    library_gemm and library_gemv; bytes that leave each rank in a call, of puts."""
     per_second: float
-    """FLOP/s or bytes/s of the whole device at that size, the fixed cost of a tile or step not counted."""
+    """FLOP/s or bytes/s of the whole device at that size, the fixed cost of a tile, step or call not counted."""
     width: float = 0.0
-    """What else speed depends on: rows of a gemm tile, tokens of a gemv, row bytes of a gather; 0: any."""
+    """What else speed depends on: rows of a gemm, tokens of a gemv, row bytes of a gather, SMs that put; 0: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One measured point of the library's collectives (NCCL, gloo), which are opaque to us."""
+
+    name: str
+    """all_reduce, all_gather, reduce_scatter or all_to_all."""
+    world: int
+    num_bytes: float
+    """Bytes that leave each rank at least, without reduction inside the network."""
+    seconds: float
+    """Of one call, its launch counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +119,8 @@ class Machine:
     costs: Costs
     dimensions: tuple[Dimension, ...]
     rates: tuple[Rate, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    """Where there are some of a world and collective, they are taken instead of library_seconds and library_share."""
     provenance: Mapping[str, str]
     """Dotted key (or its prefix) -> "datasheet|calibrated|assumed: where from"."""
     calibrated: str | None = None
@@ -137,7 +158,8 @@ def load(path: Path) -> Machine:
     return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
-_KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "provenance", "calibrated", "spread"}
+_KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "collective", "provenance", "calibrated",
+         "spread"}  # fmt: skip
 
 _FORMS = {
     "str": ("a text", lambda value: isinstance(value, str)),
@@ -151,11 +173,11 @@ _FORMS = {
 """What a field of each type may hold."""
 
 _ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwidth_bytes_per_second", "library_share",
-            "size", "per_second"}  # fmt: skip
+            "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
 """What something is divided by."""
 
 _WORDS = {"backend": ("cpu", "triton"), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES,
-          "work": ("gemm", "gemv", "gather", "reduce", "copy")}  # fmt: skip
+          "work": WORKS}  # fmt: skip
 
 
 def _is_number(value: object) -> bool:
@@ -174,6 +196,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             costs=_fields(Costs, data["costs"], f"{where} [costs]"),
             dimensions=tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in data["dimension"]),
             rates=tuple(_fields(Rate, entry, f"{where} [[rate]]") for entry in data.get("rate", ())),
+            collectives=tuple(_collective(entry, where) for entry in data.get("collective", ())),
             provenance=data["provenance"],
             calibrated=data.get("calibrated"),
             spread=tuple(data["spread"]) if "spread" in data else None,
@@ -191,6 +214,13 @@ def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
         return kind(**entry)
     except TypeError as error:
         raise ValueError(f"{where}: {error}. It states {', '.join(field.name for field in fields(kind))}.") from None
+
+
+def _collective(entry: dict[str, Any], where: str) -> Collective:
+    found: Collective = _fields(Collective, entry, f"{where} [[collective]]")
+    if found.name not in COLLECTIVES:
+        raise ValueError(f"{where} [[collective]]: name = {found.name!r}; accepted: {', '.join(COLLECTIVES)}.")
+    return found
 
 
 def _check_known(entry: object, known: set[str], where: str) -> None:
@@ -216,7 +246,7 @@ def _check_top(data: dict[str, Any], where: str) -> None:
     for name in ("name", "title", "backend", "calibrated"):
         if name in data:
             _check_value(name, data[name], "str", where)
-    for name in ("dimension", "rate"):
+    for name in ("dimension", "rate", "collective"):
         if not isinstance(data.get(name, []), list):
             raise ValueError(f"{where}: [{name}] is one table, but there may be several. Write [[{name}]].")
     spread = data.get("spread", [1.0, 1.0])

@@ -145,3 +145,5 @@ def _values(of: Machine) -> Iterator[tuple[str, object]]:
         yield from ((f"dimension.{level}.{name}", value) for name, value in asdict(dimension).items())
     for rate in of.rates:
         yield f"rate.{rate.work}.{rate.dtype}.{rate.width:g}.{rate.size:g}", rate.per_second
+    for call in of.collectives:
+        yield f"collective.{call.name}.{call.world}.{call.num_bytes:g}", call.seconds

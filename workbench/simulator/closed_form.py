@@ -13,14 +13,15 @@ from itertools import product
 
 import numpy as np
 
+from workbench.simulator.cost import start_seconds
+from workbench.simulator.gpu_costs import unpacks
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
 from workbench.simulator.points import Column, Floats, Points
 
 
 def seconds(points: Points) -> Floats:
     """Whole trials; what is illegal gets some number, too."""
-    costs = points.machine.costs
-    start = costs.barrier_seconds + (costs.launch_seconds if points.scheme == "fused" else 0.0)
+    start = start_seconds(points.machine, points.scheme, points.word("collective"), points.world > 1)
     return start + np.broadcast_to(_SCHEMES[points.scheme, points.receives](points), (points.count,))
 
 
@@ -29,7 +30,7 @@ def _bytes(points: Points, rows: Column, width: Column) -> Floats:
 
 
 def _sequential_send(points: Points) -> Floats:
-    work = points.step(points.world, points.chunk, points.columns, points.contraction) + points.overhead
+    work = points.everything() + points.overhead
     part = _bytes(points, points.chunk, points.columns)
     if points.word("collective") == "library":
         return work + _library_call(points, part)
@@ -59,13 +60,13 @@ def _call(points: Points, part: Floats) -> Floats:
 
 
 def _unpack(points: Points, part: Floats) -> Floats:
-    if points.broadcasts:
+    if points.broadcasts or not unpacks(points.problem, points.machine, points.scheme):
         return np.zeros(points.count)
     return points.overhead + points.copy(part if points.operator.reduces else points.world * part)
 
 
 def _sequential_receive(points: Points) -> Floats:
-    work = points.step(points.world, points.chunk, points.columns, points.contraction) + points.overhead
+    work = points.everything() + points.overhead
     shard = _bytes(points, points.chunk, points.contraction)
     if points.word("collective") == "library":
         return work + _library_call(points, shard)

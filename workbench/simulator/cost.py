@@ -15,8 +15,9 @@ from kernels.operators import operator
 from kernels.plan import Kind, Lane, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from workbench.simulator import gpu_costs
 from workbench.simulator.links import links
-from workbench.simulator.rates import has_curve, work_seconds
+from workbench.simulator.rates import collective_seconds, work_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,24 +53,46 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
         mine = plan.kind == kind
         issue[mine] = work_seconds(machine, work, plan.problem.dtype, plan.num_bytes[mine]) + overhead
+    if not gpu_costs.unpacks(plan.problem, machine, plan.schedule.scheme):
+        issue[plan.kind == Kind.COPY] = 0.0
     wires = links(plan.problem.world, machine, fabric)
     moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
     sources = np.where(plan.kind == Kind.PULL, plan.peer, plan.rank)[moves]
     ends = (sources, np.where(plan.kind == Kind.PULL, plan.rank, plan.peer)[moves])
     lane[moves], issue[moves] = _send(plan, machine, moves)
     link[moves] = wires.number[ends]
-    transit[moves] = plan.num_bytes[moves] * wires.byte_seconds[ends] + wires.message_seconds[ends]
+    measured = gpu_costs.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
+    byte_seconds = wires.byte_seconds[ends] if measured is None else measured
+    transit[moves] = plan.num_bytes[moves] * byte_seconds + wires.message_seconds[ends]
     delay[moves] = wires.latency_seconds[ends] + machine.costs.signal_seconds
     calls = plan.kind == Kind.COLLECTIVE
-    byte_seconds = wires.collective_byte_seconds / machine.costs.library_share
-    issue[calls] = machine.costs.library_seconds + _largest(plan, calls) * byte_seconds
+    issue[calls] = _library_seconds(plan, machine, _largest(plan, calls), wires.collective_byte_seconds)
     return StepCosts(lane=lane, issue=issue, link=link, transit=transit, delay=delay,
-                     start_seconds=start_seconds(plan.schedule, machine))  # fmt: skip
+                     start_seconds=_start_seconds(plan, machine))  # fmt: skip
 
 
-def start_seconds(schedule: Schedule, machine: Machine) -> float:
-    """All ranks meet; a fused kernel is then launched once."""
-    return machine.costs.barrier_seconds + (machine.costs.launch_seconds if schedule.scheme == "fused" else 0.0)
+def _library_seconds(plan: Plan, machine: Machine, num_bytes: Floats, byte_seconds: float) -> Floats:
+    """Collectives as measured, or by a fixed cost and a share of the link."""
+    name, costs = operator(plan.problem.operator).collective, machine.costs
+    measured = collective_seconds(machine, name, plan.problem.world, num_bytes)
+    return costs.library_seconds + num_bytes * byte_seconds / costs.library_share if measured is None else measured
+
+
+def _start_seconds(plan: Plan, machine: Machine) -> float:
+    communicates = bool((plan.kind != Kind.COMPUTE).any())
+    return start_seconds(machine, plan.schedule.scheme, plan.schedule.get("collective"), communicates)
+
+
+def start_seconds(machine: Machine, scheme: str, collective: Any, communicates: bool) -> float:
+    """Before the first step: all ranks meet, and a fused kernel is launched once.
+
+    On GPUs calls follow each other on a stream: ranks meet in kernels that communicate, not around those that do not,
+    nor around a library's, whose time contains it.
+    """
+    costs = machine.costs
+    launch = costs.launch_seconds if scheme == "fused" or collective == "copy_engine" else 0.0
+    meets = machine.device.kind == "cpu" or (communicates and collective != "library")
+    return launch + (costs.barrier_seconds if meets else 0.0)
 
 
 def step_overhead(schedule: Schedule, machine: Machine) -> float:
@@ -108,6 +131,9 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
     if not len(steps):
         return seconds
     schedule = plan.schedule
+    if (alone := gpu_costs.library_seconds(plan.problem, plan.problem, machine, schedule.scheme)) is not None:
+        seconds[steps] = alone
+        return seconds
     slots = int(slots_left(machine, schedule.get("grid", 0), schedule.get("comm_sms", 0), schedule.get("engine", "")))
     if plan.schedule.scheme == "fused":
         seconds[steps] = _one_kernel(plan, machine, steps, slots)
@@ -172,10 +198,10 @@ def fixed_seconds(machine: Machine, work: str) -> float:
 
 
 def _memory_seconds(plan: Plan, machine: Machine, steps: Ints, tiles: Ints, first: Ints) -> Floats:
-    """Each operand of a step read once and its results written, where no measured curve contains it already."""
+    """Each operand of a step read once and its results written, where no measured curve contains it for sure."""
     problem = plan.problem
     work, share = work_share(problem)
-    if has_curve(machine, work, problem.dtype):
+    if not gpu_costs.memory_bounds(machine, work, problem.dtype):
         return np.zeros(len(steps))
     starts = np.concatenate([each.col_start for each in plan.tiles])[tiles]
     stops = np.concatenate([each.col_stop for each in plan.tiles])[tiles]
@@ -191,7 +217,7 @@ def _memory_seconds(plan: Plan, machine: Machine, steps: Ints, tiles: Ints, firs
 
 
 def _kernel_memory_seconds(problem: Problem, machine: Machine) -> float:
-    if has_curve(machine, work_share(problem)[0], problem.dtype):
+    if not gpu_costs.memory_bounds(machine, work_share(problem)[0], problem.dtype):
         return 0.0
     return operator(problem.operator).memory_bytes(problem) / machine.device.memory_bytes_per_second
 
@@ -203,7 +229,7 @@ def _send(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> tuple[Ints,
     """
     costs, schedule = machine.costs, plan.schedule
     size = plan.num_bytes[moves]
-    if schedule.get("engine") == "copy_engine":
+    if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
         return np.full(len(size), Lane.COPY_ENGINE), np.full(len(size), costs.copy_engine_seconds)
     if machine.device.kind == "gpu" and (schedule.scheme != "fused" or schedule.get("comm_sms")):
         return np.full(len(size), Lane.LINK), np.full(len(size), step_overhead(schedule, machine))

@@ -27,7 +27,10 @@ def _lines(machine: Machine) -> Iterator[str]:
     for title, table in (*tables.items(), ("provenance", sources)):
         yield from ("", f"[{title}]")
         yield from _table(table)
-    for title, entries in (("dimension", machine.dimensions), ("rate", machine.rates)):
+    lists: dict[str, tuple[Any, ...]] = {
+        "dimension": machine.dimensions, "rate": machine.rates, "collective": machine.collectives,
+    }  # fmt: skip
+    for title, entries in lists.items():
         for entry in entries:
             yield from ("", f"[[{title}]]")
             yield from _table(asdict(entry))

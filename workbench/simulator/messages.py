@@ -22,7 +22,7 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> Puts
     """As cost: what is in place is only signalled; a copy engine or, on a GPU, blocks of its own spare the lane."""
     costs, is_gpu = points.machine.costs, points.machine.device.kind == "gpu"
     nothing = np.zeros(points.count)
-    if points.word("engine") == "copy_engine":
+    if "copy_engine" in (points.word("engine"), points.word("collective")):
         return Puts(nothing, nothing + costs.copy_engine_seconds)
     copied = costs.step_seconds + (nothing if in_place else points.copy(num_bytes))
     own = np.full(points.count, is_gpu and points.scheme != "fused")

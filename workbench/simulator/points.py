@@ -17,9 +17,10 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
 from kernels.schemes.base import default_tile, peers_from
-from workbench.simulator.cost import fixed_seconds, slots_left, work_share
+from workbench.simulator import gpu_costs
+from workbench.simulator.cost import fixed_seconds, slots_left, start_seconds, work_share
 from workbench.simulator.links import links
-from workbench.simulator.rates import has_curve, work_seconds
+from workbench.simulator.rates import collective_seconds, work_seconds
 
 Floats = NDArray[np.float64]
 Column = NDArray[Any]
@@ -98,6 +99,13 @@ class Points:
         grid, taken = (self.axis(n) if n in self.axes else zero for n in ("grid", "comm_sms"))
         return np.broadcast_to(slots_left(self.machine, grid, taken, self.word("engine")), (self.count,))
 
+    def everything(self) -> Floats:
+        """The one compute step of a sequential trial, its overhead not counted."""
+        alone = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, self.scheme)
+        if alone is not None:
+            return alone
+        return self.step(self.world, self.chunk, self.columns, self.contraction)
+
     def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
         """A compute step over *blocks* equal rectangles, its overhead not counted."""
         return self._step(blocks, rows, columns, k, (self.tile_m, self.tile_n, self.slots))
@@ -129,7 +137,7 @@ class Points:
     def memory(self, rows: Column, columns: Column, k: Column) -> Floats:
         """As cost: a step's operands once, where no measured curve contains them."""
         work, share = work_share(self.sizes)
-        if has_curve(self.machine, work, self.problem.dtype):
+        if not gpu_costs.memory_bounds(self.machine, work, self.problem.dtype):
             return np.zeros(1)
         if work == "gather":
             num_bytes = share * rows * columns * k
@@ -139,7 +147,7 @@ class Points:
 
     def kernel_memory_seconds(self) -> Floats:
         """As cost: the whole operator's bytes once, where no measured curve contains them."""
-        if has_curve(self.machine, self.operator.work, self.problem.dtype):
+        if not gpu_costs.memory_bounds(self.machine, self.operator.work, self.problem.dtype):
             return np.zeros(1)
         return np.asarray(self.operator.memory_bytes(self.sizes) / self.machine.device.memory_bytes_per_second)
 
@@ -168,12 +176,21 @@ class Points:
     def _table(self) -> Any:
         return links(self.world, self.machine, self.fabric)
 
+    @cached_property
+    def put_byte_seconds(self) -> Floats | None:
+        """As gpu_costs: per byte of a put where that was measured."""
+        words = {name: self.word(name) for name in ("engine", "collective", "store")}
+        taken = {"comm_sms": self.axis("comm_sms")} if "comm_sms" in self.axes else {}
+        return gpu_costs.put_byte_seconds(self.sizes, self.machine, self.fabric, {**words, **taken})
+
     def transit(self, peer: int, num_bytes: Column) -> Floats:
         """How long a message holds the link to the *peer*-th peer."""
         if self.fabric.emulated:
             return num_bytes / self.bandwidth + self._column("message_seconds", self.fabric.message_seconds)
         at = (0, peers_from(0, self.world)[peer])
-        return np.asarray(num_bytes * self._table.byte_seconds[at] + self._table.message_seconds[at])
+        measured = self.put_byte_seconds
+        byte_seconds = self._table.byte_seconds[at] if measured is None else measured
+        return np.asarray(num_bytes * byte_seconds + self._table.message_seconds[at])
 
     def delay(self, peer: int) -> Floats:
         """From the last byte's leaving until the *peer*-th peer goes on."""
@@ -185,6 +202,9 @@ class Points:
     def collective(self, num_bytes: Column) -> Floats:
         """One library call in which *num_bytes* leave each rank."""
         costs = self.machine.costs
+        measured = collective_seconds(self.machine, self.operator.collective, self.world, num_bytes)
+        if measured is not None:
+            return measured
         return np.asarray(costs.library_seconds + num_bytes * self._table.collective_byte_seconds / costs.library_share)
 
     @cached_property
@@ -199,11 +219,13 @@ class Points:
 
     def _sequential_compute_seconds(self) -> Floats:
         """Computation alone as the sequential schedule does it by default: what wire_to_compute is relative to."""
-        m, n = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
-        slots = np.full(self.count, self.machine.device.slots)
-        work = self._step(self.world, self.chunk, self.columns, self.contraction, (m, n, slots))
-        costs = self.machine.costs
-        return costs.barrier_seconds + costs.step_seconds + costs.launch_seconds + work
+        work = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, "sequential")
+        if work is None:
+            m, n = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
+            slots = np.full(self.count, self.machine.device.slots)
+            work = self._step(self.world, self.chunk, self.columns, self.contraction, (m, n, slots))
+        start, costs = start_seconds(self.machine, "sequential", None, False), self.machine.costs
+        return start + costs.step_seconds + costs.launch_seconds + work
 
     def of_each_shape(self, found: Callable[[Problem], Sequence[Any]]) -> Column:
         """[numbers, points] what *found* says of the problem of each point; asked once for points of equal sizes."""

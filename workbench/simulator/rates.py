@@ -22,6 +22,20 @@ def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width
     return sizes / (_curve(points, sizes, width) if points else _peak(machine, work, dtype))
 
 
+def collective_seconds(machine: Machine, name: str, world: int, num_bytes: ArrayLike) -> Floats | None:
+    """Time of one call of the library in which *num_bytes* leave each rank, as measured; None where it was not.
+
+    Straight lines in log size and log time; below the smallest as long as that, above the largest as fast.
+    """
+    known = sorted((c.num_bytes, c.seconds) for c in machine.collectives if (c.name, c.world) == (name, world))
+    if not known:
+        return None
+    sizes, times = np.array(known).T
+    asked = np.maximum(np.asarray(num_bytes, dtype=np.float64), 1.0)
+    inside = np.exp(np.interp(np.log(asked), np.log(sizes), np.log(times)))
+    return np.asarray(inside * np.maximum(1.0, asked / sizes[-1]))
+
+
 def _points(machine: Machine, work: str, dtype: str) -> list[Rate]:
     return [rate for rate in machine.rates if rate.work == work and rate.dtype == dtype]
 

@@ -112,7 +112,7 @@ def _clock_step(ground: Ground) -> Timed:
 
 
 def _puts(world: int, processors: int, machine: Machine) -> Iterator[Probe]:
-    for num_bytes in LINK_BYTES:
+    for num_bytes in dict.fromkeys(_rounded(world, "all_to_all", size) for size in LINK_BYTES):
         for way, blocks in ALL_PROGRAMS.items():
             yield _put(machine, world, way, "all_to_all", num_bytes, blocks * processors)
         yield _copy_engine(machine, world, "all_to_all", num_bytes, 1)
