@@ -1,0 +1,93 @@
+"""What ranks of a playground do in its tests: answer, allocate, raise, die, oversleep, list tiles in order."""
+
+import os
+import time
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.backends.triton import device
+from kernels.backends.triton.rank import Rank
+from kernels.schedule import Refusal
+
+
+def who(rank: Rank, *told: Any) -> tuple[Any, ...]:
+    return rank.rank, rank.world, rank.interpreted, os.getpid(), *told
+
+
+def dirty(rank: Rank) -> list[float]:
+    """What the last rank's tensor holds before anybody has written; afterwards it holds something."""
+    tensor, found = rank.tensor(4), rank.tensor(4).on[rank.world - 1].tolist()
+    found += tensor.on[rank.world - 1].tolist()
+    rank.barrier()
+    tensor.mine.fill_(float("nan"))
+    return found
+
+
+def addressed(rank: Rank) -> list[list[float]]:
+    """Everybody's number, read from everybody's tensor."""
+    tensor = rank.tensor(2, dtype=torch.float16)
+    tensor.mine.fill_(rank.rank)
+    assert tensor.addresses.tolist() == [each.data_ptr() for each in tensor.on]
+    rank.barrier()
+    return [each.tolist() for each in tensor.on]
+
+
+def refused(rank: Rank, what: str) -> str:
+    """The sentence of what a rank may not do; all of them hear it."""
+    try:
+        if what == "timed":
+            rank.seconds(lambda: None)
+        rank.tensor(1 << 30)
+    except Refusal as refusal:
+        return str(refusal)
+    return "nothing was refused"
+
+
+def raises(rank: Rank, guilty: int) -> int:
+    if rank.rank == guilty:
+        raise ValueError("tokens = 3 were asked for, heads take 4")
+    rank.barrier()
+    return rank.rank
+
+
+def dies(rank: Rank, guilty: int) -> None:
+    if rank.rank == guilty:
+        os._exit(3)
+    rank.barrier()
+
+
+def sleeps(rank: Rank, guilty: int) -> None:
+    if rank.rank == guilty:
+        time.sleep(300)
+
+
+def unspeakable(rank: Rank) -> Any:
+    return lambda: rank
+
+
+@triton.jit(do_not_specialize=["rank"])
+def waits(counter, error, limit_ns, rank):
+    device.wait(counter, 1, device.deadline_after(limit_ns), error, rank, device.SIGNAL, 4)
+
+
+def expires(rank: Rank) -> None:
+    rank.launcher(waits, rank.signals(1).mine, rank.error, rank.limit_ns, rank.rank)()
+    rank.check()
+
+
+@triton.jit(do_not_specialize=["rank"])
+def listed(found, tiles, slice_tiles, rank, ORDER: tl.constexpr, WORLD: tl.constexpr):
+    for step in range(tiles * WORLD):
+        owner, number = device.tile_in_order(step, tiles, slice_tiles, rank, ORDER, WORLD)
+        tl.store(found + 2 * step, owner)
+        tl.store(found + 2 * step + 1, number)
+
+
+def order(rank: Rank, tiles: int, slice_tiles: int, name: str) -> list[list[int]]:
+    """Owner and number of each tile of this rank, in its order."""
+    found = torch.empty(tiles * rank.world, 2, dtype=torch.int32)
+    rank.launcher(listed, found, tiles, slice_tiles, rank.rank, ORDER=name, WORLD=rank.world)()
+    return found.tolist()
