@@ -86,6 +86,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         arguments=(
             tables, indices, items.to(context.device), len(items), chunk, problem["rows"], problem["tables_per_rank"],
             *_places(context, alone), context.epoch, context.arrived, context.error, context.limit_ns, context.rank,
+            None,
         ),
         constants={
             "WORLD": problem.world, "PAIRS": walked.pairs, "TABLES": walked.tables, "DIM": problem["dim"],
@@ -97,6 +98,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         num_stages=1,
         items=len(items),
         asked=int(schedule.get("grid", 0) or 0),
+        records=len(items),
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             chunk, stride, extent.columns, extent.contraction,
             *(context.addresses(name) for name in ("operand", "counters", "credits", "done")),
             context.epoch, context.arrived, torch.zeros(1, dtype=torch.int32, device=context.device), context.error,
-            context.limit_ns, 0 if alone else rank, comm,
+            context.limit_ns, 0 if alone else rank, comm, None,
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
@@ -96,6 +96,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),
         items=len(tiles) + comm,
+        records=len(tiles) + len(puts) * (comm or len(tiles)),
         asked=schedule.count("grid"),
     )  # fmt: skip
 

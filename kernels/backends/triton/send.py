@@ -64,6 +64,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             *(_for_itself(context, table, size) if alone else _for_peers(context, table, size)),
             extent.columns, extent.contraction, *_places(context, alone),
             context.epoch, context.arrived, context.error, context.limit_ns, 0 if alone else context.rank,
+            None,
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
@@ -74,6 +75,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         num_stages=schedule.count("num_stages"),
         items=len(table),
         asked=schedule.count("grid"),
+        records=2 * len(table),
     )  # fmt: skip
 
 

@@ -62,7 +62,9 @@ def compiled(name: str) -> Compiled:
 @cache
 def stamped(name: str) -> Kernel:
     """The same kernel, writing stamps."""
-    found = compile_kernel(trial("gemv_all_reduce", GEMVS[name]), stamped=True)
+    operator, shape, store, _ = SENDERS.get(name, ("gemv_all_reduce", GEMVS.get(name), "tma", None))
+    assert shape is not None
+    found = compile_kernel(trial(operator, shape, store=store), stamped=True)
     return Kernel(found.ptx, found.arguments)
 
 
@@ -124,7 +126,7 @@ def reads(kernel: Kernel, register: str) -> int:
     return sum(register in each.operands for each in kernel.instructions)
 
 
-@pytest.mark.parametrize("name", GEMVS)
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS])
 def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -> None:
     """Without them the clock is read for deadlines only, and no instruction asks for the SM."""
     plain, with_stamps = read(name), stamped(name)
@@ -134,7 +136,7 @@ def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -
     written = sum(each.is_store and with_stamps.words(each) == {"stamps"} for each in with_stamps.instructions)
     clock = reads(with_stamps, "%globaltimer") - reads(plain, "%globaltimer")
     assert written == clock + reads(with_stamps, "%smid")
-    assert written >= 5
+    assert written >= 4
 
 
 @pytest.mark.parametrize("name", GEMMS)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.backends.triton.gemv import shares
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
+from kernels.plan import Kind
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
@@ -46,3 +47,55 @@ def test_gemv_tiles_and_then_the_shares_of_packets(gangs: dict[int, InterpretedG
         assert len(words) == tiles + shares(trial.problem)
         in_order(words[:tiles], UNWAITED)
         in_order(words[tiles:], ALL)
+
+
+@pytest.mark.parametrize("tile", ["4x24x4", "8x8x2"])
+def test_tiles_of_pooled_vectors(gangs: dict[int, InterpretedGang], tile: str) -> None:
+    lookups = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 20, "pooling": 5}
+    trial = gpu_trial("embedding_all_to_all", lookups, world=2, dtype="float32", tile=tile)
+    plan = expand(trial.problem, trial.schedule)
+    for rank, words in enumerate(stamped(gangs[2], trial)):
+        assert len(words) == len(plan.tiles[rank])
+        in_order(words, UNWAITED)
+
+
+GEMM = {"m": 136, "n": 80, "k": 64}
+"""Sizes that no tile divides."""
+
+
+@pytest.mark.parametrize("store", ["tma", "registers"])
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter", "gemm_all_reduce"])
+def test_gemm_tiles_and_the_sums_of_own_ones(gangs: dict[int, InterpretedGang], operator: str, store: str) -> None:
+    trial = gpu_trial(operator, GEMM, world=2, dtype="float16", tile="32x32x32", store=store)
+    plan = expand(trial.problem, trial.schedule)
+    for rank, words in enumerate(stamped(gangs[2], trial)):
+        tiles = len(plan.tiles[rank])
+        own = plan.tiles[rank].chunk == rank
+        in_order(words[:tiles], UNWAITED)
+        if operator == "gemm_all_to_all":
+            assert not words[tiles:].any()
+            continue
+        in_order(words[tiles:][own], ALL)
+        assert not words[tiles:][~own].any()
+        # a sum is made between its tile's computation and its end
+        assert (words[:tiles][own, COMPUTED.value] < words[tiles:][own, STARTED.value]).all()
+
+
+@pytest.mark.parametrize("store", ["tma", "registers"])
+@pytest.mark.parametrize("comm_sms", [0, 16])
+def test_gemm_tiles_that_wait_and_the_puts_of_their_rows(
+    gangs: dict[int, InterpretedGang], comm_sms: int, store: str
+) -> None:
+    """One program pushes all and then computes all, or the first of three pushes and helps with the last tiles."""
+    axes = {"tile": "32x32x32", "slice_tiles": 3, "comm_sms": comm_sms, "store": store}
+    trial = gpu_trial("all_to_all_gemm", GEMM, world=2, dtype="float16", **axes)
+    plan = expand(trial.problem, trial.schedule)
+    for rank, words in enumerate(stamped(gangs[2], trial, 3 if comm_sms else 1)):
+        tiles = len(plan.tiles[rank])
+        puts = int(((plan.rank == rank) & (plan.kind == Kind.PUT)).sum())
+        for each in words[:tiles]:  # tickets may come in between
+            in_order(each[None, :], ALL)
+        for each in words[tiles : tiles + puts]:  # one pusher; a put is signalled when the next one has begun
+            in_order(each[None, :], (STARTED.value, SENT.value))
+        assert (np.diff(words[tiles : tiles + puts, SENT.value]) > 0).all()
+        assert not words[tiles + puts :].any()

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
+from kernels.backends.triton.kernels import stamp
 
 
 @triton.jit
@@ -41,7 +42,7 @@ def lookups(
 @triton.jit(do_not_specialize=["rank"])
 def embedding(
     tables, indices, tiles, num_tiles, chunk, table_rows, num_tables, stride, first_column,
-    out_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
+    out_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, PAIRS: tl.constexpr, TABLES: tl.constexpr, DIM: tl.constexpr, LANES: tl.constexpr,
     WIDTH: tl.constexpr, POOLING: tl.constexpr, UNROLL: tl.constexpr, DTYPE: tl.constexpr, EVEN: tl.constexpr,
     COMPUTE_ONLY: tl.constexpr, ROWS_CACHE: tl.constexpr, INDICES_CACHE: tl.constexpr, STORE_CACHE: tl.constexpr,
@@ -68,6 +69,7 @@ def embedding(
                     PAIRS, TABLES, LANES, POOLING, UNROLL, EVEN, INDICES_CACHE)  # fmt: skip
     next_owner, next_row, next_column = entry(tiles, program + programs, num_tiles - 1)
     for at in tl.range(program, num_tiles, programs):
+        stamp.begin(stamps, at)
         after_owner, after_row, after_column = entry(tiles, at + 2 * programs, num_tiles - 1)
         table, start = column // DIM, tl.multiple_of(column % DIM, LANES * WIDTH if LANES * WIDTH < DIM else DIM)
         out = device.peer(out_at, owner, DTYPE)
@@ -95,6 +97,7 @@ def embedding(
                 if (at == program) & (group == 0):  # while the first rows are on their way
                     device.granted(credits_at, epoch, deadline, error, rank, WORLD)
             total += tl.sum(values.to(tl.float32), axis=0)
+        stamp.write(stamps, at, stamp.COMPUTED)
         sample, place = row + pair // TABLES, (table + pair % TABLES) * DIM + start
         place = (sample.to(tl.int64) * stride + first_column + place)[:, None, None] + element[None, :, :]
         if EVEN:
@@ -103,6 +106,7 @@ def embedding(
             mask = ((sample < chunk) & (table + pair % TABLES < num_tables))[:, None, None]
             mask = mask & (start + element < DIM)[None, :, :]
             tl.store(out + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
+        stamp.write(stamps, at, stamp.SENT)
         owner, row, column = next_owner, next_row, next_column
         next_owner, next_row, next_column = after_owner, after_row, after_column
     if not COMPUTE_ONLY:

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
+from kernels.backends.triton.kernels import stamp
 from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
 
 PUT_STAGES = tl.constexpr(4)
@@ -17,7 +18,7 @@ def gemm_receive(
     shard, operand, b, source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, result, source_at, result_at,
     tiles, num_tiles, puts, num_puts, copies,
     chunk, stride, columns, contraction, operand_at, counters_at, credits_at, done_at,
-    epoch_at, arrived, tickets, error, limit_ns, rank, comm_programs,
+    epoch_at, arrived, tickets, error, limit_ns, rank, comm_programs, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PUT_M: tl.constexpr,
     PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
@@ -31,6 +32,8 @@ def gemm_receive(
 
     Every pusher adds 1 to a put's counter when its share of the pieces is there. With *comm_programs* the first
     programs push and then help with the last tiles, which are handed out by *tickets*; else all push, then compute.
+
+    *stamps*: a record for each tile, then for each pusher's share of each put.
     """
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -45,21 +48,22 @@ def gemm_receive(
         if program < pushers:
             device.granted(credits_at, epoch, deadline, error, rank, WORLD)
             push(source, landings, source_at, operand_at, counters_at, puts, num_puts, copies, chunk, stride,
-                 contraction, rank, program, pushers, WORLD, PUT_M, PUT_K, DTYPE, TMA)  # fmt: skip
+                 contraction, rank, program, pushers, stamps, num_tiles, WORLD, PUT_M, PUT_K, DTYPE,
+                 TMA)  # fmt: skip
     expected = epoch * tl.minimum(pushers, copies)
     here = tl.full((), -1, tl.int32)  # the counter that was seen to be complete
     first = tl.where(program < helpers, num_tiles, program - helpers)
     for at in tl.range(first, in_turn, programs - helpers):
-        here = receive(shard, operand, b, result, result_at, tiles + 4 * at, chunk, columns, contraction, counters_at,
-                       expected, here, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, TMA_RESULT,
+        here = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at,
+                       expected, here, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE, TMA_RESULT,
                        COMPUTE_ONLY)  # fmt: skip
     if not COMPUTE_ONLY:
         if helpers > 0:
             at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             while at < num_tiles:
-                here = receive(shard, operand, b, result, result_at, tiles + 4 * at, chunk, columns, contraction,
-                               counters_at, expected, here, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, DTYPE,
-                               TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
+                here = receive(shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction,
+                               counters_at, expected, here, deadline, error, rank, stamps, BLOCK_M, BLOCK_N, BLOCK_K,
+                               DTYPE, TMA_RESULT, COMPUTE_ONLY)  # fmt: skip
                 at = in_turn + tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")
             if at == num_tiles + programs - 1:  # the last ticket of the call: everybody draws one beyond the tiles
                 tl.atomic_xchg(tickets, 0, sem="relaxed", scope="gpu")
@@ -69,11 +73,14 @@ def gemm_receive(
 
 @triton.jit
 def receive(
-    shard, operand, b, result, result_at, tile, chunk, columns, contraction, counters_at, expected, here,
-    deadline, error, rank, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
+    shard, operand, b, result, result_at, tiles, at, chunk, columns, contraction, counters_at, expected, here,
+    deadline, error, rank, stamps,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DTYPE: tl.constexpr,
     TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Computes one entry of *tiles* when its rows are here; returns the counter that was seen last."""
+    """Computes entry *at* of *tiles* when its rows are here; returns the counter that was seen last."""
+    stamp.begin(stamps, at)
+    tile = tiles + 4 * at
     owner, row = tl.load(tile), tl.load(tile + 1)
     column, awaited = tl.multiple_of(tl.load(tile + 2), 16), tl.load(tile + 3)
     if awaited < 0:
@@ -86,24 +93,28 @@ def receive(
                 device.fence_proxy()
                 here = awaited
         left, top = operand, owner * chunk + row
+    stamp.write(stamps, at, stamp.WAITED)
     total = multiply(left, b, top, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+    stamp.write(stamps, at, stamp.COMPUTED)
     if TMA_RESULT:
         device.put_tma(result, owner * chunk + row, column, total.to(DTYPE))
     else:
         place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
         tl.store(result_at + tl.cast(owner * chunk, tl.int64) * columns + place, total.to(DTYPE), mask=mask)
+    stamp.write(stamps, at, stamp.SENT)
     return here
 
 
 @triton.jit
 def push(
     source, landings, source_at, operand_at, counters_at, puts, num_puts, copies, chunk, stride, contraction,
-    rank, program, pushers, WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr,
-    TMA: tl.constexpr,
+    rank, program, pushers, stamps, record,
+    WORLD: tl.constexpr, PUT_M: tl.constexpr, PUT_K: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """This program's share of all puts: every *pushers*-th piece, and one signal per put that it had a share of.
 
     A put is signalled when the first piece of the next one has left, so that the wire does not wait for the signal.
+    Its stamps, from *record* on, are of its first piece and of its signal, by put and program.
     """
     across = tl.cdiv(contraction, PUT_K)
     late = tl.full((), -1, tl.int32)  # the put that has left, but is not signalled yet
@@ -122,10 +133,13 @@ def push(
         if number != late:
             if late >= 0:
                 device.signal_but_one(_counter(puts, late, counters_at))
+                stamp.write(stamps, record + late * pushers + program, stamp.SENT)
+            stamp.begin(stamps, record + number * pushers + program)
             late = number
     device.drain()
     if late >= 0:
         device.signal(_counter(puts, late, counters_at))
+        stamp.write(stamps, record + late * pushers + program, stamp.SENT)
 
 
 @triton.jit

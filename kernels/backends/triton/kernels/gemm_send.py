@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
+from kernels.backends.triton.kernels import stamp
 
 
 @triton.jit
@@ -37,7 +38,7 @@ def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N
 @triton.jit(do_not_specialize=["rank"])
 def gemm_send(
     a, b, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, tiles, num_tiles, chunk, columns, contraction,
-    out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank,
+    out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
@@ -50,6 +51,8 @@ def gemm_send(
 
     A sum is made in the epilogue of our own tile: peers' contributions to it are in our stage by then, since our own
     rows come last. With BROADCASTS it goes to everybody's out from there.
+
+    *stamps*: a record for each tile, then for each tile's sum, which only own tiles have.
     """
     targets = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -58,19 +61,23 @@ def gemm_send(
     late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
     late_owner = rank
     for at in tl.range(program, num_tiles, programs):
+        stamp.begin(stamps, at)
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
         total = multiply(a, b, owner * chunk + row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+        stamp.write(stamps, at, stamp.COMPUTED)
         if at == program:
             device.granted(credits_at, epoch, deadline, error, rank, WORLD)
         if REDUCES:
             if owner == rank:
+                stamp.begin(stamps, num_tiles + at)
                 if late >= 0:  # before waiting for peers that may wait for it
                     device.drain()
                     device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
                     late = -1
                 mine = device.peer(counters_at, rank, tl.int32) + number
                 device.wait(mine, epoch * (WORLD - 1), deadline, error, rank, device.TILE, number)
+                stamp.write(stamps, num_tiles + at, stamp.WAITED)
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 stage = device.peer(stage_at, rank, DTYPE)
                 for other in tl.static_range(WORLD):
@@ -78,6 +85,7 @@ def gemm_send(
                         slot = stage + tl.cast(other * chunk, tl.int64) * columns
                         total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
                 value = total.to(DTYPE)
+                stamp.write(stamps, num_tiles + at, stamp.COMPUTED)
                 if BROADCASTS:
                     place, mask = rectangle(rank * chunk + row, column, (rank + 1) * chunk, columns, columns,
                                             BLOCK_M, BLOCK_N)  # fmt: skip
@@ -86,6 +94,7 @@ def gemm_send(
                         tl.store(device.peer(out_at, other, DTYPE) + place, value, mask=mask)
                 else:
                     tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
+                stamp.write(stamps, num_tiles + at, stamp.SENT)
             else:
                 if TMA:
                     device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
@@ -105,6 +114,7 @@ def gemm_send(
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
                 tl.store(slot + place, total.to(DTYPE), mask=mask)
+        stamp.write(stamps, at, stamp.SENT)
     device.drain()
     if REDUCES:
         if late >= 0:
