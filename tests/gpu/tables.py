@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernels.backends.triton import overlapped
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import problem
@@ -86,8 +87,17 @@ def layers(world: int) -> Sittings:
             yield asked, entries(*fused, collectives=collectives)
 
 
+def ways(world: int) -> Sittings:
+    """The library, our own stores, copy engines and torch's overlapped operators beside the fused kernels."""
+    own: list[Entry] = [("sequential", "whole", {"collective": name}) for name in ("library", "direct", "copy_engine")]
+    for tokens in TOKENS:
+        for name, (n, k) in {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168)}.items():
+            asked = problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16")
+            yield asked, [*own, ("decomposed", "whole", overlapped.AXES), ("fused", "whole", {})]
+
+
 TABLES: dict[str, Callable[[int], Sittings]] = {
-    "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers,
+    "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "ways": ways,
 }  # fmt: skip
 
 

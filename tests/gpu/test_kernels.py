@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.backends.triton import overlapped
 from kernels.outcome import Measurement
 from tests.gpu import gang
 from tests.kernels.triton.conftest import gpu_trial
@@ -27,23 +28,35 @@ WORLDS = [world for world in (2, 4, 8) if world <= torch.cuda.device_count()]
 CALLS = 1000
 
 
-def trials(world: int, scheme: str) -> list[dict[str, Any]]:
+REDUCED = ("gemm_all_reduce", "gemv_all_reduce")
+WAYS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "fused": ("fused", {}, OPERATORS),
+    "library": ("sequential", {"collective": "library"}, OPERATORS),
+    "direct": ("sequential", {"collective": "direct"}, tuple(name for name in OPERATORS if name not in REDUCED)),
+    "copy engine": ("sequential", {"collective": "copy_engine"},
+                    tuple(name for name in OPERATORS if name not in (*REDUCED, "embedding_all_to_all"))),
+    "torch's overlapped": ("decomposed", overlapped.AXES, overlapped.OPERATORS),
+}  # fmt: skip
+"""Scheme, axes, and the operators that have them."""
+
+
+def trials(world: int, way: str) -> list[dict[str, Any]]:
     """One of each operator."""
-    more = {"collective": "library"} if scheme == "sequential" else {}
+    scheme, axes, names = WAYS[way]
     return [
-        gpu_trial(name, SHAPES.get(name, GEMM), world=world, dtype="bfloat16", scheme=scheme, **more).to_json()
-        for name in OPERATORS
+        gpu_trial(name, SHAPES.get(name, GEMM), world=world, dtype="bfloat16", scheme=scheme, **axes).to_json()
+        for name in names
     ]
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("scheme", ["fused", "sequential"])
-def test_every_operator_is_right(scheme: str, world: int) -> None:
-    told = list(gang.run([[trial] for trial in trials(world, scheme)], world, 240.0))
+@pytest.mark.parametrize("way", WAYS)
+def test_every_operator_is_right(way: str, world: int) -> None:
+    told = list(gang.run([[trial] for trial in trials(world, way)], world, 240.0))
     assert [one for one in told if isinstance(one, str)] == []
     found = [outcome for outcome, _ in told]
     assert all(isinstance(one, Measurement) and one.correct for one in found), found
-    assert len(found) == len(OPERATORS)
+    assert len(found) == len(WAYS[way][2])
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from kernels.backends.triton import embedding, gemv, receive, send
+from kernels.backends.triton import embedding, gemv, overlapped, receive, send
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.library import Sequential
@@ -25,6 +26,7 @@ DTYPES = {
     "gather": ("float32", "bfloat16", "float16"),
 }
 SCHEMES = ("sequential", "fused")
+"""Those that are compared; of decomposed, torch's own operators are one schedule (overlapped.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"dtype = {trial.problem.dtype} was asked for {trial.problem.operator} on backend = triton, whose kernels "
             f"for it know {len(accepted)} dtypes. Accepted: {', '.join(accepted)}."
         )
-    if trial.schedule.scheme not in SCHEMES:
+    if trial.schedule.scheme not in (*SCHEMES, "decomposed"):
         return (
             f"scheme = {trial.schedule.scheme} was asked for on backend = triton, which has kernels for "
             f"{len(SCHEMES)} schemes. Accepted: {', '.join(SCHEMES)}."
@@ -55,10 +57,13 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"{trial.schedule.scheme} was asked for on GPUs of several hosts, which share 0 bytes of memory. "
             "Accepted: a world that fits one host."
         )
-    if trial.schedule.get("collective") == "direct":
+    if trial.schedule.scheme == "decomposed":
+        return overlapped.refusal(trial)
+    if trial.schedule.get("collective") == "copy_engine" and stated.work == "gather":
         return (
-            "collective = direct was asked for on backend = triton, where our puts are part of the fused kernels only. "
-            "Accepted: library, copy_engine."
+            f"collective = copy_engine was asked for {trial.problem.operator} on backend = triton, whose owners keep "
+            "the rows of all ranks in turns, so that 1 row lies together, where copy engines move a whole share. "
+            "Accepted: library, direct."
         )
     if trial.schedule.scheme == "fused" and stated.work == "gemm":
         return (receive if stated.flow is Flow.RECEIVE else send).refusal(trial)
@@ -77,6 +82,8 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
     """What one trial does in *part*, for each set of operands."""
     if context.plan.schedule.scheme == "sequential":
         return _sequential(context, sets, part, group)
+    if context.plan.schedule.scheme == "decomposed":
+        return _overlapped(context, sets, group)
     if part == "communication":
         raise Refusal(
             "part = communication was asked for of scheme = fused, whose one kernel does both. "
@@ -85,6 +92,12 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
     alone = part == "compute"
     launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
     return Calls(launchers, context.local if alone else context.result())
+
+
+def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls:
+    shape = OPERATORS[context.problem.operator].local(context.problem)["output"]
+    result = torch.empty(shape, dtype=context.dtype, device=context.device)
+    return Calls([overlapped.call(context, own, group, result) for own in sets], result)
 
 
 def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:

@@ -1,4 +1,4 @@
-"""Sequential on GPUs: the computation as a kernel or a call of cuBLAS, then a collective of NCCL, ours, or copies."""
+"""Sequential on GPUs: the computation as a kernel or a call of cuBLAS, then a collective of NCCL, torch, or ours."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from kernels.backends.triton import shares
 from kernels.backends.triton.context import Context
-from kernels.backends.triton.graph import Meeting
 from kernels.operators import OPERATORS, Flow
 from kernels.reference import Operands
 from kernels.schedule import Refusal
@@ -68,8 +68,10 @@ class Sequential:
                 return self._nccl()
             case "one_shot" | "two_shot" as shot:
                 return self._symmetric(str(shot))
+            case "direct":
+                return shares.direct(self.context, self._pushed)
             case _:
-                return self._copies()
+                return shares.copies(self.context, self._pushed)
 
     def _nccl(self) -> Call:
         dist: Any = torch.distributed
@@ -109,34 +111,12 @@ class Sequential:
             return lambda: _ignore(torch.ops.symm_mem.two_shot_all_reduce_(stage, "sum", name))
         return lambda: _ignore(torch.ops.symm_mem.one_shot_all_reduce_out(stage, "sum", name, self.local))
 
-    def _copies(self) -> Call:
-        """Copy engines push each peer's share, all at once, between two meetings of all ranks."""
-        context, world = self.context, self.context.world
-        pairs = [self._pair((context.rank + step) % world) for step in range(world)]
-        meeting = Meeting(context)
-        streams = [torch.cuda.Stream(context.device) for _ in pairs]
-
-        def call() -> None:
-            meeting()
-            current = torch.cuda.current_stream(context.device)
-            for stream, (target, source) in zip(streams, pairs, strict=True):
-                stream.wait_stream(current)
-                with torch.cuda.stream(stream):
-                    target.copy_(source)
-            for stream in streams:
-                current.wait_stream(stream)
-            meeting()
-
-        return call
-
-    def _pair(self, peer: int) -> tuple[Tensor, Tensor]:
-        """Where this rank's share of *peer* goes, and where it lies: gapless rows, so that copy engines move it."""
-        context, rows = self.context, slice(self.context.rank * self.chunk, (self.context.rank + 1) * self.chunk)
-        share = slice(peer * self.chunk, (peer + 1) * self.chunk)
+    @property
+    def _pushed(self) -> Tensor:
+        """What our own collectives push: the operand that comes in elsewhere, or what was computed here."""
         if self.stated.flow is Flow.RECEIVE:
-            source = self.operands["shard"] if "shard" in self.operands else self.operands["tokens"][share]
-            return context.of(peer, "operand")[rows], source
-        return context.of(peer, "out")[rows], self.local[share]
+            return self.operands["shard"] if "shard" in self.operands else self.operands["tokens"]
+        return self.local
 
     def result(self) -> Tensor:
         """Where the collective leaves this rank's output."""

@@ -79,7 +79,7 @@ class Compiled:
 
 def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Compiled:
     """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
-    context = _context(trial)
+    context = context_of(trial)
     kernel = build.kernel(context, _operands(trial.problem))
     if stamped:
         kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))
@@ -104,11 +104,12 @@ def compile_meeting(trial: Trial) -> Compiled:
         mock.patch.object(graph, "meet", Launched(graph.meet)),
         mock.patch.object(graph, "write_now", Launched(graph.write_now)),
     ):
-        graph.Replay(_context(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
+        graph.Replay(context_of(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
     return found[0]
 
 
-def _context(trial: Trial) -> Context:
+def context_of(trial: Trial) -> Context:
+    """Of rank 2, over memory that nobody shares."""
     plan = expand(trial.problem, trial.schedule)
     return Context(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=shared_bytes(plan), limit_s=LIMIT_S)
 

@@ -11,7 +11,7 @@ import torch
 
 from kernels.backends.base import Seat
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.triton.build import kernel
+from kernels.backends.triton.build import calls, kernel
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.reference import SEED, expected, operands
@@ -23,7 +23,7 @@ SIGNALS, LIMIT_S = 1024, 60.0
 
 
 def call(
-    trial: Trial, calls: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
+    trial: Trial, count: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
 ) -> dict[str, Any]:
     """Every call is verified on poisoned outputs; the worst error is told, and the last one's stamps."""
     plan = expand(trial.problem, trial.schedule)
@@ -32,12 +32,15 @@ def call(
     heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     own = operands(trial.problem, rank, SEED)
-    made = kernel(context, own)
-    stamps = torch.zeros(made.records, WORDS.value, dtype=torch.int64)
-    launch = (made.stamped(stamps) if stamped else made).launcher(programs)
+    if trial.schedule.scheme == "fused":
+        made = kernel(context, own)
+        stamps = torch.zeros(made.records, WORDS.value, dtype=torch.int64)
+        launch, result = (made.stamped(stamps) if stamped else made).launcher(programs), context.result()
+    else:
+        stamps, whole = torch.zeros(0), calls(context, [own], trial.part, None)
+        (launch,), result = whole.each, whole.result
     worst, truth = 0.0, expected(trial.problem, rank, SEED)
-    for _ in range(calls):
-        result = context.result()
+    for _ in range(count):
         result.fill_(float("nan"))
         stamps.zero_()
         heap.barrier()

@@ -1,0 +1,132 @@
+"""Collectives that we make ourselves between two meetings: everybody's share is pushed to it, and summed where asked.
+
+`direct` pushes by stores of the SMs, `copy_engine` by copy engines: the same bytes to the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.backends.triton.context import Context
+from kernels.backends.triton.graph import Meeting
+from kernels.backends.triton.kernels.put_rows import put_rows, sum_shares
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.send import TRITON_DTYPES
+from kernels.operators import OPERATORS, Flow
+
+Call = Callable[[], None]
+
+BLOCK_M, BLOCK_N, BLOCK = 16, 256, 4096
+"""8 KiB of two-byte values: two stores of 16 bytes by each thread."""
+WARPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which rows of *source* [rows, width] go where: sizes in elements."""
+
+    source: Tensor
+    source_step: int
+    """From one rank's share to the next; 0: all get the same."""
+    target: str
+    target_step: int
+    """From where one rank's share lies in the target to the next."""
+    target_stride: int
+    rows: int
+    """Of one share."""
+    width: int
+
+
+def layout(context: Context, source: Tensor) -> Layout:
+    """Of the operator's own collective: *source* is what this rank computed, or the operand that it has."""
+    stated, world = OPERATORS[context.problem.operator], context.world
+    rows, width = stated.chunk_rows(context.problem), source.shape[-1]
+    share = rows * width
+    target, step, stride = "out", share, width
+    if stated.flow is Flow.RECEIVE:
+        target = "operand"
+    elif stated.reduces:
+        target = "stage"
+    elif context.problem.operator == "embedding_all_to_all":
+        step, stride = width, world * width
+    same = stated.collective == "all_gather"
+    return Layout(source=source, source_step=0 if same else share, target=target, target_step=step,
+                  target_stride=stride, rows=rows, width=width)  # fmt: skip
+
+
+def direct(context: Context, source: Tensor) -> Call:
+    """Shares leave by stores of the SMs."""
+    where = layout(context, source)
+    return between_meetings(context, put_kernel(context, where).launcher())
+
+
+def put_kernel(context: Context, where: Layout) -> Kernel:
+    """`put_rows` over *where*."""
+    blocks = -(-where.rows // BLOCK_M) * -(-where.width // BLOCK_N)
+    return Kernel(
+        function=put_rows,
+        arguments=(where.source, context.addresses(where.target), where.rows, where.width, where.source_step,
+                   where.target_step, where.target_stride, context.rank),
+        constants={"WORLD": context.world, "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N,
+                   "DTYPE": TRITON_DTYPES[context.problem.dtype]},
+        num_warps=WARPS,
+        items=blocks * context.world,
+    )  # fmt: skip
+
+
+def copies(context: Context, source: Tensor) -> Call:
+    """Shares leave by copy engines, all at once: each is without gaps on both sides (build.refusal)."""
+    where = layout(context, source)
+    share = where.rows * where.width
+    order = [(context.rank + step) % context.world for step in range(context.world)]
+    begin = context.rank * where.target_step
+    pairs = [
+        (context.of(peer, where.target).view(-1)[begin : begin + share],
+         where.source.view(-1)[peer * where.source_step : peer * where.source_step + share])
+        for peer in order
+    ]  # fmt: skip
+    streams = [torch.cuda.Stream(context.device) for _ in pairs]
+
+    def push() -> None:
+        current = torch.cuda.current_stream(context.device)
+        for stream, (target, mine) in zip(streams, pairs, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                target.copy_(mine)
+        for stream in streams:
+            current.wait_stream(stream)
+
+    return between_meetings(context, push)
+
+
+def between_meetings(context: Context, push: Call) -> Call:
+    """Nobody pushes before all are here, nobody goes on before all have pushed; then sums are made."""
+    meeting = Meeting(context)
+    stated = OPERATORS[context.problem.operator]
+    stage = context.of(context.rank, "stage") if stated.reduces else None
+    total = sum_kernel(context, stage).launcher() if stage is not None else None
+
+    def call() -> None:
+        meeting()
+        push()
+        meeting()
+        if total is not None:
+            total()
+
+    return call
+
+
+def sum_kernel(context: Context, stage: Tensor) -> Kernel:
+    """`sum_shares` of *stage* into this rank's output."""
+    out = context.of(context.rank, "out")
+    return Kernel(
+        function=sum_shares,
+        arguments=(stage, out, out.numel()),
+        constants={"WORLD": context.world, "BLOCK": BLOCK},
+        num_warps=WARPS,
+        items=-(-out.numel() // BLOCK),
+    )

@@ -1,0 +1,54 @@
+"""What GPU ranks run and what they refuse: of decomposed exactly what torch's own operators do."""
+
+from typing import Any
+
+import pytest
+
+from kernels.backends.triton.build import refusal
+from kernels.backends.triton.overlapped import AXES
+from kernels.operators import OPERATORS
+from kernels.schemes import expand
+from tests.kernels.triton.conftest import gpu_trial
+
+GEMM = {"m": 8192, "n": 4096, "k": 4096}
+LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling": 32}
+
+
+def decomposed(operator: str, **axes: Any) -> Any:
+    return gpu_trial(operator, GEMM, world=4, dtype="bfloat16", scheme="decomposed", **(AXES | axes))
+
+
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_torch_s_overlapped_operators_are_one_decomposed_schedule(operator: str) -> None:
+    trial = decomposed(operator)
+    assert refusal(trial, shares_heap=True) is None
+    plan = expand(trial.problem, trial.schedule)
+    assert plan.wire_bytes(0) == OPERATORS[operator].wire_bytes(trial.problem)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value"), [("pieces", 4), ("steps", "local_first"), ("grouping", "fused"), ("engine", "sm")]
+)
+def test_no_other_decomposed_schedule_runs_on_gpus(axis: str, value: Any) -> None:
+    more = {"pattern": "all_to_all"} if axis in ("steps", "grouping") else {}
+    sentence = refusal(decomposed("all_gather_gemm", **more, **{axis: value}), shares_heap=True)
+    assert sentence
+    assert "Accepted: pieces = 1, split = rows" in sentence
+
+
+def test_their_parts_and_other_operators_are_refused_with_what_would_do() -> None:
+    sentence = refusal(decomposed("all_gather_gemm").of_part("compute"), shares_heap=True)
+    assert sentence
+    assert sentence.endswith("Accepted: whole; or scheme = sequential.")
+    sentence = refusal(decomposed("gemm_all_to_all"), shares_heap=True)
+    assert sentence
+    assert "Accepted: all_gather_gemm, gemm_reduce_scatter; or scheme = fused." in sentence
+
+
+def test_copy_engines_are_not_asked_for_rows_that_lie_apart() -> None:
+    def asked(collective: str) -> Any:
+        return gpu_trial("embedding_all_to_all", LOOKUPS, world=4, dtype="float32", scheme="sequential",
+                         collective=collective)  # fmt: skip
+
+    assert refusal(asked("direct"), shares_heap=True) is None
+    assert "Accepted: library, direct." in str(refusal(asked("copy_engine"), shares_heap=True))
