@@ -1,0 +1,53 @@
+"""The tutorial's operator compiled on all GPUs: first steps, 200 calls, and a time beside torch and NCCL."""
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+import torch
+
+from kernels.backends.triton.playground import Gang, RankFailure
+from tests.gpu import playground
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a gang of GPU ranks needs two GPUs"),
+]
+
+
+@pytest.fixture(scope="module")
+def gang() -> Iterator[Gang]:
+    with playground.gang() as made:
+        yield made
+
+
+def test_messages_come_and_sums_are_everybodys(gang: Gang) -> None:
+    steps = import_module("first_steps")
+    assert gang.run(steps.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
+    factor = gang.world * (gang.world + 1) // 2
+    assert gang.run(steps.add) == [[factor * value for value in range(8)]] * gang.world
+
+
+@pytest.mark.parametrize("order", ["natural", "remote_first", "rotated", "interleaved"])
+def test_the_operator_is_right_on_poisoned_results(gang: Gang, order: str) -> None:
+    errors = gang.run(import_module("norm_all_to_all").check, playground.ODD, 20, torch.bfloat16, order)
+    assert max(errors) <= playground.ERROR_MOST
+
+
+def test_two_hundred_calls_back_to_back_with_slow_ranks_and_noise_are_right(gang: Gang) -> None:
+    assert gang.run(playground.back_to_back, playground.ODD, playground.CALLS) == [0] * gang.world
+
+
+def test_it_is_timed_beside_torch_and_nccl(gang: Gang) -> None:
+    """Their results are compared by `compared` itself."""
+    (found, *others) = gang.run(import_module("timing").compared, playground.TIMED, ("rotated", "interleaved"))
+    assert all(other == found for other in others), "the slowest rank's median is everybody's"
+    assert set(found) == {"torch + NCCL", "fused, rotated", "fused, interleaved"}
+    assert all(0 < seconds < 0.1 for seconds in found.values())
+
+
+def test_a_wait_that_expires_is_a_sentence_and_the_process_of_a_rank_ends(gang: Gang) -> None:
+    """The last one: it ends the gang."""
+    with pytest.raises(RankFailure, match=r"Rank 0 waited 5 s for signal 0: .* should have been 1 and was 0"):
+        gang.run(import_module("first_steps").forget)
