@@ -26,7 +26,7 @@ from kernels.verify import bound, verdict
 DIFFERENTIABLE = tuple(name for name in OPERATORS if name != "gemv_all_reduce")
 
 
-BRIEF_SECONDS, AWAY_SECONDS = 3.0, 4.5
+BRIEF_SECONDS, AWAY_SECONDS = 4.0, 5.5
 """How long ranks of one group wait for each other, and how long one of them is away."""
 
 
@@ -75,6 +75,11 @@ class Here:
             first, second, self.group if group is None else group, self.schedule
         )
         return made
+
+    def meet(self) -> None:
+        """All ranks meet on the host."""
+        if self.world > 1:
+            torch.distributed.all_gather_object([None] * self.world, None)
 
     def right(self, asked: Problem, got: Tensor, seed: int) -> None:
         """*got* is the reference's result from the operands of *seed*."""
@@ -245,7 +250,7 @@ def a_rank_that_stays_away_is_told(here: Here) -> None:
         told(kernels.ops.Hang, f"Rank {here.rank} waited", in_vain)
     else:
         time.sleep(AWAY_SECONDS)
-    torch.distributed.barrier()
+    here.meet()
     kernels.ops.close(here.brief)
     here.right(asked, here.call("gemm_all_to_all", *here.operands(asked, 1), here.brief), 1)
 

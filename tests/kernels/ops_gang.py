@@ -39,22 +39,23 @@ class OpsGang:
         for thread in self._threads:
             thread.start()
 
-    def check(self, name: str, dtype: str = "float32", *, deadline_s: float = 90.0, **arguments: Any) -> None:
-        """All ranks make check *name*; raises AssertionError with what failed, and where."""
+    def check(self, name: str, dtype: str = "float32", *, deadline_s: float = 90.0, **arguments: Any) -> list[Any]:
+        """All ranks make check *name* and answer; raises AssertionError with what was wrong, and where."""
         for rank in self.ranks:
             assert rank.stdin
             rank.stdin.write(json.dumps([name, dtype, arguments]) + "\n")
             rank.stdin.flush()
-        until, told = time.monotonic() + deadline_s, {}
-        for number, lines in enumerate(self._lines):
+        until, told = time.monotonic() + deadline_s, []
+        for lines in self._lines:
             try:
                 line = lines.get(timeout=max(0.1, until - time.monotonic()))
-                told[number] = json.loads(line) if line else "it died: its traceback is above"
+                told.append(json.loads(line) if line else ["it died: its traceback is above", None])
             except queue.Empty:
-                told[number] = f"it said nothing for {deadline_s:g} s"
+                told.append([f"it said nothing for {deadline_s:g} s", None])
                 self.close()
-        wrong = [f"rank {number}: {answer}" for number, answer in told.items() if answer]
-        assert not wrong, "\n".join(wrong)
+        failed = [f"rank {number}: {wrong}" for number, (wrong, _) in enumerate(told) if wrong]
+        assert not failed, "\n".join(failed)
+        return [answer for _, answer in told]
 
     def close(self) -> None:
         for rank in self.ranks:

@@ -1,4 +1,4 @@
-"""One rank of a gang that checks the PyTorch operators: names of checks in, what failed out.
+"""One rank of a gang that checks the PyTorch operators: names of checks in, what was wrong out.
 
 `python -m tests.kernels.ops_main RANK WORLD PORT DEVICE` reads [check, dtype, arguments] line by line.
 """
@@ -51,12 +51,12 @@ def main() -> None:
     for line in sys.stdin:
         name, dtype, arguments = json.loads(line)
         here = Here(rank, world, group, other, brief, device, dtype)
+        wrong, answer = "", None
         try:
-            known[name](here, **arguments)
-            answer = ""
+            answer = known[name](here, **arguments)
         except BaseException:
-            answer = traceback.format_exc()
-        print(json.dumps(answer), flush=True)
+            wrong = traceback.format_exc()
+        print(json.dumps([wrong, answer]), flush=True)
     os._exit(0)  # process groups may wait for ranks that have gone
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from kernels.backends.regions import aligned
 from kernels.backends.triton.context import Heap
-from kernels.schemes.base import above
 
 LEAST_BYTES = 1 << 26
 """Of one heap: 64 MiB, many times what the signals of a model's layers take."""
@@ -50,7 +49,7 @@ class Arena:
             if used + size <= heap.capacity:
                 self._used[number] = (heap, used + size)
                 return Piece(heap, used, size)
-        heap = self.make(max(self.least, above(size)))
+        heap = self.make(max(self.least, size))
         self._used.append((heap, size))
         return Piece(heap, 0, size)
 
