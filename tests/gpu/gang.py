@@ -161,6 +161,7 @@ def provenance(machine: str) -> dict[str, Any]:
         "gpus": gpus,
         "system": platform.platform(),
         "versions": versions | {name: metadata.version(name) for name in names},
+        "nccl_settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")},
         "git_commit": os.environ.get("GIT_COMMIT", "not told"),
         "kernel_fingerprint": fingerprint(),
         "machine": machine,
