@@ -2,6 +2,7 @@
 
 A sitting is one problem with its baselines, its floor's parts and its fused schedules, timed in turns. Each table's
 measurements become OUT_FOLDER/MACHINE_TABLE.jsonl, a recording; SECONDS is the most that one table may take.
+TABLE@latency is the same with one call in each graph.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from kernels.trial import Trial
 from tests.gpu import gang
 
 DEVICE = Protocol(name="device", warmups=2, repeats=15, cuda_graph=True, cold_l2=True)
+HOW = {"": DEVICE, "latency": replace(DEVICE, name="device_latency", repeats=50, calls_per_graph=1)}
+"""How a table is timed, by what stands behind its name's @."""
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
 
 Entry = tuple[str, str, dict[str, Any]]
@@ -101,13 +105,13 @@ TABLES: dict[str, Callable[[int], Sittings]] = {
 }  # fmt: skip
 
 
-def trials(sittings: Sittings, machine: Machine) -> list[list[dict[str, Any]]]:
+def trials(sittings: Sittings, machine: Machine, protocol: Protocol = DEVICE) -> list[list[dict[str, Any]]]:
     """What `gang.run` takes."""
     fabric = parse("nvlink")
     return [
         [
             Trial(problem=asked, schedule=schedule(asked, scheme, axes, machine, fabric), backend="triton",
-                  machine=machine.name, fabric=fabric, protocol=DEVICE, part=part).to_json()
+                  machine=machine.name, fabric=fabric, protocol=protocol, part=part).to_json()
             for scheme, part, axes in asked_of
         ]
         for asked, asked_of in sittings
@@ -124,9 +128,10 @@ def main() -> int:
     folder, seconds, names = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] or list(TABLES)
     machine, world = machine_here(), torch.cuda.device_count()
     for name in names:
-        sittings = trials(TABLES[name](world), machine)
+        table, _, how = name.partition("@")
+        sittings = trials(TABLES[table](world), machine, HOW[how])
         facts = gang.provenance(machine.name)
-        with (folder / f"{machine.name}_{name}.jsonl").open("w") as out:
+        with (folder / f"{machine.name}_{name.replace('@', '_')}.jsonl").open("w") as out:
             for found in gang.run(sittings, world, seconds):
                 if isinstance(found, str):
                     print("BROKEN", found, flush=True)
