@@ -35,10 +35,15 @@ def calibrate(
     if not fitted.sound:
         raise Unsound(_unsound(fitted.ratio))
     path = machines.calibrated_path(machines.LAPTOP)
+    return write(fitted.text, path), path
+
+
+def write(text: str, path: Path) -> Machine:
+    """The machine that *text* is, in file *path*: whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{threading.get_native_id()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(fitted.text)
+        unfinished.write_text(text)
         found = load(unfinished)
         unfinished.replace(path)
     except OSError as error:
@@ -47,7 +52,7 @@ def calibrate(
     finally:
         with suppress(OSError):
             unfinished.unlink()
-    return found, path
+    return found
 
 
 def _unsound(ratio: float) -> str:

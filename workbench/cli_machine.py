@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kernels.machine import Machine
 from workbench import cli_options as options
 from workbench.cli_show import say, show_rows, show_table
 
 
 def calibrate(
     quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of a quarter of a minute.")] = False,
+    machine: options.Machine = None,
+    probes: Annotated[
+        Path | None, typer.Option(help="Raw results of a machine of GPUs, measured elsewhere: fit them.")
+    ] = None,
+    devices_of: Annotated[
+        str | None, typer.Option(help="A calibrated machine of fewer such GPUs, each of which is taken over.")
+    ] = None,
+    links: Annotated[bool, typer.Option("--links", help="With --devices-of: the speed of puts as well.")] = False,
+    recording: Annotated[
+        list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write. Default: beside your runs.")] = None,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
-    """Fit the machine of CPU ranks to this computer; estimates are then credible."""
-    from dataclasses import asdict
+    """Fit a machine to this computer, by default that of CPU ranks; estimates are then credible."""
+    from workbench import machines
+
+    if probes is None and devices_of is None and machine in (None, machines.LAPTOP):
+        found, path = _of_ranks(quick, cluster)
+    else:
+        found, path = _of_gpus(machine, quick, (probes, devices_of, links), recording or [], to)
+    _show_calibration(found, path, json)
+
+
+def _of_ranks(quick: bool, cluster: str | None) -> tuple[Machine, Path]:
     from threading import Event
 
-    from workbench import machines
     from workbench.calibration import Unsound
     from workbench.calibration import calibrate as calibrated
     from workbench.cli_measure import OnDemand, stoppable
@@ -29,10 +51,35 @@ def calibrate(
     stop = Event()
     with OnDemand(cluster, 2) as found, stoppable(stop):
         try:
-            machine, path = calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
+            return calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
         except Unsound as error:
             say(str(error))
             raise typer.Exit(1) from None
+
+
+def _of_gpus(
+    name: str | None, quick: bool, given: tuple[Path | None, str | None, bool], against: list[str], to: Path | None
+) -> tuple[Machine, Path]:
+    """From raw results, from another machine's devices, or by probes on this host."""
+    from workbench import calibration_gpus, machines
+
+    raw, devices_of, links = given
+    if devices_of is not None:
+        onto = machines.of_gpus().name if name is None else name
+        return calibration_gpus.keep(calibration_gpus.carry(devices_of, onto, against, links=links), to)
+    if raw is None:
+        place = machines.shipped_machine(str(name))
+        raw = machines.calibrated_path(place.name).with_name(f"{place.name}_raw.json")
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        calibration_gpus.probe(place, calibration_gpus.QUICK_SECONDS if quick else calibration_gpus.SECONDS, raw)
+    return calibration_gpus.keep(calibration_gpus.fit(raw, against), to)
+
+
+def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
+    from dataclasses import asdict
+
+    from workbench import machines
+
     values = [asdict(value) for value in machines.stated(machine) if value.provenance == "calibrated"]
     if json:
         show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
@@ -40,9 +87,11 @@ def calibrate(
         return
     show_table("", ("value", "found", "how"), [(v["key"], f"{v['value']:.3g}", v["source"]) for v in values
                                                if isinstance(v["value"], float)], right=("found",))  # fmt: skip
-    low, high = machine.spread or (None, None)
-    say(f"{machine.name} is calibrated: {machine.calibrated}. Measured times of its check were {low:.2f} to {high:.2f} "
-        f"times the estimates. The file is {path}.")  # fmt: skip
+    checked = "It was not checked: --recording names measurements to check it against."
+    if machine.spread is not None:
+        low, high = machine.spread
+        checked = f"Measured times of its check were {low:.2f} to {high:.2f} times the estimates."
+    say(f"{machine.name} is calibrated: {machine.calibrated}. {checked} The file is {path}.")
 
 
 def benchmark(

@@ -85,16 +85,27 @@ def compare(
 
 def validate(
     run: Annotated[str | None, typer.Argument(help="A run; default: the newest runs.", show_default=False)] = None,
+    recording: Annotated[
+        list[str] | None, typer.Option(help="A recording instead of runs; may be given more than once.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="With --recording: whose estimates. Default: the machine that was recorded.")
+    ] = None,
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> None:
     """How well today's estimates predict what was measured."""
     from kernels.units import seconds_text
+    from workbench import machines
+    from workbench.validation import by_kind, validate_recordings
     from workbench.validation import validate as validated
 
-    with _reading(store) as opened:
-        names = [opened.run(run)["id"]] if run else [found["id"] for found in reversed(opened.runs(RECENT))]
-        rows, summary = validated(opened, names)
+    if recording:
+        rows, summary = validate_recordings(recording, machines.machine(machine) if machine else None)
+    else:
+        with _reading(store) as opened:
+            names = [opened.run(run)["id"]] if run else [found["id"] for found in reversed(opened.runs(RECENT))]
+            rows, summary = validated(opened, names)
     if json:
         show_rows(rows, summary)
         return
@@ -103,6 +114,10 @@ def validate(
     show_table(
         "", ("schedule", "part", "measured", "estimated", "error"), lines, right=("measured", "estimated", "error")
     )
+    kinds = [(k["operator"], k["scheme"], k["collective"], k["part"], str(k["count"]), f"{k['ratio']:.2f}",
+              f"{k['lowest']:.2f} to {k['highest']:.2f}") for k in by_kind(rows)]  # fmt: skip
+    show_table("", ("operator", "scheme", "by", "part", "trials", "estimated / measured", "from"), kinds,
+               right=("trials", "estimated / measured"))  # fmt: skip
     if rows:
         say(f"{summary['count']} trials: median error {summary['median_absolute_error']:.0%}, "
             f"{summary['within_15_percent']:.0%} within 15 %; "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from kernels.machine import Machine
+from kernels.outcome import row as row_of
 from kernels.schedule import Refusal
-from workbench import machines
+from kernels.trial import Trial
+from workbench import machines, recordings
 from workbench.simulator.predict import predict
 from workbench.store import Store
 
@@ -22,10 +26,35 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
         for row in store.rows(run):
             if row["outcome"] == "measurement" and row["source"] == "measured":
                 newest[row["key"]] = (row, trials[row["key"]])
+    rows = _estimated(newest.values(), None)
+    return rows, _summary(rows)
+
+
+def validate_recordings(
+    names: Iterable[str], machine: Machine | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """As `validate`, of recordings; by *machine*, or by the one that each trial names."""
+    found = [one.measurement for name in names for one in recordings.recordings(name)]
+    rows = _estimated([(row_of(one), one.trial) for one in found], machine)
+    return rows, _summary(rows)
+
+
+def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Ratios of estimated to measured times by operator, scheme and part: how many, the middle, the extremes."""
+    kinds: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        how = str(row["axes"].get("collective", "")) if row["scheme"] == "sequential" else ""
+        kinds.setdefault((row["operator"], row["scheme"], how, row["part"]), []).append(1 + row["error"])
+    names = ("operator", "scheme", "collective", "part")
+    return [{**dict(zip(names, kind, strict=True)), "count": len(ratios), "ratio": median(ratios),
+             "lowest": min(ratios), "highest": max(ratios)} for kind, ratios in sorted(kinds.items())]  # fmt: skip
+
+
+def _estimated(measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None) -> list[dict[str, Any]]:
     rows = []
-    for row, trial in newest.values():
+    for row, trial in measured:
         try:
-            estimate = predict(trial, machines.machine(trial.machine), with_spans=False)
+            estimate = predict(trial, machine or machines.machine(trial.machine), with_spans=False)
         except Refusal:
             continue
         keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "machine", "fabric")
@@ -34,7 +63,7 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
             "low_s": estimate.low_s, "high_s": estimate.high_s, "calibrated": estimate.calibrated,
             "error": estimate.time_s / row["time_s"] - 1,
         })  # fmt: skip
-    return rows, _summary(rows)
+    return rows
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

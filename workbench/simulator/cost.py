@@ -84,13 +84,13 @@ def _start_seconds(plan: Plan, machine: Machine) -> float:
 
 
 def start_seconds(machine: Machine, scheme: str, collective: Any, communicates: bool) -> float:
-    """Before the first step: all ranks meet, and a fused kernel is launched once.
+    """Before the first step: all ranks meet, in a kernel of its own or in the fused one.
 
     On GPUs calls follow each other on a stream: ranks meet in kernels that communicate, not around those that do not,
     nor around a library's, whose time contains it.
     """
     costs = machine.costs
-    launch = costs.launch_seconds if scheme == "fused" or collective == "copy_engine" else 0.0
+    launch = costs.launch_seconds if scheme == "fused" or collective in ("copy_engine", "direct") else 0.0
     meets = machine.device.kind == "cpu" or (communicates and collective != "library")
     return launch + (costs.barrier_seconds if meets else 0.0)
 

@@ -1,0 +1,88 @@
+"""Calibrating a machine of GPUs: its probes run on this host or were run elsewhere; the file is written from them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cluster import gpus
+from kernels.machine import Machine
+from kernels.outcome import Measurement
+from kernels.schedule import Refusal
+from workbench import machines, recordings
+from workbench.calibration import write
+from workbench.simulator.calibrate_gpus import carried, checked, fitted
+from workbench.simulator.machine_file import toml
+
+PROBES = "kernels.backends.triton.probes"
+SECONDS, QUICK_SECONDS = 100.0, 30.0
+BEYOND_SECONDS = 90.0
+"""For what the probes' processes need before they begin and after time is up."""
+
+
+def probe(machine: Machine, seconds: float, raw: Path) -> None:
+    """Runs the probes on this host's GPUs for about *seconds* into file *raw*, their table on standard error.
+
+    Refusal where this host has too few GPUs: it names the command for the host that has them.
+    """
+    count = len(gpus.here())
+    if count < machine.max_world:
+        raise Refusal(
+            f"machine {machine.name} was to be calibrated here, which has {machine.max_world} GPUs, but this host has "
+            f"{count}: {count} < {machine.max_world}. Accepted: on the host that has them, `python3 -m {PROBES} "
+            f"data/machines/{machine.name}.toml RAW.json {SECONDS:.0f}`, then here `workbench calibrate --probes "
+            "RAW.json`."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        expected = Path(folder) / f"{machine.name}.toml"
+        expected.write_text(toml(machine))
+        command = [sys.executable, "-m", PROBES, str(expected), str(raw), str(seconds), str(machine.max_world)]
+        try:
+            subprocess.run(command, stdout=sys.stderr, timeout=seconds + BEYOND_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise ValueError(
+                f"The probes of {machine.name} were to take {seconds:.0f} s and had not ended "
+                f"{BEYOND_SECONDS:.0f} s later. Accepted: GPUs that nothing else uses; what was measured is in {raw}."
+            ) from None
+
+
+def fit(raw: Path, against: Iterable[str] = ()) -> Machine:
+    """The machine that *raw* is of, fitted to it; its spread from those recordings *against* that are of it."""
+    content = _content(raw)
+    machine = fitted(content, machines.shipped_machine(str(content.get("machine"))))
+    return checked(machine, measured(machine.name, against))
+
+
+def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = False) -> Machine:
+    """Machine *onto* with each device of machine *source*, which has fewer of the same GPUs; *links*: puts, too."""
+    machine = carried(machines.machine(source), machines.shipped_machine(onto), puts=links)
+    return checked(machine, measured(onto, against))
+
+
+def keep(machine: Machine, to: Path | None) -> tuple[Machine, Path]:
+    """Writes *machine* to file *to*, or beside the runs, from where it is preferred to the shipped one."""
+    path = to or machines.calibrated_path(machine.name)
+    return write(toml(machine), path), path
+
+
+def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
+    """What recordings *names* tell of *machine*."""
+    found = [one.measurement for name in names for one in recordings.recordings(name)]
+    return [one for one in found if one.trial.machine == machine]
+
+
+def _content(raw: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(raw.read_text())
+        if isinstance(content, dict) and isinstance(content.get("rows"), list):
+            return content
+        said = "it has no rows"
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        said = str(error)
+    raise ValueError(f"{raw} cannot be read as raw results of probes: {said}. Accepted: what `python3 -m {PROBES}` "
+                     "wrote.")  # fmt: skip
