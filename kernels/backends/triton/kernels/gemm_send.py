@@ -60,7 +60,8 @@ def gemm_send(
     device.grant(credits_at, rank, WORLD, program)
     late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
     late_owner = rank
-    for at in tl.range(program, num_tiles, programs):
+    # flat: the next tile's operands are on their way while this one is stored; barriers in a flat loop would forbid that
+    for at in tl.range(program, num_tiles, programs, flatten=not REDUCES):
         stamp.begin(stamps, at)
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
@@ -97,10 +98,10 @@ def gemm_send(
                 stamp.write(stamps, num_tiles + at, stamp.SENT)
             else:
                 if TMA:
-                    device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
-                    if late >= 0:
-                        device.drain_but_one()
+                    if late >= 0:  # before the next tile leaves: a release waits for all that is on its way
+                        device.drain()
                         device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
+                    device.put_tma(chosen(targets, owner, WORLD), row, column, total.to(DTYPE))
                     late, late_owner = number, owner
                 else:
                     place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
