@@ -31,48 +31,24 @@ def remember(ctx: Any, inputs: tuple[Tensor, Tensor, str, str], output: Tensor) 
     ctx.save_for_backward(first, second)
 
 
-def all_gather_gemm(context: Any, upstream: Tensor) -> Gradients:
-    """shard: this rank's rows of the sum over ranks of upstream b'; b: the gathered rows' times upstream."""
-    (shard, b), name = context.saved_tensors, context.group_name
-    first = second = None
-    if context.needs_input_grad[0]:
-        first = torch.ops.workbench.gemm_reduce_scatter(upstream, b.t(), name)
-    if context.needs_input_grad[1]:
-        second = _gathered(shard, name).t() @ upstream
-    return first, second, None, None
+def dual(operator: str, moved: Callable[[Tensor, str], Tensor], *, receives: bool) -> Backward:
+    """The backward of a GEMM whose rows travel: *operator* carries the first operand's gradient back as it is computed.
 
+    The weights' gradient is one GEMM over all rows that the weights met, which are *moved* to them once more: those of
+    the first operand where the forward pass *receives* rows, else those of the upstream gradient.
+    """
 
-def gemm_reduce_scatter(context: Any, upstream: Tensor) -> Gradients:
-    """a: every rank's rows of upstream, gathered, times b'; b: a' times the same."""
-    (a, b), name = context.saved_tensors, context.group_name
-    first = second = None
-    if context.needs_input_grad[0]:
-        first = torch.ops.workbench.all_gather_gemm(upstream, b.t(), name)
-    if context.needs_input_grad[1]:
-        second = a.t() @ _gathered(upstream, name)
-    return first, second, None, None
+    def backward(context: Any, upstream: Tensor) -> Gradients:
+        (rows, weights), name = context.saved_tensors, context.group_name
+        first = second = None
+        if context.needs_input_grad[0]:
+            first = getattr(torch.ops.workbench, operator)(upstream, weights.t(), name)
+        if context.needs_input_grad[1]:
+            used, sent = (moved(rows, name), upstream) if receives else (rows, moved(upstream, name))
+            second = used.t() @ sent
+        return first, second, None, None
 
-
-def gemm_all_to_all(context: Any, upstream: Tensor) -> Gradients:
-    """tokens: upstream goes back to the experts and is multiplied there by expert'; expert: tokens' times the same."""
-    (tokens, expert), name = context.saved_tensors, context.group_name
-    first = second = None
-    if context.needs_input_grad[0]:
-        first = torch.ops.workbench.all_to_all_gemm(upstream, expert.t(), name)
-    if context.needs_input_grad[1]:
-        second = tokens.t() @ _exchanged(upstream, name)
-    return first, second, None, None
-
-
-def all_to_all_gemm(context: Any, upstream: Tensor) -> Gradients:
-    """tokens: upstream times expert' goes back to the tokens' ranks; expert: the tokens that came, times upstream."""
-    (tokens, expert), name = context.saved_tensors, context.group_name
-    first = second = None
-    if context.needs_input_grad[0]:
-        first = torch.ops.workbench.gemm_all_to_all(upstream, expert.t(), name)
-    if context.needs_input_grad[1]:
-        second = _exchanged(tokens, name).t() @ upstream
-    return first, second, None, None
+    return backward
 
 
 def gemm_all_reduce(context: Any, upstream: Tensor) -> Gradients:
@@ -109,17 +85,6 @@ def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
     )
 
 
-BACKWARD: dict[str, Backward] = {
-    "embedding_all_to_all": embedding_all_to_all,
-    "gemv_all_reduce": gemv_all_reduce,
-    "gemm_all_to_all": gemm_all_to_all,
-    "all_gather_gemm": all_gather_gemm,
-    "all_to_all_gemm": all_to_all_gemm,
-    "gemm_reduce_scatter": gemm_reduce_scatter,
-    "gemm_all_reduce": gemm_all_reduce,
-}
-
-
 def _gathered(rows: Tensor, group_name: str) -> Tensor:
     """The rows of all ranks, one rank's after the other's."""
     if world_of(group_name) == 1:
@@ -132,3 +97,14 @@ def _exchanged(rows: Tensor, group_name: str) -> Tensor:
     if world_of(group_name) == 1:
         return rows
     return collectives.wait_tensor(collectives.all_to_all_single(rows.contiguous(), None, None, group_name))
+
+
+BACKWARD: dict[str, Backward] = {
+    "embedding_all_to_all": embedding_all_to_all,
+    "gemv_all_reduce": gemv_all_reduce,
+    "gemm_all_to_all": dual("all_to_all_gemm", _exchanged, receives=False),
+    "all_gather_gemm": dual("gemm_reduce_scatter", _gathered, receives=True),
+    "all_to_all_gemm": dual("gemm_all_to_all", _exchanged, receives=True),
+    "gemm_reduce_scatter": dual("all_gather_gemm", _gathered, receives=False),
+    "gemm_all_reduce": gemm_all_reduce,
+}
