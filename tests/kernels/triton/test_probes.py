@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 import torch
 
+from kernels.backends.base import Hang
 from kernels.backends.triton.probes import collectives, latency, link, memory
 from kernels.backends.triton.probes.expected import expected_seconds
+from kernels.backends.triton.probes.measure import _measured
 from kernels.backends.triton.probes.site import Call, Site
-from kernels.backends.triton.probes.suite import suite
-from kernels.backends.triton.probes.table import line, title
+from kernels.backends.triton.probes.suite import Probe, suite
+from kernels.backends.triton.probes.table import bounds, line, title
 from kernels.machine import load
 from kernels.operators import problem
 from tests.kernels.triton.compile_sm90 import Compiled, UnbackedHeap, warmed_up
@@ -146,6 +148,53 @@ def test_what_is_expected_of_a_put_is_never_above_the_link() -> None:
 def test_bytes_on_the_wire_are_counted_as_nccl_tests_count_them() -> None:
     assert collectives.wire_bytes("all_reduce", 800, 4) == 1200
     assert collectives.wire_bytes("all_to_all", 800, 4) == 600
+
+
+class FakeGround:
+    """Two ranks of which the other one does as it is told."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, other_fails: float = 0.0) -> None:
+        self.seat, self.other_fails = type("Seat", (), {"rank": 0}), other_fails
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        return [list(values), [2 * seconds for seconds in values] if len(values) > 1 else [self.other_fails]]
+
+
+def measured(prepare: Callable[[Any], Callable[[], list[float]]], other_fails: float = 0.0) -> dict[str, Any]:
+    return _measured(cast(Any, FakeGround(other_fails)), Probe("signal", {"rounds": 3}, 1e-6, prepare, share=0.5))
+
+
+def failing(*_: Any) -> Any:
+    raise RuntimeError("no such instruction")
+
+
+def test_the_slowest_rank_counts_and_a_call_of_many_is_shared_out() -> None:
+    row = measured(lambda ground: lambda: [1e-6, 3e-6, 2e-6, 5e-6, 4e-6])
+    assert row["seconds"] == pytest.approx(3e-6)  # the other rank takes twice as long, half of which is one
+    assert (row["low_s"], row["high_s"]) == pytest.approx((1e-6, 5e-6))
+    assert (row["probe"], row["rounds"], row["expected_s"]) == ("signal", 3, 1e-6)
+    assert [len(blocks) for blocks in row["blocks"]] == [5, 5]
+
+
+def test_a_probe_that_cannot_be_is_told_and_one_that_fails_on_one_rank_alone_ends_all() -> None:
+    assert "no such instruction" in measured(failing)["refused"]
+    with pytest.raises(Hang, match=r"signal .*no such instruction"):
+        measured(lambda ground: failing)
+    with pytest.raises(Hang, match="waited in vain"):
+        measured(lambda ground: hanging)
+
+
+def hanging() -> list[float]:
+    raise Hang("waited in vain")
+
+
+def test_each_lookup_is_told_beside_its_bound() -> None:
+    about = {"probe": "gather", "dtype": "float32", "shape": {"dim": 128}}
+    rows = [about | {"by": "read_only", "seconds": 9e-5}, about | {"by": "read_only", "seconds": 8e-5},
+            about | {"by": "ours", "seconds": 1e-4}, about | {"by": "ours", "refused": "no"}]  # fmt: skip
+    assert list(bounds(rows)) == ["lookup float32 dim=128: 100.0 µs, rows alone 80.0 µs: 80% of the bound"]
 
 
 def test_a_row_is_one_line_with_its_speed_beside_what_was_expected() -> None:

@@ -23,7 +23,7 @@ import torch.distributed
 from kernels.backends.base import Seat
 from kernels.backends.triton.probes.ground import Ground
 from kernels.backends.triton.probes.measure import measure, provenance
-from kernels.backends.triton.probes.table import line, title
+from kernels.backends.triton.probes.table import bounds, line, title
 from kernels.machine import Machine, load
 
 RANK_LIMIT_S = 15.0
@@ -120,6 +120,8 @@ def main() -> int:
     world = int(sys.argv[4]) if len(sys.argv) > 4 else torch.cuda.device_count()
     print(title(), flush=True)
     broken = run(machine, out, limit_s, world)
+    for sentence in bounds(json.loads(out.read_text())["rows"] if out.exists() else ()):
+        print(sentence, flush=True)
     for sentence in broken:
         print("BROKEN", sentence, flush=True)
     return 1 if broken else 0

@@ -47,6 +47,7 @@ class Ground:
 
         *calls* run in turns, as many as take about GRAPH_SECONDS by *expected_s*; `Hang` says what was waited for.
         """
+        self.barrier()  # what was prepared on another stream is there
         with torch.cuda.stream(self.stream):  # compiles; libraries set up what they may not while a graph is captured
             for call in calls[:2]:
                 call()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from math import isnan, nan
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,12 +16,13 @@ from kernels.backends.base import Hang
 from kernels.backends.triton.probes.ground import BLOCKS, Ground
 from kernels.backends.triton.probes.suite import Probe, suite
 from kernels.machine import Machine
-from kernels.schedule import Refusal
 from kernels.trial import fingerprint
 
 Emit = Callable[[dict[str, Any]], None]
 FORMAT = 1
 """Of the raw results; rises when a reader has to know."""
+SENTENCE_MOST = 400
+T = TypeVar("T")
 
 
 def measure(ground: Ground, machine: Machine, limit_s: float, emit: Emit) -> None:
@@ -44,36 +45,43 @@ def _any(ground: Ground, mine: bool) -> bool:
 
 
 def _measured(ground: Ground, probe: Probe) -> dict[str, Any]:
-    begin, refused = time.monotonic(), None
-    try:
-        timed = probe.prepare(ground)
-    except (Refusal, ValueError, torch.OutOfMemoryError) as error:
-        refused = str(error)
-    about = {"probe": probe.name, **probe.facts, "expected_s": probe.expected_s}
-    if _any(ground, refused is not None):
+    begin, about = time.monotonic(), {"probe": probe.name, **probe.facts, "expected_s": probe.expected_s}
+    timed, refused = _told(lambda: probe.prepare(ground))
+    if _any(ground, timed is None):
         return {**about, "refused": refused or "another rank refused it"}
-    hang, mine = None, [nan]
+    assert timed is not None
+    mine, refused = _told(timed)
+    failed = [bool(value) for (value,) in ground.exchange([float(mine is None)])]
+    if all(failed):  # the same way on all, as a compiler does: nobody waits
+        return {**about, "refused": refused}
+    if any(failed):
+        raise Hang(f"{probe.name} {probe.facts}: {refused or 'another rank failed'}")
+    return {**about, **_statistics(ground, [seconds * probe.share for seconds in mine or ()]), **_state(ground.device),
+            "wall_s": round(time.monotonic() - begin, 3)}  # fmt: skip
+
+
+def _told(do: Callable[[], T]) -> tuple[T | None, str | None]:
+    """What *do* returns, or what it raised as a sentence; `Hang` goes through, since signals are then out of step."""
     try:
-        mine = [seconds * probe.share for seconds in timed()]
-    except Hang as error:
-        hang = str(error)
+        return do(), None
+    except Hang:
+        raise
+    except Exception as error:  # libraries and compilers raise what they like; the other probes go on
+        return None, f"{type(error).__name__}: {error}"[:SENTENCE_MOST]
+
+
+def _statistics(ground: Ground, mine: Sequence[float]) -> dict[str, Any]:
+    """The slowest rank of each block; the block in the middle, and the extremes."""
     everyone = ground.exchange([*mine, *[nan] * (BLOCKS - len(mine))])
-    if _any(ground, hang is not None):
-        raise Hang(hang or "a peer waited in vain")
     blocks = [[seconds for seconds in one if not isnan(seconds)] for one in everyone]
     slowest = [max(each) for each in zip(*blocks, strict=True)]
-    return {
-        **about, "seconds": median(slowest), "low_s": min(slowest), "high_s": max(slowest), "blocks": blocks,
-        **_state(ground.device), "wall_s": round(time.monotonic() - begin, 3),
-    }  # fmt: skip
+    return {"seconds": median(slowest), "low_s": min(slowest), "high_s": max(slowest), "blocks": blocks}
 
 
 def _state(device: torch.device) -> dict[str, float]:
     """Clock and power right after the last replay, where the driver tells them."""
-    try:
-        return {"clock_hz": torch.cuda.clock_rate(device) * 1e6, "power_w": torch.cuda.power_draw(device) / 1e3}
-    except (ModuleNotFoundError, RuntimeError, AttributeError):
-        return {}
+    found, _ = _told(lambda: (torch.cuda.clock_rate(device) * 1e6, torch.cuda.power_draw(device) / 1e3))
+    return dict(zip(("clock_hz", "power_w"), found, strict=True)) if found else {}
 
 
 def provenance(machine: Machine) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kernels.units import bytes_text
@@ -35,3 +35,20 @@ def speed(row: Mapping[str, Any]) -> str:
         return f"{row['flops'] / row['seconds'] / 1e12:.0f} TFLOP/s"
     moved = row.get("wire_bytes", row.get("bytes"))
     return f"{moved / row['seconds'] / 1e9:.0f} GB/s" if moved else ""
+
+
+def bounds(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Each pooled lookup beside the faster read-only gather of the same indices, which bounds it."""
+    least: dict[str, float] = {}
+    ours: dict[str, float] = {}
+    for row in rows:
+        if row["probe"] != "gather" or "refused" in row:
+            continue
+        what = f"{row['dtype']} {' '.join(f'{key}={size}' for key, size in row['shape'].items())}"
+        if row["by"] == "read_only":
+            least[what] = min(row["seconds"], least.get(what, row["seconds"]))
+        else:
+            ours[what] = row["seconds"]
+    for what in least.keys() & ours.keys():
+        mine_us, rows_us = ours[what] * 1e6, least[what] * 1e6
+        yield f"lookup {what}: {mine_us:.1f} µs, rows alone {rows_us:.1f} µs: {rows_us / mine_us:.0%} of the bound"
