@@ -170,7 +170,9 @@ class FromRecordings:
 
 def _question(trial: Trial) -> tuple[Any, ...]:
     """What makes two trials the same to a replay: machine and protocol are the recording's own."""
-    fabric = trial.fabric
-    if fabric.wire_to_compute is not None:
-        fabric = replace(fabric, bandwidth_bytes_per_second=None)
-    return trial.problem, trial.schedule, trial.backend, trial.part, fabric
+    return trial.problem, trial.schedule, trial.backend, trial.part, as_asked(trial.fabric)
+
+
+def as_asked(fabric: Fabric) -> Fabric:
+    """Without the bandwidth that followed from a ratio: two sittings resolve it differently."""
+    return fabric if fabric.wire_to_compute is None else replace(fabric, bandwidth_bytes_per_second=None)

@@ -117,7 +117,8 @@ def sweep(
       operator = "gemm_all_to_all"       # or a list of operators
       preset = "laptop_ladder"           # or [shape], then m = 1024, n = [512, 1024], k = 3072
       world = [2]                        # also: dtype, machine, fabric, protocol, title, parts
-      search = {kind = "random", count = 20}   # default: "exhaustive"
+      search = {kind = "random", count = 20}   # default: "exhaustive". To tune, take "estimate_first":
+                                         # the 20 estimated fastest are measured, and `recommend` names the winner
       [scheme.sequential]                # axes that are not stated keep their default
       [scheme.decomposed]
       pieces = [1, 2, 4, 8, 16, 32, 64]  # or "all"
@@ -152,12 +153,17 @@ def recommend(
     machine: options.Machine = None,
     fabric: options.Fabric = None,
     count: Annotated[int, typer.Option(min=1, help="How many schedules to name.")] = 5,
+    store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
-    """Look through the whole space by closed form and name the schedules worth measuring; axes that are set stay so."""
+    """Name the fastest schedules that were measured, then those worth measuring, by closed form of the whole space.
+
+    Axes that are set stay so. Winners are found among recordings and your own runs of the same hardware.
+    """
     from dataclasses import replace
 
     from workbench import metrics
+    from workbench.cli_tuned import found, show
     from workbench.recommend import every
     from workbench.recommend import recommend as best_of
     from workbench.request import COMPARED
@@ -168,16 +174,19 @@ def recommend(
         request = _request(operator, shape, scheme, settings, asked)
         place = request.machine_description()
         stated, link = request.problem(place), request.link(place)
+        winners, measured_rows = found(request, _store_path(store))
         free = every(request.schemes or COMPARED, stated, place, link)
         request = replace(request, settings=tuple((free | dict(request.settings)).items()))
         experiment = request.experiment()
         estimates, num_points = best_of(stated, place, link, experiment.space, experiment.protocol, count)
     rows = [metrics.row_of(estimate, None, place) for estimate in estimates]
     if json:
-        show_rows([document(row) for row in rows], {"points": num_points, "machine": place.name})
+        facts = {"points": num_points, "machine": place.name, "tuned": [each.to_json() for each in winners.winners]}
+        show_rows([document(row) for row in (*measured_rows, *rows)], facts)
         return 0
     from kernels.units import seconds_text
 
+    show(winners)
     title = f"{problem(rows[0])}; {num_points:,} points looked at" if rows else "No schedule is legal."
     show_table(title, ("schedule", "estimated", "at least", "at most"),
                [(schedule(row), *map(seconds_text, (row["time_s"], row["low_s"], row["high_s"]))) for row in rows],

@@ -14,6 +14,9 @@ from cluster.probe import usable_cores as usable_cores  # the widgets ask for it
 from kernels.machine import Machine
 from kernels.trial import fingerprint
 
+NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+"""How the library that torch brings for GPUs is called, by the CUDA that it is for."""
+
 
 def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[str, Any]:
     """Plain values of this process and host; what cannot be found out is None."""
@@ -24,7 +27,7 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
         "cores": usable_cores(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES} | {"nccl": next(filter(None, map(version, NCCL)), None)},
         "git_commit": _git_commit(),
         "kernel_fingerprint": fingerprint(),
         "machine": machine and machine.name,

@@ -25,6 +25,8 @@ MOST_POINTS = 1_000_000
 """A space that is larger is refused: its columns would not fit beside a notebook."""
 PLAYED = 4
 """So many times more schedules are played than are recommended: closed form and play may disagree about neighbours."""
+UNSEEN = ("num_warps", "num_stages", "group_rows")
+"""Axes of GPU kernels that change no estimate: their defaults are recommended, and only measuring tells more."""
 
 
 def recommend(problem: Problem, machine: Machine, fabric: Fabric, space: Space, protocol: Protocol,
@@ -62,8 +64,9 @@ def estimates(problem: Problem, schedules: Sequence[Schedule], machine: Machine,
 
 
 def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fabric) -> dict[str, tuple[str, ...]]:
-    """Settings that ask for all values of all axes of *schemes*."""
-    return {axis.name: (EVERY,) for name in schemes for axis in axes(problem, name, machine, fabric)}
+    """Settings that ask for all values of all axes of *schemes* that an estimate depends on."""
+    found = dict.fromkeys(axis.name for name in schemes for axis in axes(problem, name, machine, fabric))
+    return {name: (EVERY,) for name in found if name not in UNSEEN}
 
 
 def _columns(problem: Problem, scheme: str, wanted: dict[str, tuple[Value, ...]], machine: Machine,

@@ -152,6 +152,17 @@ class Store:
             "AND source = 'measured' LIMIT 1", (key, fingerprint)
         ))  # fmt: skip
 
+    def right_wholes(self, operator: str) -> list[dict[str, Any]]:
+        """Whenever a whole trial of *operator* was measured and right: its outcome's id, run, time, circumstances."""
+        found = self._database.read(
+            "SELECT o.id, o.run, o.at, o.fingerprint, json_extract(o.row, '$.time_s') AS time_s, t.trial, r.provenance "
+            "FROM outcomes o JOIN trials t ON t.key = o.key JOIN runs r ON r.id = o.run "
+            "WHERE o.outcome = 'measurement' AND o.source = 'measured' AND json_extract(o.row, '$.correct') "
+            "AND json_extract(t.trial, '$.part') = 'whole' AND json_extract(t.trial, '$.problem.operator') = ? "
+            "ORDER BY o.id", (operator,)
+        )  # fmt: skip
+        return [{**dict(each), **{key: json.loads(each[key]) for key in ("trial", "provenance")}} for each in found]
+
     def measurement(self, outcome: int) -> Measurement:
         """Outcome number *outcome* with its samples; its source is `recorded` from now on."""
         entry = self._database.read(

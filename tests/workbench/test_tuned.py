@@ -1,0 +1,189 @@
+"""What was measured is found again by problem, hardware and versions, and nothing that differs is hidden."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.fabric import parse
+from kernels.machine import Machine
+from kernels.operators import problem
+from kernels.outcome import Measurement, row
+from kernels.problem import Problem
+from kernels.protocol import PROTOCOLS
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from workbench import cli
+from workbench.machines import shipped_machine
+from workbench.store import Store
+from workbench.tuned import Known, Tuned, known, tuned
+
+SHAPE = {"m": 8192, "n": 7168, "k": 2048}
+NVLINK = parse("nvlink")
+THERE = {"versions": {"torch": "2.11.0", "triton": "3.6.0", "nccl": "2.28.9"}, "kernel_fingerprint": "55646f76b103",
+         "cpu": "any", "cores": 16}  # fmt: skip
+"""What the shipped recordings of h200_nvl4 were measured with."""
+HERE = {"cpu": "a processor", "cores": 2, "versions": {"torch": "2.13.0", "numpy": "2.4.0"},
+        "kernel_fingerprint": "today"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def h200() -> Machine:
+    return shipped_machine("h200_nvl4")
+
+
+@pytest.fixture(scope="module")
+def experts() -> list[Known]:
+    return known("gemm_all_to_all")
+
+
+def asked(shape: Mapping[str, int] = SHAPE, world: int = 4) -> Problem:
+    return problem("gemm_all_to_all", dict(shape), world=world, dtype="bfloat16")
+
+
+def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Machine, experts: list[Known]) -> None:
+    found = tuned(asked(), h200, NVLINK, experts, THERE)
+    times = {each.schedule.scheme: each.known.time_s for each in found.winners}
+    assert list(times) == ["fused", "sequential"], "fastest first"
+    mine = [each for each in experts if each.trial.problem == asked()]
+    assert len(mine) > len(times)
+    for scheme, time_s in times.items():
+        assert time_s == min(each.time_s for each in mine if each.trial.schedule.scheme == scheme)
+    assert found.sentence == ""
+    fused = found.winners[0]
+    assert fused.differs == ()
+    assert fused.schedule == fused.known.trial.schedule
+    assert fused.known.measurement().time_s == fused.known.time_s
+    assert "recording h200_nvl4_gemm of 2026-11-2" in fused.source
+    assert "4 x NVIDIA H200, torch 2.11.0, triton 3.6.0, nccl 2.28.9, kernels 55646f76b103" in fused.source
+
+
+def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[Known]) -> None:
+    found = tuned(asked(), shipped_machine("h100_nvl8"), NVLINK, experts, THERE)
+    assert found.winners == ()
+    assert found.sentence.startswith(
+        "Nobody has measured gemm_all_to_all(m=8192, n=7168, k=2048 bfloat16, 4 ranks, h100"
+    )
+    assert f"{len(experts)} trials of it are known, of " in found.sentence
+    assert "h200_nvl4" in found.sentence
+
+
+@pytest.mark.parametrize("different", [asked(world=2), replace(asked(), dtype="float16")])
+def test_another_world_or_dtype_is_another_problem(different: Problem, h200: Machine, experts: list[Known]) -> None:
+    found = tuned(different, h200, NVLINK, experts, THERE)
+    assert found.winners == ()
+    assert "other shapes or axes here" in found.sentence
+
+
+def test_versions_and_kernels_that_differ_are_told(h200: Machine, experts: list[Known]) -> None:
+    found = tuned(asked(), h200, NVLINK, experts, {**HERE, "versions": {**THERE["versions"], "torch": "2.12.0"}})  # type: ignore[dict-item]
+    assert found.winners[0].differs == ("torch 2.11.0, here 2.12.0", "kernels 55646f76b103, here today")
+    assert found.winners[0].to_json()["differs"] == list(found.winners[0].differs)
+    unknown = tuned(asked(), h200, NVLINK, experts, {**HERE, "versions": {}})
+    assert "nccl 2.28.9, here none" in unknown.winners[0].differs
+
+
+def test_the_nearest_shape_answers_and_says_so(h200: Machine, experts: list[Known]) -> None:
+    found = tuned(asked({**SHAPE, "k": 4096}), h200, NVLINK, experts, THERE)
+    assert found.winners[0].differs[0] == "measured at the nearest shape, m=8192, n=7168, k=2048"
+    far = tuned(asked({**SHAPE, "k": 16, "n": 16}), h200, NVLINK, experts, THERE)
+    assert far.winners == ()
+
+
+def test_axes_that_are_pinned_stay_so(h200: Machine, experts: list[Known]) -> None:
+    best = tuned(asked(), h200, NVLINK, experts, THERE).winners[0].known
+    orders = {str(each.trial.schedule["tile_order"]) for each in experts
+              if each.trial.problem == asked() and each.trial.schedule.scheme == "fused"}  # fmt: skip
+    for order in orders:
+        found = tuned(asked(), h200, NVLINK, experts, THERE, {"tile_order": (order,)}).winners[0]
+        assert found.schedule.get("tile_order") == order
+        assert found.known.time_s >= best.time_s
+    assert tuned(asked(), h200, NVLINK, experts, THERE, {"tile": ("1x1x1",)}).winners == ()
+
+
+def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machine, experts: list[Known]) -> None:
+    (best, *_) = tuned(asked(), h200, NVLINK, experts, THERE).winners
+    axes = tuple(axis for axis in best.known.trial.schedule.axes if axis[0] != "group_rows")
+    older = replace(best.known.trial, schedule=replace(best.known.trial.schedule, axes=axes))
+    (found,) = tuned(asked(), h200, NVLINK, [replace(best.known, trial=older)], THERE).winners
+    assert found.schedule["group_rows"] == 4
+    assert found.differs == ("today's schedule also has group_rows=4",)
+
+
+def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: list[Known]) -> None:
+    best = tuned(asked(), h200, NVLINK, experts, THERE).winners[0].known
+    axes = {**dict(best.trial.schedule.axes), "tile_order": "sideways"}
+    illegal = replace(best.trial, schedule=replace(best.trial.schedule, axes=tuple(axes.items())))
+    found = tuned(asked(), h200, NVLINK, [replace(best, trial=illegal)], THERE)
+    assert (found.winners, found.sentence != "") == ((), True)
+
+
+# ---- one's own runs
+
+
+@pytest.fixture
+def remember(tmp_path: Path, machine: Machine) -> Callable[..., Tuned]:
+    """remember(seconds...): sequential is measured one time after the other on CPU ranks; what is found of it."""
+
+    def run(*seconds: float, facts: Mapping[str, Any] = HERE, **changes: Any) -> Tuned:
+        mine, link = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2), parse("shared_memory")
+        made = Trial(problem=mine, schedule=schedule(mine, "sequential", {}, machine, link), backend="cpu",
+                     machine=machine.name, fabric=link, protocol=PROTOCOLS["quick"])  # fmt: skip
+        with Store(tmp_path / "store.sqlite") as store:
+            for time_s in seconds:
+                begun = store.begin_run({}, facts)
+                measured = Measurement(trial=made, samples=((time_s,), (time_s,)), **{"correct": True, **changes})
+                store.add_outcome(begun, measured, row(measured, begun), fingerprint="today")
+            return tuned(mine, machine, link, known("gemm_all_to_all", store), HERE)
+
+    return run
+
+
+def test_a_run_of_ones_own_is_found_and_named(remember: Callable[..., Tuned]) -> None:
+    (found,) = remember(3e-3).winners
+    assert found.known.time_s == 3e-3
+    assert found.known.where == f"run {found.known.run}"
+    assert found.differs == ()
+
+
+def test_of_several_measurements_the_newest_counts_not_the_luckiest(remember: Callable[..., Tuned]) -> None:
+    assert remember(2e-3, 1e-3, 4e-3).winners[0].known.time_s == 4e-3
+
+
+@pytest.mark.parametrize("changes", [{"correct": False}, {"source": "recorded"}])
+def test_what_was_wrong_or_only_repeated_does_not_count(
+    remember: Callable[..., Tuned], changes: dict[str, Any]
+) -> None:
+    assert remember(1e-3, **changes).winners == ()
+
+
+def test_cpu_ranks_of_another_computer_are_other_hardware(remember: Callable[..., Tuned]) -> None:
+    found = remember(1e-3, facts={**HERE, "cpu": "a faster one", "cores": 64})
+    assert found.winners == ()
+    assert "a faster one with 64 cores" in found.sentence
+
+
+# ---- workbench recommend
+
+
+def test_recommend_shows_winners_above_the_estimates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = [word for name, size in SHAPE.items() for word in ("--shape", f"{name}={size}")]
+    place = ["--world", "4", "--machine", "h200_nvl4", "--store", str(tmp_path / "none.sqlite")]
+    words = ["recommend", "gemm_all_to_all", *shape, *place, "--count", "2", "--set", "tile=128x256x64"]
+    assert cli.status([*words, "--set", "slice_tiles=4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["source"] for row in found["rows"]] == ["recorded", "recorded", "estimated", "estimated"]
+    (fused, sequential, *_) = found["rows"]
+    assert (fused["scheme"], sequential["scheme"]) == ("fused", "sequential")
+    assert "recording h200_nvl4_gemm of" in fused["message"]
+    assert "kernels 55646f76b103, here" in fused["message"]
+    assert [each["key"] for each in found["summary"]["tuned"]] == [fused["key"], sequential["key"]]
+    assert not (tmp_path / "none.sqlite").exists(), "asking makes no store"
+    assert cli.status([*words, "--set", "slice_tiles=4"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("Measured before") < out.index("points looked at")
+    assert cli.status([*words, "--scheme", "decomposed"]) == 0
+    assert "Nobody has measured" in capsys.readouterr().err

@@ -1,0 +1,210 @@
+"""The fastest schedules that were ever measured: a query on recordings and runs by problem, hardware and versions.
+
+Winners are rows of what was measured anyway; there is no second store that could contradict it. What was measured with
+other versions or older kernels still answers, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import log2
+from typing import Any
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.outcome import Measurement
+from kernels.problem import Problem
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from workbench import recordings
+from workbench.answer import Recorded, as_asked
+from workbench.store import Store
+
+FARTHEST = 2.0
+"""Shapes whose sizes differ by more doublings and halvings together are not near enough to tell anything."""
+VERSIONS = {"triton": ("torch", "triton", "nccl"), "cpu": ("torch", "numpy")}
+"""What a time depends on besides our kernels, by backend."""
+
+Facts = Mapping[str, Any]
+"""Under which circumstances something was, or would be, measured: the keys of `provenance`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One whole trial that was measured and found right."""
+
+    trial: Trial
+    time_s: float
+    where: str
+    """The recording, or the run of one's own."""
+    run: str | None
+    """That run; None of a recording."""
+    at: float
+    """Unix time of its last sample."""
+    facts: Facts
+    measurement: Callable[[], Measurement]
+    """With its samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """The fastest known schedule of one scheme."""
+
+    known: Known
+    schedule: Schedule
+    """The same as it is asked for today: axes that did not exist then have their default."""
+    differs: tuple[str, ...]
+    """What is not as it was then, or not as it was asked for, each in words."""
+
+    @property
+    def source(self) -> str:
+        """Where and when, with which versions and kernels."""
+        known = self.known
+        versions = [f"{name} {found}" for name, found in _versions(known)]
+        hardware = [str(known.facts["gpus"])] if known.facts.get("gpus") else []
+        parts = [*hardware, *versions, f"kernels {known.facts.get('kernel_fingerprint') or 'unknown'}"]
+        return f"{known.where} of {datetime.fromtimestamp(known.at).date()}: {', '.join(parts)}"
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.known
+        return {
+            "key": known.trial.key, "scheme": known.trial.schedule.scheme, "where": known.where,
+            "date": str(datetime.fromtimestamp(known.at).date()), "time_s": known.time_s,
+            "shape": dict(known.trial.problem.shape), "axes": dict(self.schedule.axes),
+            "versions": dict(_versions(known)), "kernel_fingerprint": known.facts.get("kernel_fingerprint"),
+            "differs": list(self.differs),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The answer: the winners, fastest first, or a sentence that says why there are none."""
+
+    winners: tuple[Winner, ...]
+    sentence: str = ""
+
+
+def known(operator: str, store: Store | None = None) -> list[Known]:
+    """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*."""
+    found = [_recorded(entry, name) for name in recordings.paths() for entry in recordings.recordings(name)
+             if _is_right_whole(entry.measurement, operator)]  # fmt: skip
+    return found + [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else found
+
+
+def _is_right_whole(measured: Measurement, operator: str) -> bool:
+    return measured.trial.problem.operator == operator and measured.trial.part == "whole" and bool(measured.correct)
+
+
+def _recorded(entry: Recorded, name: str) -> Known:
+    return Known(
+        trial=entry.measurement.trial, time_s=entry.measurement.time_s, where=f"recording {name}", run=None,
+        at=max(sample.at for sample in entry.samples), facts=entry.provenance, measurement=lambda: entry.measurement,
+    )  # fmt: skip
+
+
+def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
+    return Known(
+        trial=Trial.from_json(entry["trial"]), time_s=entry["time_s"], where=f"run {entry['run']}", run=entry["run"],
+        at=entry["at"], facts={**entry["provenance"], "kernel_fingerprint": entry["fingerprint"]},
+        measurement=lambda: store.measurement(entry["id"]),
+    )  # fmt: skip
+
+
+def tuned(
+    problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[Known], here: Facts,
+    pinned: Mapping[str, Sequence[Any]] | None = None,
+) -> Tuned:  # fmt: skip
+    """The fastest of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
+
+    Of a trial that was measured several times the newest counts. Where this problem was never measured on this
+    hardware, the nearest shape that was answers, and says so. *pinned*: axis values that are asked for.
+    """
+    of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
+    mine = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
+    mine = [each for each in mine if _is_pinned(each.trial.schedule, pinned or {})]
+    distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in mine}
+    near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
+    if near is None:
+        return Tuned((), _absent(problem, machine, fabric, of_operator, here))
+    newest: dict[str, Known] = {}
+    for each in sorted(mine, key=lambda each: each.at):
+        if distances[each.trial.problem] == near:
+            newest[each.trial.key] = each
+    best: dict[str, Winner] = {}
+    for each in sorted(newest.values(), key=lambda each: each.time_s):
+        if each.trial.schedule.scheme not in best and (winner := _winner(each, problem, machine, fabric, here)):
+            best[each.trial.schedule.scheme] = winner
+    return Tuned(tuple(best.values()), "" if best else _absent(problem, machine, fabric, of_operator, here))
+
+
+def _winner(each: Known, problem: Problem, machine: Machine, fabric: Fabric, here: Facts) -> Winner | None:
+    """None where today's schemes find its schedule illegal."""
+    then = each.trial.schedule
+    try:
+        now = schedule(problem, then.scheme, dict(then.axes), machine, fabric)
+    except Refusal:
+        return None
+    differs = []
+    if each.trial.problem != problem:
+        differs.append(f"measured at the nearest shape, {_shape(each.trial.problem)}")
+    if added := [f"{name}={value}" for name, value in now.axes if name not in dict(then.axes)]:
+        differs.append(f"today's schedule also has {', '.join(added)}")
+    differs += _different_versions(each, here)
+    return Winner(known=each, schedule=now, differs=tuple(differs))
+
+
+def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> str | None:
+    """Other hardware or another link than is asked about, in words; CPU ranks are of the computer they ran on."""
+    trial = each.trial
+    if trial.machine != machine.name or trial.backend != machine.backend:
+        return trial.machine
+    if trial.backend == "cpu" and (each.facts.get("cpu"), each.facts.get("cores")) != (here["cpu"], here["cores"]):
+        return f"{each.facts.get('cpu')} with {each.facts.get('cores')} cores"
+    if trial.world > 1 and as_asked(trial.fabric) != as_asked(fabric):
+        return f"{trial.machine} over {trial.fabric}"
+    return None
+
+
+def _distance(known: Problem, asked: Problem) -> float:
+    """Doublings and halvings from shape to shape; infinite where anything but sizes differs."""
+    mine, other = dict(known.shape), dict(asked.shape)
+    if (known.dtype, known.world, set(mine)) != (asked.dtype, asked.world, set(other)):
+        return float("inf")
+    pairs = [(mine[name], other[name]) for name in mine]
+    if any(one != two for one, two in pairs if isinstance(one, str) or isinstance(two, str)):
+        return float("inf")
+    return sum(abs(log2(int(one) / int(two))) for one, two in pairs if not isinstance(one, str))
+
+
+def _is_pinned(asked: Schedule, pinned: Mapping[str, Sequence[Any]]) -> bool:
+    return all(str(value) in map(str, pinned[name]) for name, value in asked.axes if name in pinned)
+
+
+def _versions(each: Known) -> list[tuple[str, str]]:
+    stated = each.facts.get("versions") or {}
+    return [(name, str(stated[name])) for name in VERSIONS[each.trial.backend] if stated.get(name)]
+
+
+def _different_versions(each: Known, here: Facts) -> list[str]:
+    mine = here["versions"]
+    told = [f"{name} {then}, here {mine.get(name) or 'none'}" for name, then in _versions(each)
+            if then != mine.get(name)]  # fmt: skip
+    kernels = each.facts.get("kernel_fingerprint")
+    if kernels != here["kernel_fingerprint"]:
+        told.append(f"kernels {kernels or 'unknown'}, here {here['kernel_fingerprint']}")
+    return told
+
+
+def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[Known], here: Facts) -> str:
+    """What was measured instead."""
+    wanted = f"{_shape(problem)} {problem.dtype}, {problem.world} ranks, {machine.name} over {as_asked(fabric)}"
+    places = dict.fromkeys(_elsewhere(each, machine, fabric, here) or "other shapes or axes here" for each in others)
+    said = f"{len(others)} trials of it are known, of {'; '.join(places)}" if others else "no trial of it is known"
+    return f"Nobody has measured {problem.operator}({wanted}), nor a shape near it: {said}."
+
+
+def _shape(problem: Problem) -> str:
+    return ", ".join(f"{name}={value}" for name, value in problem.shape)
