@@ -7,8 +7,9 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
-from kernels.schemes import refusal, schedule
+from kernels.schemes import axes, refusal, schedule
 from workbench import recommend as module
+from workbench.machines import shipped_machine
 from workbench.recommend import estimates, every, recommend
 from workbench.space import Choice, Space
 
@@ -47,3 +48,14 @@ def test_estimates_of_mixed_schemes_keep_their_order(machine: Machine) -> None:
     together = estimates(ASKED, mixed, machine, LINK)
     assert together == [estimates(ASKED, [one], machine, LINK)[0] for one in mixed]
     assert all(0 < seconds < float("inf") for seconds in together)
+
+
+def test_axes_that_are_left_out_change_no_estimate() -> None:
+    gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
+    asked = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, world=4, dtype="bfloat16")
+    free = every(("fused",), asked, gpus, link)
+    left_out = [axis for axis in axes(asked, "fused", gpus, link) if axis.name not in free]
+    assert {axis.name for axis in left_out} == set(module.UNSEEN)
+    made = [schedule(asked, "fused", {axis.name: value}, gpus, link) for axis in left_out for value in axis.values]
+    assert len(set(made)) > len(left_out)
+    assert len(set(estimates(asked, made, gpus, link))) == 1
