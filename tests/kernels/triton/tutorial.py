@@ -3,15 +3,13 @@
 import json
 from pathlib import Path
 
-from workbench.resources import notebooks_directory
-
-NOTEBOOK = "06_new_operator.ipynb"
+NOTEBOOK = Path(__file__).parents[3] / "notebooks" / "06_new_operator.ipynb"
 MARK = "%%writefile {scratch.name}/"
 
 
 def files() -> dict[str, str]:
     """Text by file name, as the cells have it."""
-    cells = json.loads((notebooks_directory() / NOTEBOOK).read_text())["cells"]
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     parts = [source.removeprefix(MARK).split("\n", 1) for source in sources if source.startswith(MARK)]
     return {name: text + "\n" for name, text in parts}
