@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.backends.triton.probes.__main__ import run
+from kernels.backends.triton.probes.host import run
 from kernels.backends.triton.probes.ground import BLOCKS
 from kernels.machine import load
 

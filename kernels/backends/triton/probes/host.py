@@ -1,0 +1,132 @@
+"""All probes on all GPUs of this host, without Dask.
+
+`python3 -m kernels.backends.triton.probes MACHINE.toml OUT.json SECONDS [WORLD]`: MACHINE.toml is what is expected.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import multiprocessing
+import os
+import queue
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from kernels.backends.base import Seat
+from kernels.backends.triton.probes.ground import Ground
+from kernels.backends.triton.probes.measure import measure, provenance
+from kernels.backends.triton.probes.table import bounds, line, title
+from kernels.machine import Machine, load
+
+RANK_LIMIT_S = 15.0
+"""Longest wait of one rank for another."""
+GRACE_S = 45.0
+"""For imports, rendezvous, and the probe under way when time is up."""
+AFTER_END_S = 2.0
+"""The store lives in rank 0's process, which therefore leaves last."""
+
+
+def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
+    """One rank: rows of rank 0 and everybody's end go to the parent."""
+    faulthandler.dump_traceback_later(limit_s + GRACE_S - RANK_LIMIT_S)  # where it hangs, if it does
+    assert seat.rendezvous is not None
+    host, port = seat.rendezvous
+    dist: Any = torch.distributed
+    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False) if seat.rank == 0 else None
+    try:
+        measure(Ground(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
+    except Exception:  # told, whatever it is: the parent ends the others
+        events.put(("broken", f"rank {seat.rank}: {traceback.format_exc()[-1500:]}"))
+    events.put(("end", seat.rank))
+    events.close()
+    events.join_thread()
+    assert store is None or seat.rank == 0
+    time.sleep(AFTER_END_S if seat.rank == 0 else 0)
+    os._exit(0)  # process groups may hang when one rank has gone
+
+
+def run(machine: Path, out: Path, limit_s: float, world: int) -> list[str]:
+    """Measures; *out* holds everything until now, whenever it is read. What broke, as sentences."""
+    context = multiprocessing.get_context("spawn")
+    events, port = context.Queue(), _free_port()
+    seats = [
+        Seat(rank=rank, world=world, session="probes", shares_heap=True, deadline_s=RANK_LIMIT_S,
+             rendezvous=("127.0.0.1", port))
+        for rank in range(world)
+    ]  # fmt: skip
+    ranks = [context.Process(target=rank_main, args=(seat, machine, limit_s, events)) for seat in seats]
+    for process in ranks:
+        process.start()
+    until = time.monotonic() + limit_s + GRACE_S
+    found = _gather(events, lambda: any(process.is_alive() for process in ranks), world, until,
+                    Raw(out, load(machine), world))  # fmt: skip
+    for process in ranks:
+        process.kill()
+    return found
+
+
+class Raw:
+    """The file of raw results, written whole again after every row."""
+
+    def __init__(self, path: Path, machine: Machine, world: int) -> None:
+        self._path = path
+        self._content: dict[str, Any] = {**provenance(machine), "world": world, "broken": [], "rows": []}
+
+    def add(self, kind: str, value: Any) -> None:
+        """A row, or what broke."""
+        self._content[kind].append(value)
+        unfinished = self._path.with_name(f".{self._path.name}")
+        unfinished.write_text(json.dumps(self._content, indent=1))
+        unfinished.replace(self._path)
+
+
+def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, raw: Raw) -> list[str]:
+    ended, broken = 0, []
+    while ended < world and time.monotonic() < until:
+        try:
+            kind, value = events.get(timeout=1.0)
+        except queue.Empty:
+            if not alive():
+                break
+            continue
+        if kind == "row":
+            raw.add("rows", value)
+            print(line(value), flush=True)
+        elif kind == "broken":
+            raw.add("broken", value)
+            broken.append(value)
+            until = min(until, time.monotonic() + RANK_LIMIT_S)
+        else:
+            ended += 1
+    if ended < world:
+        broken.append(f"only {ended} of {world} ranks had ended in time")
+        raw.add("broken", broken[-1])
+    return broken
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def main() -> int:
+    """0 if nothing broke."""
+    machine, out, limit_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    world = int(sys.argv[4]) if len(sys.argv) > 4 else torch.cuda.device_count()
+    print(title(), flush=True)
+    broken = run(machine, out, limit_s, world)
+    for sentence in bounds(json.loads(out.read_text())["rows"] if out.exists() else ()):
+        print(sentence, flush=True)
+    for sentence in broken:
+        print("BROKEN", sentence, flush=True)
+    return 1 if broken else 0
