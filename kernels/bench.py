@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from kernels.backends import open_backend, warm_backends
-from kernels.backends.base import Backend, Prepared, Seat
+from kernels.backends.base import Backend, Prepared, Seat, Unseen
 from kernels.outcome import span_values
 from kernels.reference import SEED, expected
 from kernels.schedule import Refusal
@@ -128,14 +128,20 @@ class Bench:
         interleaved(runs, protocol.repeats, each)
         for (trial, one, found), mine in zip(kept, samples, strict=True):
             typical = _typical(backend.exchange(mine))
-            spans = [list(span_values(span)) for span in one.spans(typical)]
+            self._tell(trial, "stage", stage="timeline")
+            facts: dict[str, Any] = {"iteration": typical}
+            facts |= {"conditions": conditions} if any(conditions) else {}
+            try:
+                spans = [list(span_values(span)) for span in one.spans(typical)]
+            except Unseen as unseen:
+                spans, facts["unseen"] = [], str(unseen)
             self._tell(
                 trial,
                 "result",
                 correct=None if found is None else found.correct,
                 spans=spans,
                 max_relative_error=None if found is None else found.error,
-                facts={"iteration": typical} | ({"conditions": conditions} if any(conditions) else {}),
+                facts=facts,
             )
             one.forget()
 

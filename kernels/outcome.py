@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.trial import Trial
 
@@ -61,6 +61,19 @@ class Sample:
     """Unix time at which it ended."""
 
 
+class TileTimes(NamedTuple):
+    """When one tile of a step, one sum or one program's share of a put came how far, on which SM of a GPU."""
+
+    number: int
+    """Its place in the rank's tile order; of a put, the program that moved this share."""
+    processor: int
+    start_s: float
+    waited_s: float
+    """When it had what it waited for."""
+    computed_s: float
+    sent_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """When one step ran: seconds from the start of its iteration on its rank."""
@@ -74,6 +87,10 @@ class Span:
     stop_s: float
     waited_for: str | None = None
     """Address of the last step it waited for."""
+    tick_s: float = 0.0
+    """How far apart two moments of its clock are at least: no shorter span is exact. 0: finer than anything shown."""
+    tiles: tuple[TileTimes, ...] = ()
+    """On GPUs, of all SMs or of some that stand for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +105,9 @@ class Measurement:
     """Verified against the reference before the clock started; None for a part, which computes no result."""
     max_relative_error: float | None = None
     spans: tuple[Span, ...] = ()
-    """One iteration, the one nearest the median."""
+    """One iteration, the one nearest the median; on GPUs one call more, which writes them down."""
+    unseen: str | None = None
+    """Why there are no spans where there should be some."""
     fingerprint: str | None = None
     """Of the kernels that the ranks ran; None where nobody said."""
     conditions: tuple[Mapping[str, Any], ...] = ()
@@ -178,6 +197,7 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "max_relative_error": outcome.max_relative_error,
                 "samples": sum(len(mine) for mine in outcome.samples),
                 "skew_s": outcome.skew_s,
+                "message": outcome.unseen,
             }
         case Estimate():
             found |= {
@@ -226,6 +246,7 @@ class Gather:
             correct=None if None in verdicts else all(verdicts),
             max_relative_error=max(errors, default=None),
             spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
+            unseen=next((why for result in by_rank if (why := result["facts"].get("unseen"))), None),
             fingerprint=by_rank[0].get("fingerprint"),
             conditions=tuple(
                 {"rank": rank, "block": block, **said}
@@ -240,5 +261,9 @@ span_values: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each
 
 
 def span(data: Sequence[Any]) -> Span:
-    """The Span that was sent as a list of its fields."""
-    return Span(*data)
+    """The Span that was sent or stored as a list of its fields; those of older recordings end before its tick."""
+    if len(data) < len(fields(Span)):
+        return Span(*data)
+    *known, tiles = data
+    made = (*known, tuple(TileTimes(*each) for each in tiles))
+    return Span(*made)

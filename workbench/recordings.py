@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.outcome import Measurement, Sample, Span, row, span_values
+from kernels.outcome import Measurement, Sample, row, span, span_values
 from kernels.trial import Trial
 from workbench import resources
 from workbench.answer import Recorded
@@ -61,7 +61,7 @@ def _recorded(line: Mapping[str, Any]) -> Recorded:
         raise ValueError(f"rank {by_rank.index(())} of {trial.world} has no samples")
     measurement = Measurement(
         trial=trial, samples=tuple(by_rank), source="recorded", correct=line["correct"],
-        max_relative_error=line["max_relative_error"], spans=tuple(Span(*span) for span in line["spans"]),
+        max_relative_error=line["max_relative_error"], spans=tuple(map(span, line["spans"])), unseen=line["message"],
         conditions=tuple(line.get("conditions", ())),
     )  # fmt: skip
     return Recorded(measurement=measurement, samples=samples, provenance=line["provenance"])

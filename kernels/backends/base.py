@@ -32,6 +32,10 @@ class Hang(TimeoutError):
     """A wait that outlasted its deadline; the sentence names rank, signal and epochs."""
 
 
+class Unseen(RuntimeError):
+    """Spans could not be taken, and the sentence says why; what was timed stands."""
+
+
 class Prepared(Protocol):
     """One trial, compiled and with its buffers in place. All ranks call the same methods in the same order."""
 
@@ -49,7 +53,7 @@ class Prepared(Protocol):
         """This rank's output tensor, as the reference shapes it."""
 
     def spans(self, iteration: int) -> Sequence[Span]:
-        """When the steps of one of the iterations since the last call of `forget` ran."""
+        """When the steps of one of the iterations since the last call of `forget` ran, or of one more; or Unseen."""
 
     def forget(self) -> None:
         """Drops the spans so far: the next iteration is number 0."""

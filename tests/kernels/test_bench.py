@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch.distributed
 
-from kernels.backends.cpu.backend import CpuBackend
+from kernels.backends.base import Unseen
+from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
 from kernels.bench import Bench, Seat
 from kernels.operators import problem
+from kernels.outcome import Span
 from kernels.protocol import Protocol
 
 
@@ -78,6 +80,21 @@ def test_the_device_is_asked_between_samples_once_a_block(
     assert seen == [2 * index + 1 for index in read_after]
     results = [event["facts"]["conditions"] for event in events if event["kind"] == "result"]
     assert results == [[{"sm_clock_mhz": 1001 + block} for block in range(len(read_after))]] * 2
+
+
+def test_a_call_that_cannot_be_seen_takes_nothing_from_what_was_timed(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spans(self: CpuTrial, iteration: int) -> list[Span]:
+        raise Unseen("Nobody saw it.")
+
+    monkeypatch.setattr(CpuTrial, "spans", spans)
+    events: list[dict[str, Any]] = []
+    bench = Bench(seat(), events.append)
+    bench.run([make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1), "sequential")])
+    bench.close()
+    [result] = [event for event in events if event["kind"] == "result"]
+    assert (result["correct"], result["spans"], result["facts"]["unseen"]) == (True, [], "Nobody saw it.")
 
 
 def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:

@@ -1,10 +1,22 @@
 """Events of all ranks become samples and one outcome; the slowest rank's median is the time."""
 
+import json
 from typing import Any
 
 import pytest
 
-from kernels.outcome import ROW_KEYS, Failure, Gather, Measurement, Sample, row
+from kernels.outcome import (
+    ROW_KEYS,
+    Failure,
+    Gather,
+    Measurement,
+    Sample,
+    Span,
+    TileTimes,
+    row,
+    span,
+    span_values,
+)
 from kernels.trial import Trial
 from tests.kernels.conftest import small
 
@@ -40,6 +52,19 @@ def test_an_outcome_comes_once_every_rank_has_its_result(trial: Trial) -> None:
     assert last.skew_s == 2.5
     assert last.max_relative_error == 2e-6
     assert {span.rank for span in last.spans} == {0, 1}
+
+
+def test_spans_come_as_lists_with_tiles_or_as_older_ones_without(trial: Trial) -> None:
+    tile = TileTimes(3, 17, 0.0, 0.1, 0.5, 1.0)
+    sent = Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 1.0, None, 32e-9, (tile,))
+    assert span(json.loads(json.dumps(span_values(sent)))) == sent
+    assert span(list(span_values(sent))[:7]) == Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 1.0)
+
+
+def test_a_measurement_without_spans_says_why(trial: Trial) -> None:
+    unseen = result(trial, 1) | {"facts": {"unseen": "The call failed."}, "spans": []}
+    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), result(trial, 0), unseen)
+    assert (last.unseen, row(last)["message"], row(last)["outcome"]) == ("The call failed.",) * 2 + ("measurement",)
 
 
 def test_the_first_failure_is_the_outcome(trial: Trial) -> None:

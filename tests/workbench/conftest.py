@@ -11,7 +11,7 @@ from cluster.deadline import Limits
 from kernels.fabric import parse
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import problem
-from kernels.outcome import Measurement, Span
+from kernels.outcome import Measurement, Span, TileTimes
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
 from kernels.trial import Trial
@@ -55,7 +55,8 @@ def measure() -> Callable[..., Measurement]:
             tuple(seconds * (1 + 0.01 * (rank - trial.world + 1)) for _ in range(5)) for rank in range(trial.world)
         )
         return Measurement(trial=trial, samples=samples, correct=True, max_relative_error=1e-6,
-                           spans=(Span("0/compute/-1/0", 0, "compute", "compute", 0.0, seconds),))  # fmt: skip
+                           spans=(Span("0/compute/-1/0", 0, "compute", "compute", 0.0, seconds, None, 32e-9,
+                                       (TileTimes(3, 17, 0.0, seconds / 4, seconds / 2, seconds),)),))  # fmt: skip
 
     return make
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.process import is_alive, started_at
-from kernels.outcome import Measurement, Outcome, Sample, Span, span_values
+from kernels.outcome import Measurement, Outcome, Sample, Span, span, span_values
 from kernels.problem import Problem
 from kernels.trial import Trial
 from workbench import metrics, resources
@@ -181,6 +181,7 @@ class Store:
             correct=row["correct"],
             max_relative_error=row["max_relative_error"],
             spans=_spans(entry["spans"]),
+            unseen=row["message"],
             conditions=tuple(row.get("conditions", ())),
         )
 
@@ -292,4 +293,4 @@ def _row(entry: sqlite3.Row) -> dict[str, Any]:
 
 
 def _spans(text: str) -> tuple[Span, ...]:
-    return tuple(Span(*entry) for entry in json.loads(text))
+    return tuple(span(entry) for entry in json.loads(text))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import embedding, gemv, overlapped, receive, send
+from kernels.backends.triton import embedding, gemv, overlapped, receive, send, timeline
 from kernels.backends.triton.context import Context
+from kernels.backends.triton.kernels.meet import write_now
+from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.library import Sequential
+from kernels.backends.triton.watch import Watched
 from kernels.operators import OPERATORS, Flow
+from kernels.outcome import Span
 from kernels.reference import Operands
 from kernels.schedule import Refusal
 from kernels.trial import Trial
@@ -36,6 +41,8 @@ class Calls:
     each: list[Call]
     result: Tensor
     """What has to be written anew by every call."""
+    watched: Callable[[], Watched] | None = None
+    """Makes the same calls once more, which write down what they do; None where nothing can be seen."""
 
 
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
@@ -91,7 +98,19 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
         )
     alone = part == "compute"
     launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
-    return Calls(launchers, context.local if alone else context.result())
+    watched = None if alone else partial(_stamped, context, sets)
+    return Calls(launchers, context.local if alone else context.result(), watched)
+
+
+def _stamped(context: Context, sets: Sequence[Operands]) -> Watched:
+    """A second form of the fused kernel, whose programs write stamps."""
+    made = [kernel(context, own) for own in sets]
+    stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64, device=context.device)
+
+    def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        return timeline.of_kernel(context.plan, context.rank, timeline.Stamps.read(words, start_ns, tick_s))
+
+    return Watched([one.stamped(stamps).launcher() for one in made], stamps, spans)
 
 
 def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls:
@@ -102,22 +121,37 @@ def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls
 
 def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
     made = [Sequential(context, own, group) for own in sets]
-    each = [_in_order(one, part) for one in made]
-    return Calls(each, made[0].result())
+    each = [_halves(one, part) for one in made]
+    watched = partial(_marked, context, each) if part == "whole" else None
+    return Calls([partial(_in_order, halves) for halves in each], made[0].result(), watched)
 
 
-def _in_order(one: Sequential, part: str) -> Call:
-    """The halves that *part* names, the one that depends on the other last."""
-    compute, collective = _compute(one), one.collective()
+def _halves(one: Sequential, part: str) -> tuple[Call, ...]:
+    """Those that *part* names, the one that depends on the other last."""
     if part != "whole":
-        return compute if part == "compute" else collective
-    first, second = (collective, compute) if one.context.receives else (compute, collective)
+        return (_compute(one) if part == "compute" else one.collective(),)
+    compute, collective = _compute(one), one.collective()
+    return (collective, compute) if one.context.receives else (compute, collective)
 
-    def call() -> None:
-        first()
-        second()
 
-    return call
+def _in_order(halves: Sequence[Call]) -> None:
+    for half in halves:
+        half()
+
+
+def _marked(context: Context, each: Sequence[Sequence[Call]]) -> Watched:
+    """The moment after each half is written by the stream."""
+    ends = torch.zeros(2, dtype=torch.int64, device=context.device)
+
+    def call(halves: Sequence[Call]) -> None:
+        for number, half in enumerate(halves):
+            half()
+            write_now[(1,)](ends[number:], num_warps=1)
+
+    def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        return timeline.of_halves(context.plan, context.rank, (words - start_ns).tolist(), tick_s)
+
+    return Watched([partial(call, halves) for halves in each], ends, spans)
 
 
 def _compute(one: Sequential) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kernels.axes import Tile, tile
@@ -55,13 +56,13 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             "EVEN": even(problem, size),
             # with the tensor cores' operand as a further step, the compiler shares its stages between the two
             "STAGES": num_stages if one else 2 * num_stages - 1,
-            "TWO_SHOT": values > ONE_SHOT_VALUES, "COMPUTE_ONLY": alone,
+            "TWO_SHOT": two_shots(problem), "COMPUTE_ONLY": alone,
         },
         num_warps=num_warps,
         num_stages=num_stages,
         items=len(table),
         asked=schedule.count("grid"),
-        records=len(table) + shares(problem),
+        records=len(table) + -(-summed(problem) // taken(summed(problem))),
     )  # fmt: skip
 
 
@@ -91,11 +92,25 @@ def taken(values: int) -> int:
     return max(FEWEST_TAKEN, above(-(-values // SHARES)))
 
 
-def shares(problem: Problem) -> int:
-    """Shares of packets that are summed by one rank: of all values, or in two shots of its own rows' values."""
-    values = problem_values(problem)
-    own = values // problem.world if values > ONE_SHOT_VALUES else values
-    return -(-own // taken(own))
+def two_shots(problem: Problem) -> bool:
+    """Whether partial sums go to the owner of their rows only, who sends the sums to all."""
+    return problem_values(problem) > ONE_SHOT_VALUES
+
+
+def summed(problem: Problem) -> int:
+    """Values that one rank sums: all, or in two shots those of its own rows."""
+    return problem_values(problem) // (problem.world if two_shots(problem) else 1)
+
+
+def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of the shares of what *rank* sums in which values of its tiles *at* lie."""
+    problem, tiles = plan.problem, plan.tiles[rank]
+    stated = OPERATORS[problem.operator]
+    columns, above_them = stated.extent(problem).columns, tiles.chunk[at] * stated.chunk_rows(problem)
+    low = ((above_them + tiles.row_start[at]) * columns + tiles.col_start[at]).min()
+    high = ((above_them + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
+    begin, each = rank * summed(problem) if two_shots(problem) else 0, taken(summed(problem))
+    return np.arange((low - begin) // each, -(-(high - begin) // each))
 
 
 def legal_tile(plan: Plan) -> Tile:

@@ -66,8 +66,12 @@ class Meeting:
 class Replay:
     """Some calls of one trial, captured once; all ranks replay it the same number of times."""
 
-    def __init__(self, context: Met, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool) -> None:
-        self._calls, self._stream = list(calls), stream
+    def __init__(
+        self, context: Met, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool,
+        before: Sequence[Call] = (),
+    ) -> None:  # fmt: skip
+        """*before*: calls that come before the ranks meet."""
+        self._calls, self._before, self._stream = list(calls), list(before), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
         self._meeting = Meeting(context, self._stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -77,18 +81,29 @@ class Replay:
                 self._play()
 
     def _play(self) -> None:
+        for call in self._before:
+            call()
         self._meeting()
         for call in self._calls:
             call()
         write_now[(1,)](self._stamps[1:], num_warps=1)
 
-    def seconds(self) -> float:
-        """One replay: seconds of one call, on this rank's clock from the common start."""
+    def enqueue(self) -> None:
+        """One replay, which is not waited for."""
         with torch.cuda.stream(self._stream):
             if self._graph is not None:
                 self._graph.replay()
             else:
                 self._play()
+
+    def moments(self) -> tuple[int, int]:
+        """One replay: this rank's clock in nanoseconds at the common start and after the last call."""
+        self.enqueue()
         self._stream.synchronize()
         start, stop = self._stamps.tolist()
+        return start, stop
+
+    def seconds(self) -> float:
+        """One replay: seconds of one call, on this rank's clock from the common start."""
+        start, stop = self.moments()
         return float((stop - start) / 1e9 / len(self._calls))

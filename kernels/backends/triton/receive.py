@@ -50,11 +50,15 @@ def put_table(plan: Plan, rank: int) -> Tensor:
     The plan leaves open which step that is ready goes first; the kernel computes in the one order of its tiles.
     """
     slices = slice_rows(plan.problem, plan.schedule)
-    steps = np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
-    entries = [(int(plan.peer[step]), int(plan.row_start[step])) for step in steps]
-    entries.sort(key=lambda entry: _first_use(plan, rank, *entry))
+    entries = [(int(plan.peer[step]), int(plan.row_start[step])) for step in put_steps(plan, rank)]
     rows = [(peer, row, rank * len(slices) + row // slices[0][1]) for peer, row in entries]
     return torch.tensor(rows, dtype=torch.int32).reshape(-1, 3)
+
+
+def put_steps(plan: Plan, rank: int) -> list[int]:
+    """The plan's puts of *rank* in the order of `put_table`."""
+    steps = np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT)).tolist()
+    return sorted(steps, key=lambda step: _first_use(plan, rank, int(plan.peer[step]), int(plan.row_start[step])))
 
 
 def _first_use(plan: Plan, rank: int, peer: int, row: int) -> int:

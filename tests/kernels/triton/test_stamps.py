@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.backends.triton.gemv import shares
+from kernels.backends.triton.gemv import summed, taken
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.plan import Kind
 from kernels.schemes import expand
@@ -44,7 +44,7 @@ def test_gemv_tiles_and_then_the_shares_of_packets(gangs: dict[int, InterpretedG
     plan = expand(trial.problem, trial.schedule)
     for rank, words in enumerate(stamped(gangs[2], trial)):
         tiles = len(plan.tiles[rank])
-        assert len(words) == tiles + shares(trial.problem)
+        assert len(words) == tiles + -(-summed(trial.problem) // taken(summed(trial.problem)))
         in_order(words[:tiles], UNWAITED)
         in_order(words[tiles:], ALL)
 

@@ -33,7 +33,7 @@ def gemm_receive(
     Every pusher adds 1 to a put's counter when its share of the pieces is there. With *comm_programs* the first
     programs push and then help with the last tiles, which are handed out by *tickets*; else all push, then compute.
 
-    *stamps*: a record for each tile, then for each pusher's share of each put.
+    *stamps*: a record for each tile, then for each pusher its shares of the puts.
     """
     landings = (to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7)  # launchers before Triton 3.7 take no tuple of them
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -114,7 +114,7 @@ def push(
     """This program's share of all puts: every *pushers*-th piece, and one signal per put that it had a share of.
 
     A put is signalled when the first piece of the next one has left, so that the wire does not wait for the signal.
-    Its stamps, from *record* on, are of its first piece and of its signal, by put and program.
+    Its stamps, from *record* on by program and put, are of its first piece and of its signal.
     """
     across = tl.cdiv(contraction, PUT_K)
     late = tl.full((), -1, tl.int32)  # the put that has left, but is not signalled yet
@@ -133,13 +133,13 @@ def push(
         if number != late:
             if late >= 0:
                 device.signal_but_one(_counter(puts, late, counters_at))
-                stamp.write(stamps, record + late * pushers + program, stamp.SENT)
-            stamp.begin(stamps, record + number * pushers + program)
+                stamp.write(stamps, record + program * num_puts + late, stamp.SENT)
+            stamp.begin(stamps, record + program * num_puts + number)
             late = number
     device.drain()
     if late >= 0:
         device.signal(_counter(puts, late, counters_at))
-        stamp.write(stamps, record + late * pushers + program, stamp.SENT)
+        stamp.write(stamps, record + program * num_puts + late, stamp.SENT)
 
 
 @triton.jit

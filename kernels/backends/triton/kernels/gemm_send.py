@@ -60,9 +60,9 @@ def gemm_send(
     device.grant(credits_at, rank, WORLD, program)
     late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
     late_owner = rank
-    # flat: the next tile's operands are on their way while this one is stored; barriers in a flat loop would forbid that
+    stamp.begin(stamps, program)
+    # flat: the next tile's operands are on their way while this one is stored; barriers in a flat loop forbid that
     for at in tl.range(program, num_tiles, programs, flatten=not REDUCES):
-        stamp.begin(stamps, at)
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
         total = multiply(a, b, owner * chunk + row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
@@ -116,6 +116,7 @@ def gemm_send(
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
                 tl.store(slot + place, total.to(DTYPE), mask=mask)
         stamp.write(stamps, at, stamp.SENT)
+        stamp.begin(stamps, at + programs, at + programs < num_tiles)  # not above, where a flat loop runs ahead
     device.drain()
     if REDUCES:
         if late >= 0:

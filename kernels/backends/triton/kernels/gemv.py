@@ -116,9 +116,7 @@ def gemv_all_reduce(
                     else:
                         device.put_packets(packets[near] + ours + place, sums, epoch, mask)
             stamp.write(stamps, at, stamp.SENT)
-            if stamps is not None:
-                if at + programs < num_tiles:
-                    stamp.begin(stamps, at + programs)
+            stamp.begin(stamps, at + programs, at + programs < num_tiles)
             total = tl.zeros_like(total)
         ends = first + BLOCK_K >= contraction
         at, first = tl.where(ends, at + programs, at), tl.where(ends, 0, first + BLOCK_K)

@@ -24,15 +24,16 @@ def write(stamps, record, word: tl.constexpr):
     """*record* (a tile, a sum, a program's share of a put) has come to *word*: now, in globaltimer nanoseconds.
 
     *stamps*: int64 [records, WORDS], or None. SENT is when the last store is issued: what the bulk copy engine still
-    moves then is not seen.
+    moves then is not seen. COMPUTED may be one step of the contraction early: the tensor cores have begun the last one.
     """
     if stamps is not None:
         tl.store(stamps + record * WORDS + word, device.now())
 
 
 @triton.jit
-def begin(stamps, record):
-    """`write` of STARTED, with the SM."""
+def begin(stamps, record, there=None):
+    """STARTED, and the SM, where *there*: a condition, since loops that are pipelined or flat bear no `if` for it."""
     if stamps is not None:
-        tl.store(stamps + record * WORDS + PROCESSOR, device.processor().to(tl.int64))
-        write(stamps, record, STARTED)
+        place = stamps + record * WORDS
+        tl.store(place + PROCESSOR, device.processor().to(tl.int64), mask=there)
+        tl.store(place + STARTED, device.now(), mask=there)

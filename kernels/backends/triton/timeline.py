@@ -1,0 +1,149 @@
+"""Stamps as spans: what kernels wrote of tiles, sums and puts, laid on the steps of the Plan that they realise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.backends.triton import gemv, receive
+from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
+from kernels.operators import OPERATORS, Flow
+from kernels.outcome import Span, TileTimes
+from kernels.plan import Kind, Lane, Plan
+
+Ints = NDArray[np.int64]
+
+TILES_MOST = 2048
+"""Tiles of one call that are kept, of all ranks together: what is sent, stored and drawn with every measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What one rank's kernel wrote in one call."""
+
+    moments: Ints
+    """[records, 4]: STARTED to SENT in nanoseconds from the common start; what took no time has the moment before."""
+    processors: Ints
+    """[records]: the SM."""
+    written: NDArray[np.bool_]
+    """[records]"""
+    tick_s: float
+
+    @classmethod
+    def read(cls, words: Ints, start_ns: int, tick_s: float) -> Stamps:
+        """Those in *words*, as `kernels.stamp` lays them out, from *start_ns* on."""
+        words = words.reshape(-1, WORDS.value)
+        moments = np.maximum.accumulate(words[:, : PROCESSOR.value], axis=1) - start_ns
+        return cls(moments, words[:, PROCESSOR.value], words[:, STARTED.value] > 0, tick_s)
+
+
+def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
+    """One span per step of *rank* that its fused kernel took by itself.
+
+    A computation lasts from when its first tile had what it waited for until its last is computed, a put from its first
+    result, or its first operand, until its last store. Steps that the kernel does otherwise than planned have no span:
+    a GEMV in one shot sums all rows itself, and nobody sends it the sums of theirs.
+    """
+    layout, kept, found = _Layout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world), []
+    for step in map(int, plan.steps_of(rank)):
+        records = layout.records(step)
+        records = records[stamps.written[records]]
+        if len(records):
+            first, last = (COMPUTED, SENT) if plan.kind[step] == Kind.PUT else (WAITED, COMPUTED)
+            begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
+            made = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
+            found.append(replace(made, tiles=layout.tiles(step, stamps, records[kept[records]])))
+            if found[-1].tiles:
+                kept[records] = False  # a share between two steps is told once
+    return found
+
+
+def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> list[Span]:
+    """A sequential call: its computation, and its collective, of which nothing but begin and end is seen.
+
+    *moments*: nanoseconds from the common start at which the first and the second half had ended. All puts of a
+    collective that is made of puts last as long as it; its sums and copies inside are not told apart.
+    """
+    receives = OPERATORS[plan.problem.operator].flow is Flow.RECEIVE
+    first, second = (0.0, moments[0] / 1e9), (moments[0] / 1e9, moments[1] / 1e9)
+    computes, moves = (second, first) if receives else (first, second)
+    halves = {Kind.COMPUTE: computes, Kind.PUT: moves, Kind.COLLECTIVE: moves}
+    return [
+        _span(plan, step, *halves[kind], tick_s) for step in map(int, plan.steps_of(rank))
+        if (kind := Kind(int(plan.kind[step]))) in halves
+    ]  # fmt: skip
+
+
+def waited_for(plan: Plan, spans: Sequence[Span], ends: Sequence[float]) -> list[Span]:
+    """*spans*, each with the step that it waited for last. *ends*: by step, when it had ended, or -1."""
+    number = {plan.address(int(step)): int(step) for rank in {s.rank for s in spans} for step in plan.steps_of(rank)}
+    found = []
+    for span in spans:
+        needed = [int(step) for step in plan.waits_for(number[span.step]) if ends[int(step)] >= 0]
+        last = max(needed, key=lambda step: ends[step], default=None)
+        found.append(span if last is None else replace(span, waited_for=plan.address(last)))
+    return found
+
+
+def ends(plan: Plan, spans: Sequence[Span]) -> list[float]:
+    """By step of the whole plan, when it had ended by *spans*; -1 where they do not say."""
+    known = {span.step: span.stop_s for span in spans}
+    return [known.get(plan.address(step), -1.0) for step in range(len(plan))]
+
+
+def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -> Span:
+    kind, lane = Kind(int(plan.kind[step])), Lane(int(plan.lane[step]))
+    return Span(plan.address(step), int(plan.rank[step]), kind.word, lane.word, start_s, stop_s, tick_s=tick_s)
+
+
+class _Layout:
+    """Which of a kernel's *count* records belong to which step: as the kernel's own words say."""
+
+    def __init__(self, plan: Plan, rank: int, count: int) -> None:
+        self._plan, self._rank, self._count, self._order = plan, rank, count, plan.tiles[rank]
+        self._stated = OPERATORS[plan.problem.operator]
+        self._receives = self._stated.flow is Flow.RECEIVE
+        self._puts = receive.put_steps(plan, rank) if self._receives else []
+
+    def records(self, step: int) -> Ints:
+        """Numbers of the records of *step*; none where the kernel does something else."""
+        plan, kind = self._plan, self._plan.kind[step]
+        at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        if self._receives and kind == Kind.PUT:
+            return np.arange(len(self._order) + self._puts.index(step), self._count, len(self._puts))
+        if kind == Kind.COMPUTE or (kind == Kind.PUT and not self._is_own(step)):
+            return at
+        if kind not in (Kind.REDUCE, Kind.PUT):
+            return at[:0]
+        if self._stated.work != "gemv":
+            return len(self._order) + at
+        planned = kind == Kind.REDUCE or gemv.two_shots(plan.problem)
+        return len(self._order) + gemv.shares_of(plan, self._rank, at) if planned else at[:0]
+
+    def tiles(self, step: int, stamps: Stamps, records: Ints) -> tuple[TileTimes, ...]:
+        """*records* of *step*; none for puts of tiles, whose sending is told with their computation."""
+        kind, count, moments = self._plan.kind[step], len(self._order), stamps.moments[records]
+        numbers = records - count if kind == Kind.REDUCE else records
+        if kind == Kind.PUT:
+            if not self._receives:
+                return ()
+            numbers = (records - count) // len(self._puts)
+        elif kind == Kind.COMPUTE and self._stated.reduces and self._stated.work == "gemm" and self._is_own(step):
+            moments[:, SENT.value] = moments[:, COMPUTED.value]  # what follows is told with the sum
+        columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
+        return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))
+
+    def _is_own(self, step: int) -> bool:
+        """Whether *step* is about rows that this rank owns."""
+        return bool(self._order.chunk[self._plan.tile_start[step]] == self._rank)
+
+
+def _kept(stamps: Stamps, world: int) -> NDArray[np.bool_]:
+    """Records of all SMs, or of some, so that few enough are left: whole SMs show how tiles follow each other there."""
+    busy = np.unique(stamps.processors[stamps.written])
+    share = min(1.0, TILES_MOST / max(1, world * int(stamps.written.sum())))
+    some = max(1, int(share * len(busy)))
+    return stamps.written & np.isin(stamps.processors, busy[np.arange(some) * len(busy) // some] if len(busy) else busy)
