@@ -15,7 +15,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,13 @@ import torch
 
 from kernels.backends.base import Seat
 from kernels.bench import Bench
-from kernels.outcome import Gather, Measurement, Outcome, Sample, row
+from kernels.outcome import Gather, Measurement, Outcome, Sample, row, span_values
 from kernels.reference import SEED
 from kernels.trial import Trial, fingerprint
 
 DEADLINE_S = 20.0
+Work = Callable[[Seat, dict[str, Any]], dict[str, Any]]
+"""What a rank does with one trial."""
 AFTER_END_S = 8.0
 """What is still said after one rank has ended or broken is waited for so long."""
 
@@ -98,17 +102,15 @@ def run(
         process.kill()
 
 
-def stress_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], calls: int, answers: Any) -> None:
-    """One rank of a gang under stress: a dictionary per trial goes back."""
+def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
+    """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
     from torch.distributed import TCPStore
-
-    from tests.gpu.stress import stress
 
     store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
     for number, entry in enumerate(trials):
-        seat = Seat(rank=rank, world=world, session=f"stress{number}", shares_heap=True, deadline_s=DEADLINE_S,
+        seat = Seat(rank=rank, world=world, session=f"work{number}", shares_heap=True, deadline_s=DEADLINE_S,
                     rendezvous=("127.0.0.1", port))  # fmt: skip
-        answers.put((rank, number, stress(seat, entry, calls)))
+        answers.put((rank, number, work(seat, entry)))
     answers.close()
     answers.join_thread()
     assert store is None or rank == 0
@@ -122,10 +124,17 @@ Answers = dict[int, list[dict[str, Any]]]
 
 def stressed(trials: list[dict[str, Any]], world: int, calls: int, deadline_s: float) -> Answers:
     """By trial, what every rank that came to its end says of *calls* calls."""
+    from tests.gpu.stress import stress
+
+    return answered(partial(stress, calls=calls), trials, world, deadline_s)
+
+
+def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: float) -> Answers:
+    """By trial, what *work* answers on every rank that came to its end."""
     context = multiprocessing.get_context("spawn")
     answers, port = context.Queue(), free_port()
     ranks = [
-        context.Process(target=stress_main, args=(rank, world, port, trials, calls, answers)) for rank in range(world)
+        context.Process(target=work_main, args=(rank, world, port, trials, work, answers)) for rank in range(world)
     ]
     for process in ranks:
         process.start()
@@ -172,9 +181,13 @@ def provenance(machine: str) -> dict[str, Any]:
 
 
 def recorded(outcome: Outcome, samples: list[Sample], facts: dict[str, Any]) -> dict[str, Any]:
-    """One line of a recording: workbench/recordings.py reads it."""
+    """One line of a recording: workbench/recordings.py reads it. Tiles, most of its bytes, only with KEEP_TILES=1."""
     raw = [[sample.rank, sample.index, sample.seconds, sample.at] for sample in samples]
-    more = {"source": "recorded", "provenance": facts, "trial": outcome.trial.to_json(), "raw": raw, "spans": []}
+    spans = outcome.spans if isinstance(outcome, Measurement) else ()
+    clock = {"clock_tick_s": spans[0].tick_s} if spans else {}
+    kept = spans if os.environ.get("KEEP_TILES") == "1" else [replace(span, tiles=()) for span in spans]
+    more = {"source": "recorded", "provenance": facts | clock, "trial": outcome.trial.to_json(), "raw": raw,
+            "spans": [span_values(span) for span in kept]}  # fmt: skip
     seen = {"conditions": list(outcome.conditions)} if isinstance(outcome, Measurement) and outcome.conditions else {}
     return row(outcome) | more | seen
 

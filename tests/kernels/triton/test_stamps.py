@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.backends.triton.gemv import summed, taken
+from kernels.backends.triton import timeline
+from kernels.backends.triton.gemv import summed, taken, two_shots
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
-from kernels.plan import Kind
+from kernels.plan import Kind, Plan
 from kernels.schemes import expand
 from kernels.trial import Trial
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
@@ -35,6 +36,18 @@ def in_order(words: Words, which: tuple[int, ...]) -> None:
     assert not np.delete(words[:, : PROCESSOR.value], list(which), axis=1).any()
 
 
+def covers(plan: Plan, rank: int, words: Words) -> None:
+    """Every step of the plan that the kernel takes is seen, in time."""
+    spans = timeline.of_kernel(plan, rank, timeline.Stamps.read(words, int(words[:, 0][words[:, 0] > 0].min()), 1e-9))
+    taken = {plan.address(step) for step in plan.steps_of(rank)}
+    if plan.problem.operator == "gemv_all_reduce" and not two_shots(plan.problem):
+        own = [s for s in plan.steps_of(rank) if plan.tiles[rank].chunk[plan.tile_start[s]] == rank]
+        taken -= {plan.address(step) for step in own if plan.kind[step] == Kind.PUT}
+    assert [span.step for span in spans] == [step for step in map(plan.address, plan.steps_of(rank)) if step in taken]
+    assert all(0 <= span.start_s <= span.stop_s for span in spans)
+    assert all(len(span.tiles) > 0 for span in spans if span.kind == "compute")
+
+
 @pytest.mark.parametrize(
     "shape", [{"n": 76, "k": 152, "tokens": 1}, {"n": 76, "k": 152, "tokens": 3}, {"n": 8704, "k": 64, "tokens": 8}]
 )
@@ -47,6 +60,7 @@ def test_gemv_tiles_and_then_the_shares_of_packets(gangs: dict[int, InterpretedG
         assert len(words) == tiles + -(-summed(trial.problem) // taken(summed(trial.problem)))
         in_order(words[:tiles], UNWAITED)
         in_order(words[tiles:], ALL)
+        covers(plan, rank, words)
 
 
 @pytest.mark.parametrize("tile", ["4x24x4", "8x8x2"])
@@ -57,6 +71,7 @@ def test_tiles_of_pooled_vectors(gangs: dict[int, InterpretedGang], tile: str) -
     for rank, words in enumerate(stamped(gangs[2], trial)):
         assert len(words) == len(plan.tiles[rank])
         in_order(words, UNWAITED)
+        covers(plan, rank, words)
 
 
 GEMM = {"m": 136, "n": 80, "k": 64}
@@ -72,6 +87,7 @@ def test_gemm_tiles_and_the_sums_of_own_ones(gangs: dict[int, InterpretedGang], 
         tiles = len(plan.tiles[rank])
         own = plan.tiles[rank].chunk == rank
         in_order(words[:tiles], UNWAITED)
+        covers(plan, rank, words)
         if operator == "gemm_all_to_all":
             assert not words[tiles:].any()
             continue
@@ -99,3 +115,4 @@ def test_gemm_tiles_that_wait_and_the_puts_of_their_rows(
             in_order(each[None, :], (STARTED.value, SENT.value))
         assert (np.diff(words[tiles : tiles + puts, SENT.value]) > 0).all()
         assert not words[tiles + puts :].any()
+        covers(plan, rank, words)

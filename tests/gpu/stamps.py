@@ -1,0 +1,142 @@
+"""What stamps cost, and how finely the clock ticks: `python -m tests.gpu.stamps OUT.json [WORLD]`, a minute or two.
+
+Of each operator one problem: its fused kernel with and without stamps in turns, A B B A, in one sitting. Then the call
+that a measurement's timeline is made of: how long taking it takes, and what it shows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import torch
+
+from kernels.backends.base import Seat, Unseen
+from kernels.backends.triton import clock, watch
+from kernels.backends.triton.backend import TritonBackend
+from kernels.backends.triton.graph import Replay, turns
+from kernels.operators import problem
+from kernels.trial import Trial
+from tests.gpu import gang, tables
+
+REPEATS = 30
+MOST_PERCENT = 3.0
+DEADLINE_S = 240.0
+BROKEN_S = 8.0
+"""How long ranks wait for each other where one fails on purpose."""
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemv_all_reduce": ("bfloat16", {"n": 8192, "k": 8192, "tokens": 1}),
+    "embedding_all_to_all": (
+        "float32",
+        {"tables_per_rank": 16, "rows": 100_000, "dim": 128, "batch": 4096, "pooling": 16},
+    ),
+    "gemm_all_to_all": ("bfloat16", {"m": 8192, "n": 4096, "k": 1792}),
+    "all_gather_gemm": ("bfloat16", {"m": 8192, "n": 7168, "k": 8192}),
+    "gemm_reduce_scatter": ("bfloat16", {"m": 8192, "n": 8192, "k": 7168}),
+}
+
+
+def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
+    """Samples of one rank without and with stamps, and its clock."""
+    backend, trial = TritonBackend(seat), Trial.from_json(entry)
+    (prepared,) = backend.prepare([trial])
+    prepared.run()
+    (typical_s,) = map(max, zip(*backend.exchange([prepared.run()]), strict=True))
+    assert prepared.calls.watched is not None
+    forms = {"off": prepared.calls.each, "on": list(prepared.calls.watched().each)}
+    numbers = turns(trial.protocol, len(forms["off"]), typical_s)[0]
+    replays = {}
+    for name, each in forms.items():
+        backend.barrier()
+        Replay(prepared.context, each[:1], backend.stream, captured=False).seconds()
+        calls = [each[number] for number in numbers]
+        replays[name] = Replay(prepared.context, calls, backend.stream, captured=True)
+    samples: dict[str, list[float]] = {name: [] for name in forms}
+    for index in range(2 + REPEATS):
+        for name in list(forms)[:: 1 if index % 2 else -1]:
+            backend.barrier()
+            seconds = replays[name].seconds()
+            samples[name] += [seconds] if index >= 2 else []
+    begin = time.monotonic()
+    spans = prepared.spans(0)
+    found = clock.measured(torch.device(backend.device))
+    return {
+        "rank": seat.rank, "samples": samples, "failure": prepared.context.failure(),
+        "tick_s": found.tick_s, "read_s": found.read_s, "timeline_took_s": time.monotonic() - begin,
+        "spans": len(spans), "tiles": sum(len(span.tiles) for span in spans),
+        "seen_s": max((span.stop_s for span in spans), default=0.0),
+    }  # fmt: skip
+
+
+def broken(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
+    """Rank 0 fails when it is to be seen, and the others wait for it: what every rank says, and whether it goes on."""
+    backend, trial = TritonBackend(replace(seat, deadline_s=BROKEN_S)), Trial.from_json(entry)
+    (prepared,) = backend.prepare([trial])
+    timed = [prepared.run() for _ in range(2)]
+    begin = time.monotonic()
+    said = ""
+    with mock.patch.object(watch, "_seen", fails) if seat.rank == 0 else nullcontext():
+        try:
+            prepared.spans(0)
+        except Unseen as unseen:
+            said = str(unseen)
+    return {"timed": all(seconds > 0 for seconds in timed), "said": said, "after_s": time.monotonic() - begin}
+
+
+def fails(*_: Any) -> list[Any]:
+    raise MemoryError("no room for stamps")
+
+
+def row(operator: str, answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The slowest rank's medians, and what stamps add to them."""
+    off, on = (max(median(answer["samples"][name]) for answer in answers) for name in ("off", "on"))
+    first = answers[0]
+    return {
+        "operator": operator, "shape": SHAPES[operator][1],
+        "off_s": off, "on_s": on, "slower_percent": 100 * (on / off - 1),
+        "tick_s": max(answer["tick_s"] for answer in answers), "read_s": first["read_s"],
+        "timeline_took_s": max(answer["timeline_took_s"] for answer in answers),
+        "seen_s": max(answer["seen_s"] for answer in answers),
+        "spans": sum(answer["spans"] for answer in answers), "tiles": sum(answer["tiles"] for answer in answers),
+        "failures": [answer["failure"] for answer in answers if answer["failure"]], "ranks": answers,
+    }  # fmt: skip
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row of the table."""
+    verdict = "" if found["slower_percent"] < MOST_PERCENT else f"  more than {MOST_PERCENT:g} %"
+    return (
+        f"{found['operator']:22} off {found['off_s'] * 1e6:9.2f} us  on {found['on_s'] * 1e6:9.2f} us  "
+        f"{found['slower_percent']:+6.2f} %  seen {found['seen_s'] * 1e6:9.2f} us, {found['spans']} spans, "
+        f"{found['tiles']} tiles, taken in {found['timeline_took_s']:.1f} s{verdict} {' '.join(found['failures'])}"
+    )
+
+
+def main() -> int:
+    out = Path(sys.argv[1])
+    world = int(sys.argv[2]) if len(sys.argv) > 2 else torch.cuda.device_count()
+    machine = tables.machine_here()
+    asked = [problem(name, shape, world=world, dtype=dtype) for name, (dtype, shape) in SHAPES.items()]
+    trials = tables.trials(((one, [("fused", "whole", {})]) for one in asked), machine)
+    answers = gang.answered(compared, [entry for (entry,) in trials], world, DEADLINE_S)
+    complete = {number: found for number, found in answers.items() if len(found) == world}
+    rows = [row(list(SHAPES)[number], found) for number, found in sorted(complete.items())]
+    out.write_text(json.dumps({"provenance": gang.provenance(machine.name), "rows": rows}, indent=1))
+    for found in rows:
+        print(line(found), flush=True)
+    if rows:
+        print(f"clock: ticks every {rows[0]['tick_s'] * 1e9:.0f} ns, reading it takes {rows[0]['read_s'] * 1e9:.1f} ns")
+    for name in [name for number, name in enumerate(SHAPES) if number not in complete]:
+        print(f"{name}: {len(answers.get(list(SHAPES).index(name), []))} of {world} ranks answered")
+    return 0 if len(rows) == len(SHAPES) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
