@@ -11,6 +11,9 @@ from kernels.plan import Kind, Lane, Planner, Step
 from kernels.problem import Problem
 from kernels.schemes import base
 
+CALLS = ("library", "library_tuned")
+"""Values of `collective` that call the library: as it comes, or on GPUs as a sweep of its settings found it fastest."""
+
 
 def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
     """Why the library cannot be who moves the bytes over *fabric*, or None: an emulated link delays our puts alone."""

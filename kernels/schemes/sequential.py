@@ -18,11 +18,12 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
     if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST:
         own = (*own, "copy_engine")
-    values = {"emulated": own, "network": ("library",), "nvlink": ("library", *own)}.get(fabric.kind, (*own, "library"))
+    ours_first = (*own, "library")
+    values = {"emulated": own, "network": ("library",), "nvlink": (*library.CALLS, *own)}.get(fabric.kind, ours_first)
     values = own if problem.world == 1 else values  # a rank alone has nobody to call a collective with
     doc = (
-        "Who moves the bytes: the library (NCCL, gloo), our puts (direct; all-reduce: one_shot, two_shot), or "
-        "copy engines."
+        "Who moves the bytes: the library (NCCL, gloo; tuned: as a sweep found it fastest), our puts (direct; "
+        "all-reduce: one_shot, two_shot), or copy engines."
     )
     return base.tile_axis(problem, machine), Axis("collective", values, values[0], doc)
 
@@ -40,7 +41,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
         _receive(planner, everything)
         return planner.plan()
     steps = [base.compute(planner, rank, everything) for rank in range(world)]
-    if schedule["collective"] == "library":
+    if schedule["collective"] in library.CALLS:
         library.collective(planner, [everything] * world, after=steps)
     elif schedule["collective"] == "one_shot":
         _one_shot(planner, everything, steps)
@@ -54,7 +55,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
 
 def _receive(planner: Planner, everything: tuple[int, int]) -> None:
     world, rows = planner.problem.world, (0, base.stated(planner.problem).chunk_rows(planner.problem))
-    if planner.schedule["collective"] == "library":
+    if planner.schedule["collective"] in library.CALLS:
         arrived = library.gather(planner, rows=rows)
         for rank in range(world):
             base.compute(planner, rank, everything, after=[arrived[rank]])
@@ -89,5 +90,5 @@ SCHEME = Scheme(
     axes=_axes,
     refusal=_refusal,
     expand=_expand,
-    needs_peer_memory=lambda schedule: schedule["collective"] != "library",
+    needs_peer_memory=lambda schedule: schedule["collective"] not in library.CALLS,
 )

@@ -53,6 +53,7 @@ WINDOWS = {"NCCL_GRAPH_REGISTER": "0"}
 SETTINGS = (
     Setting(name=DEFAULT), _channels(16), _channels(32), _p2p_channels(16), _p2p_channels(32), _protocol("Simple"),
     _protocol("LL128"), _protocol("LL"), _algorithm("tree"),
+    Setting(name="graphs not registered", environment=WINDOWS),
     Setting(name="windows", environment=WINDOWS, windows=True),
     Setting(name="windows, no thread blocks", environment=WINDOWS | {"NCCL_CTA_POLICY": "2"}, windows=True),
     _channels(24), _channels(8), _algorithm("ring"),

@@ -42,11 +42,19 @@ GEMM_SHAPES = ((8192, 4096, 1792), (8192, 7168, 2048), (4096, 4096, 14336), (163
 TOKENS = (512, 2048, 8192)
 
 
-def entries(*more: Entry, collectives: tuple[str, ...] = ("library",)) -> list[Entry]:
-    """The sequential baselines with their parts, then *more*."""
-    wholes: list[Entry] = [("sequential", "whole", {"collective": name}) for name in collectives]
-    parts: list[Entry] = [("sequential", part, {"collective": "library"}) for part in ("compute", "communication")]
-    return [*wholes, *parts, *more]
+LIBRARY = ("library", "library_tuned")
+
+
+def entries(*more: Entry, collectives: tuple[str, ...] = ()) -> list[Entry]:
+    """The sequential baselines (NCCL and *collectives*) with their parts, then *more*."""
+    whole: list[Entry] = [("sequential", "whole", {"collective": name}) for name in (*LIBRARY, *collectives)]
+    alone: list[Entry] = [("sequential", "communication", {"collective": name}) for name in LIBRARY]
+    return [*whole, ("sequential", "compute", {"collective": "library"}), *alone, *more]
+
+
+def wholes(*variants: dict[str, Any]) -> list[Entry]:
+    """The fused computation alone, and fused schedules whose axes differ from their defaults."""
+    return [("fused", "compute", {}), *(("fused", "whole", axes) for axes in variants)]
 
 
 def gemv(world: int) -> Sittings:
@@ -54,8 +62,8 @@ def gemv(world: int) -> Sittings:
     for n, k in GEMV_SHAPES:
         for tokens in (1, 4, 8):
             asked = problem("gemv_all_reduce", {"n": n, "k": k, "tokens": tokens}, world=world, dtype="bfloat16")
-            fused: list[Entry] = [("fused", "compute", {}), ("fused", "whole", {}), ("fused", "whole", {"grid": 264})]
-            yield asked, entries(*fused, collectives=("library", "one_shot"))
+            fused = wholes({}, {"grid": 264})
+            yield asked, entries(*fused, collectives=("one_shot",))
 
 
 def embedding(world: int) -> Sittings:
@@ -65,16 +73,15 @@ def embedding(world: int) -> Sittings:
             shape = {"tables_per_rank": tables, "rows": 100_000, "dim": dim, "batch": batch, "pooling": pooling,
                      "indices": indices}  # fmt: skip
             asked = problem("embedding_all_to_all", shape, world=world, dtype="float32")
-            yield asked, entries(("fused", "compute", {}), ("fused", "whole", {}))
+            yield asked, entries(*wholes({}))
 
 
 def gemm(world: int) -> Sittings:
     """GEMM + all-to-all."""
     for m, n, k in GEMM_SHAPES:
         asked = problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, world=world, dtype="bfloat16")
-        fused: list[Entry] = [("fused", "compute", {}), ("fused", "whole", {}), ("fused", "whole", {"slice_tiles": 4}),
-                              ("fused", "whole", {"store": "registers", "slice_tiles": 4})]  # fmt: skip
-        yield asked, entries(*fused, collectives=("library", "copy_engine"))
+        fused = wholes({}, {"store": "registers"}, {"group_rows": 8}, {"slice_tiles": 32})
+        yield asked, entries(*fused, collectives=("copy_engine",))
 
 
 def layers(world: int) -> Sittings:
@@ -84,11 +91,9 @@ def layers(world: int) -> Sittings:
     for tokens in TOKENS:
         for name, (n, k) in shapes.items():
             asked = problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16")
-            fused: list[Entry] = [("fused", "compute", {}), ("fused", "whole", {})]
-            if name in ("all_gather_gemm", "all_to_all_gemm"):
-                fused += [("fused", "whole", {"comm_sms": number}) for number in (8, 32)]
-            collectives = ("library", "two_shot") if name == "gemm_all_reduce" else ("library",)
-            yield asked, entries(*fused, collectives=collectives)
+            receives = name in ("all_gather_gemm", "all_to_all_gemm")
+            fused = wholes({}, *({"comm_sms": 8}, {"comm_sms": 32}) if receives else ({"group_rows": 8},))
+            yield asked, entries(*fused, collectives=("two_shot",) if name == "gemm_all_reduce" else ())
 
 
 def ways(world: int) -> Sittings:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.backends.triton.probes.host import run
 from kernels.backends.triton.probes.ground import BLOCKS
+from kernels.backends.triton.probes.host import run
 from kernels.machine import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(200)]

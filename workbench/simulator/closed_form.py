@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from kernels.schemes import library
 from workbench.simulator.cost import start_seconds
 from workbench.simulator.gpu_costs import unpacks
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
@@ -32,7 +33,7 @@ def _bytes(points: Points, rows: Column, width: Column) -> Floats:
 def _sequential_send(points: Points) -> Floats:
     work = points.everything() + points.overhead
     part = _bytes(points, points.chunk, points.columns)
-    if points.word("collective") == "library":
+    if points.word("collective") in library.CALLS:
         return work + _library_call(points, part)
     sent = points.world * part if points.word("collective") == "one_shot" else part
     done = _once(points, work, sent)
@@ -68,7 +69,7 @@ def _unpack(points: Points, part: Floats) -> Floats:
 def _sequential_receive(points: Points) -> Floats:
     work = points.everything() + points.overhead
     shard = _bytes(points, points.chunk, points.contraction)
-    if points.word("collective") == "library":
+    if points.word("collective") in library.CALLS:
         return work + _library_call(points, shard)
     return _once(points, np.zeros(points.count), shard) + work
 

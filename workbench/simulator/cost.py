@@ -15,6 +15,7 @@ from kernels.operators import operator
 from kernels.plan import Kind, Lane, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import library
 from workbench.simulator import gpu_costs
 from workbench.simulator.links import links
 from workbench.simulator.rates import collective_seconds, work_seconds
@@ -91,7 +92,7 @@ def start_seconds(machine: Machine, scheme: str, collective: Any, communicates: 
     """
     costs = machine.costs
     launch = costs.launch_seconds if scheme == "fused" or collective in ("copy_engine", "direct") else 0.0
-    meets = machine.device.kind == "cpu" or (communicates and collective != "library")
+    meets = machine.device.kind == "cpu" or (communicates and collective not in library.CALLS)
     return launch + (costs.barrier_seconds if meets else 0.0)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.base import Hang, Seat
-from kernels.backends.triton import build, watch
+from kernels.backends.triton import build, nccl, watch
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
@@ -51,6 +51,7 @@ class TritonBackend:
 
     def prepare(self, trials: Sequence[Trial]) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
+        nccl.forget()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared = max(shared_bytes(plan) for plan in plans)
         private = [

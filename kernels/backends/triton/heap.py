@@ -25,6 +25,8 @@ class Group:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang was seated without one.")
         # each rank sees one GPU as number 0; torch would take that for one GPU shared by all
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
+        # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
         limit = timedelta(seconds=seat.deadline_s)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from kernels.backends.triton import shares
+from kernels.backends.triton import nccl, shares
 from kernels.backends.triton.context import Context
 from kernels.operators import OPERATORS, Flow
 from kernels.reference import Operands
 from kernels.schedule import Refusal
+from kernels.schemes import library
 
 Call = Callable[[], None]
 
@@ -27,17 +28,41 @@ class Sequential:
         extent, world = self.stated.extent(context.problem), context.world
         self.chunk = self.stated.chunk_rows(context.problem)
         self.local = context.local
+        self._tuned = nccl.tuned(group, context.device) if self._how == "library_tuned" and world > 1 else None
         # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
-        self._own = {name: torch.empty_like(context.of(context.rank, name)) for name in self._of_library()}
+        self._own = {name: self._buffer(context.of(context.rank, name).shape) for name in self._of_library()}
         for buffer in self._own.values():
             buffer.normal_()  # a GPU clocks higher on zeros: the computation alone would look faster than it is
         self._received: Tensor | None = None
         if context.problem.operator == "embedding_all_to_all":
-            self._received = torch.empty(world, self.chunk, extent.columns, dtype=context.dtype, device=context.device)
+            self._received = self._buffer((world, self.chunk, extent.columns))
+        if self._tuned:
+            self._into_windows(self._tuned)
+
+    @property
+    def _how(self) -> str:
+        return str(self.context.plan.schedule["collective"])
+
+    def _buffer(self, shape: Sequence[int]) -> Tensor:
+        """Unwritten memory that a collective reads or writes."""
+        context = self.context
+        if self._tuned:
+            return self._tuned.buffer(shape, context.dtype, self.stated.collective, context.device)
+        return torch.empty(*shape, dtype=context.dtype, device=context.device)
+
+    def _into_windows(self, tuned: nccl.Tuned) -> None:
+        """What the collective reads lies there, too: what is computed here, or the operand that goes to others."""
+        if self.stated.flow is Flow.RECEIVE:
+            name, operand = next(iter(self.operands.items()))
+            self.operands = {**self.operands, name: self._buffer(operand.shape).copy_(operand)}
+            whole = self.of_mine("operand")
+        else:
+            whole = self.local = self._buffer(self.local.shape)
+        self._group = tuned.group_for(self.stated.collective, whole.nbytes)
 
     def _of_library(self) -> tuple[str, ...]:
         """Tensors that the library writes, which then are no symmetric ones."""
-        if self.context.plan.schedule["collective"] != "library":
+        if self._how not in library.CALLS:
             return ()
         return ("operand",) if self.stated.flow is Flow.RECEIVE else ("out",)
 
@@ -59,12 +84,12 @@ class Sequential:
     @property
     def _symmetric_shot(self) -> bool:
         """torch's symmetric all-reduces read their operand from symmetric memory."""
-        return self.context.plan.schedule["collective"] in ("one_shot", "two_shot")
+        return self._how in ("one_shot", "two_shot")
 
     def collective(self) -> Call:
         """The collective alone, by the schedule's `collective`."""
-        match self.context.plan.schedule["collective"]:
-            case "library":
+        match self._how:
+            case "library" | "library_tuned":
                 return self._nccl()
             case "one_shot" | "two_shot" as shot:
                 return self._symmetric(str(shot))
@@ -123,7 +148,7 @@ class Sequential:
         context = self.context
         if self.stated.flow is Flow.RECEIVE:
             return context.result()
-        if self.stated.flow is Flow.BROADCAST and context.plan.schedule["collective"] != "two_shot":
+        if self.stated.flow is Flow.BROADCAST and self._how != "two_shot":
             return self.local
         return self.of_mine("out")
 

@@ -1,4 +1,4 @@
-"""`python3 -m kernels.backends.triton.probes`: not `host` itself, since a spawned process cannot import a `__main__`."""
+"""`python3 -m kernels.backends.triton.probes`: not `host`, since a spawned process cannot import a `__main__`."""
 
 import sys
 
