@@ -27,8 +27,16 @@ try:
 except ImportError:
     symmetric = False
 nccl = dist.is_available() and dist.is_nccl_available()
+clock = "none"
+if count:
+    try:
+        from kernels.backends.triton.clock import measured
+        clock = str(measured(torch.device("cuda", 0)))
+    except Exception as error:
+        clock = f"unknown: {type(error).__name__}: {error}"
 print(json.dumps({
     "cuda": torch.version.cuda or "none",
+    "gpu_clock": clock,
     "gloo": dist.is_available() and dist.is_gloo_available(),
     "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl and count else "none",
     "peer_access": f"{reached} of {len(pairs)} directions" if pairs else "none",

@@ -1,20 +1,28 @@
-"""A run's spans in the Trace Event Format, which Perfetto and Chrome's tracing page open."""
+"""A run's spans in the Trace Event Format, which Perfetto and Chrome's tracing page open; on GPUs tiles, too, by SM."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels.outcome import Span, TileTimes
 from workbench.store import Store
 
 LANES = ("compute", "copy_engine", "link", "library")
 """One thread of the trace each, in this order; others follow."""
+FIRST_SM = 1000
+"""Numbers of threads from here on are SMs, BLOCKS_MOST of them each: blocks that run on it side by side."""
+BLOCKS_MOST = 64
+
+Event = dict[str, Any]
 
 
 def write(store: Store, run: str, path: Path) -> Path:
-    """One process per trial and rank, one thread per lane; ValueError when no outcome of *run* has spans."""
-    events: list[dict[str, Any]] = []
+    """One process per trial and rank, one thread per lane and SM; ValueError when no outcome of *run* has spans."""
+    events: list[Event] = []
     for row in store.rows(run):
         events += _events(store, row, first_process=len({event["pid"] for event in events}) + 1)
     if not events:
@@ -22,27 +30,71 @@ def write(store: Store, run: str, path: Path) -> Path:
             f"A trace of run {run} was asked for, but 0 of its outcomes have spans. Accepted: a run with a measurement."
         )
     try:
-        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
     except OSError as error:
         raise ValueError(f"The trace cannot be written to {path}: {error.strerror}.") from error
     return path
 
 
-def _events(store: Store, row: dict[str, Any], first_process: int) -> list[dict[str, Any]]:
+def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
     spans = store.spans(row["run"], row["key"], row["source"])
     lanes = [*LANES, *sorted({span.lane for span in spans} - set(LANES))]
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for rank in sorted({span.rank for span in spans}):
         process, mine = first_process + rank, [span for span in spans if span.rank == rank]
         name = f"{row['scheme']}({axes}) {row['part']}, {row['source']}, rank {rank}"
         events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}})
-        events += [{"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": lane}}
-                   for number, lane in enumerate(lanes) if any(span.lane == lane for span in mine)]  # fmt: skip
+        events += [_thread(process, number, lane) for number, lane in enumerate(lanes)
+                   if any(span.lane == lane for span in mine)]  # fmt: skip
         events += [
             {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": lanes.index(span.lane),
              "ts": 1e6 * span.start_s, "dur": 1e6 * (span.stop_s - span.start_s),
-             "args": {"waited_for": span.waited_for}}
+             "args": {"waited_for": span.waited_for, **_tick(span)}}
             for span in mine
         ]  # fmt: skip
+        events += _of_sms(process, mine)
     return events
+
+
+def _thread(process: int, number: int, name: str) -> Event:
+    return {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": name}}
+
+
+def _tick(span: Span) -> dict[str, float]:
+    """How exact its moments are, where that is known."""
+    return {"clock_tick_us": 1e6 * span.tick_s} if span.tick_s else {}
+
+
+def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
+    """The tiles of all steps, on one thread per SM and block that runs there beside others."""
+    by_sm: dict[int, list[tuple[TileTimes, Span]]] = defaultdict(list)
+    for span in spans:
+        for tile in span.tiles:
+            by_sm[tile.processor].append((tile, span))
+    for processor, found in sorted(by_sm.items()):
+        busy_until: list[float] = []
+        for tile, span in sorted(found, key=lambda each: (each[0].start_s, each[0].sent_s)):
+            free = (block for block, until in enumerate(busy_until) if until <= tile.start_s)
+            block = min(next(free, len(busy_until)), BLOCKS_MOST - 1)
+            thread = FIRST_SM + processor * BLOCKS_MOST + block
+            if block == len(busy_until):
+                busy_until.append(0.0)
+                yield _thread(process, thread, f"SM {processor}" + (f", block {block + 1}" if block else ""))
+            busy_until[block] = tile.sent_s
+            yield from _of_tile(process, thread, tile, span)
+
+
+def _of_tile(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator[Event]:
+    """Its wait, its computation under the step's own name, and its sending; what took no time is left out."""
+    of_put = span.kind == "put"
+    phases = (
+        ("wait", "wait", tile.start_s, tile.waited_s),
+        (span.step, span.kind, tile.waited_s, tile.sent_s if of_put else tile.computed_s),
+        ("send", "put", tile.sent_s if of_put else tile.computed_s, tile.sent_s),
+    )
+    for name, kind, start_s, stop_s in phases:
+        if stop_s > start_s or name == span.step:
+            yield {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": thread, "ts": 1e6 * start_s,
+                   "dur": 1e6 * (stop_s - start_s),
+                   "args": {"step": span.step, "program" if of_put else "tile": tile.number}}  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernels.outcome import Span
 from tests.charts.made import EVIL, made_span, svg
 from workbench.charts import timeline
@@ -28,6 +30,18 @@ def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
         "measured: the last step ends at 20 ms",
         "simulated: no spans",
     ]
+
+
+def test_a_coarse_clock_is_said_and_what_it_cannot_tell_is_not_given_as_exact() -> None:
+    ticked = [replace(span, tick_s=1e-3) for span in [*two_ranks(0.020), made_span("1/put/0/0", 0.02, 0.0205)]]
+    found = timeline.rows({"measured": ticked})
+    assert found[0]["heading"] == "measured: the last step ends at 20.5 ms (to 1 ms, the clock's tick)"
+    lasted = {row["step"]: row["lasted"] for row in found if row["kind"] in ("put", "reduce")}
+    assert lasted == {
+        "0/put/1/0": "5 ms",
+        "1/put/0/0": "less than 1 ms, the clock's tick",
+        "1/reduce/-1/0": "4 ms",
+    }
 
 
 def test_times_are_milliseconds_and_the_hover_says_the_step_and_what_it_waited_for() -> None:

@@ -33,6 +33,7 @@ def test_torch_is_asked_without_being_imported_here() -> None:
     facts = probe.here_with_torch()
     assert facts["gloo"] is True
     assert facts["gpus"]
+    assert facts["gpu_clock"].startswith("none" if facts["gpus"] == "none" else "ticks every ")
     assert "trouble" not in facts
 
 

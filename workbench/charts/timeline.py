@@ -64,7 +64,9 @@ def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s:
     mine = [span for span in spans if span.rank in ranks]
     left_out = f", {len(ranks)} of {of} ranks, the last to finish among them" if len(ranks) < of else ""
     order = _order(number, mine)
-    heading = f"{name}: the last step ends at {seconds_text(end_s)}{left_out}" if mine else f"{name}: no spans"
+    tick_s = max((span.tick_s for span in mine), default=0.0)
+    exact = f" (to {seconds_text(tick_s)}, the clock's tick)" if tick_s else ""
+    heading = f"{name}: the last step ends at {seconds_text(end_s)}{exact}{left_out}" if mine else f"{name}: no spans"
     yield {**_EMPTY, "row": f"{number}|", "order": number * 10_000, "heading": heading, "end_ms": milliseconds(end_s),
            "aloud": heading}  # fmt: skip
     gaps = waits(mine, pixel_s * WAIT_PIXELS)
@@ -109,7 +111,9 @@ def _record(bar: Bar) -> dict[str, Any]:
     waited = bar.first.waited_for
     words, why = bar_words(bar), step_words(waited) if waited else "nothing"
     when = f"{seconds_text(bar.start_s)} to {seconds_text(bar.stop_s)}"
-    lasted = seconds_text(bar.stop_s - bar.start_s)
+    lasted, tick_s = seconds_text(bar.stop_s - bar.start_s), bar.first.tick_s
+    if bar.stop_s - bar.start_s < tick_s:
+        lasted = f"less than {seconds_text(tick_s)}, the clock's tick"
     told = {"words": words, "when": when, "lasted": lasted, "why": why}
     place = {"start_ms": milliseconds(bar.start_s), "stop_ms": milliseconds(bar.stop_s), "thickness": _thickness(bar)}
     told["aloud"] = f"{words}: {when}, {lasted}; waited for: {why}"

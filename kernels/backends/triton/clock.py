@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from kernels.backends.triton.kernels.clock import steps
+from kernels.units import seconds_text
 
 READS = 50_000
 """About a millisecond: many ticks, also of a clock that ticks once a microsecond."""
@@ -21,6 +22,9 @@ class Clock:
     """The smallest difference of two moments that are not the same."""
     read_s: float
     """What reading it takes."""
+
+    def __str__(self) -> str:
+        return f"ticks every {seconds_text(self.tick_s)}, read in {seconds_text(self.read_s)}"
 
 
 @cache
