@@ -126,15 +126,19 @@ class Bench:
         for trial, *_ in kept:
             self._tell(trial, "stage", stage="time")
         interleaved(runs, protocol.repeats, each)
-        for (trial, one, found), mine in zip(kept, samples, strict=True):
-            typical = _typical(backend.exchange(mine))
+        lost: Unseen | None = None
+        typicals = [_typical(backend.exchange(mine)) for mine in samples]
+        for (trial, one, found), typical in zip(kept, typicals, strict=True):
             self._tell(trial, "stage", stage="timeline")
             facts: dict[str, Any] = {"iteration": typical}
             facts |= {"conditions": conditions} if any(conditions) else {}
+            spans: list[list[Any]] = []
             try:
+                if lost is not None:
+                    raise lost
                 spans = [list(span_values(span)) for span in one.spans(typical)]
             except Unseen as unseen:
-                spans, facts["unseen"] = [], str(unseen)
+                facts["unseen"], lost = str(unseen), unseen if unseen.alone else None
             self._tell(
                 trial,
                 "result",
@@ -144,6 +148,8 @@ class Bench:
                 facts=facts,
             )
             one.forget()
+        if lost is not None:
+            raise ConnectionError(str(lost)) from lost
 
     def _tell(self, trial: Trial, kind: str, **facts: Any) -> None:
         self._emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})

@@ -35,6 +35,9 @@ class Hang(TimeoutError):
 class Unseen(RuntimeError):
     """Spans could not be taken, and the sentence says why; what was timed stands."""
 
+    alone = False
+    """Whether this rank no longer knows how far its peers are: there is nothing more to be done together."""
+
 
 class Prepared(Protocol):
     """One trial, compiled and with its buffers in place. All ranks call the same methods in the same order."""

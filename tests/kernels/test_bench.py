@@ -97,6 +97,29 @@ def test_a_call_that_cannot_be_seen_takes_nothing_from_what_was_timed(
     assert (result["correct"], result["spans"], result["facts"]["unseen"]) == (True, [], "Nobody saw it.")
 
 
+def test_a_rank_that_knows_no_more_of_its_peers_tells_all_it_has_timed_and_then_ends(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def spans(self: CpuTrial, iteration: int) -> list[Span]:
+        asked.append(iteration)
+        gone = Unseen("Rank 1 is gone.")
+        gone.alone = True
+        raise gone
+
+    monkeypatch.setattr(CpuTrial, "spans", spans)
+    events: list[dict[str, Any]] = []
+    bench = Bench(seat(), events.append)
+    one = make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1), "sequential")
+    with pytest.raises(ConnectionError, match="Rank 1 is gone"):
+        bench.run([one, one.of_part("compute")])
+    bench.close()
+    results = [event for event in events if event["kind"] == "result"]
+    assert [event["facts"]["unseen"] for event in results] == ["Rank 1 is gone."] * 2
+    assert len(asked) == 1
+
+
 def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:
     events: list[dict[str, Any]] = []
     bench = Bench(seat(), events.append)

@@ -49,46 +49,55 @@ def spans(
 
     *warm* enqueues a sample's calls. Unseen on all ranks where it did not work on one: what was timed stands.
     """
-    try:
-        watched = _on_all(gang, make)
-        found = _on_all(gang, lambda: _seen(gang, context, watched, warm, captured))
-        everyone = gang.exchange(timeline.ends(context.plan, found))
-        return timeline.waited_for(context.plan, found, [max(by_rank) for by_rank in zip(*everyone, strict=True)])
-    except Unseen:
-        raise
-    except Exception as error:  # peers are gone
-        raise Unseen(f"The call that was to be written down was left by a peer: {error}") from error
-
-
-def _seen(gang: Gang, context: Context, watched: Watched, warm: Callable[[], None], captured: bool) -> list[Span]:
-    """The calls on other operands come first, so that those of the one that is seen are cold."""
-    tick_s = clock.measured(context.device).tick_s
+    watched = _on_all(gang, make)
     first, others = watched.each[:1], watched.each[1:] or watched.each
-    gang.barrier()
-    Replay(context, first, gang.stream, captured=False).moments()  # no graph has what was never called
-    _check(context)
-    replay = Replay(context, first, gang.stream, captured=captured, before=others)
-    gang.barrier()
-    warm()
-    start, _ = replay.moments()
-    _check(context)
-    return watched.spans(watched.written.cpu().numpy(), start, tick_s)
+    # once without a graph, since none can be made of what was never called
+    _on_all(gang, lambda: _moments(context, Replay(context, first, gang.stream, captured=False)))
+    replay = _on_all(gang, lambda: Replay(context, first, gang.stream, captured=captured, before=others))
+
+    def seen() -> list[Span]:
+        """The calls on other operands come before it, so that its own are cold."""
+        warm()
+        start, _ = _moments(context, replay)
+        tick_s = clock.measured(context.device).tick_s
+        return watched.spans(watched.written.cpu().numpy(), start, tick_s)
+
+    found = _on_all(gang, seen)
+    everyone = _together(lambda: gang.exchange(timeline.ends(context.plan, found)))
+    return timeline.waited_for(context.plan, found, [max(by_rank) for by_rank in zip(*everyone, strict=True)])
 
 
-def _check(context: Context) -> None:
+def _moments(context: Context, replay: Replay) -> tuple[int, int]:
+    found = replay.moments()
     if sentence := context.failure():
         raise Hang(sentence)
+    return found
 
 
 def _on_all(gang: Gang, make: Callable[[], Made]) -> Made:
-    """What *make* gives, when it works on all ranks: they go on together or not at all."""
+    """What *make* gives, when it works on all ranks: they go on together or not at all.
+
+    Nothing in *make* waits for a peer on the host, so that a rank that fails meets the others here.
+    """
     made, why = None, ""
     try:
         made = make()
     except Exception as error:
         why = f": {type(error).__name__}: {error}"
-    failed = [rank for rank, (mine,) in enumerate(gang.exchange([float(made is None)])) if mine]
+    answers = _together(lambda: gang.exchange([float(made is None)]))
+    failed = [rank for rank, (mine,) in enumerate(answers) if mine]
     if made is None or failed:
         ranks = ", ".join(map(str, failed))
         raise Unseen(f"The call that was to be written down failed on rank {ranks}{why}")
+    _together(gang.barrier)  # what was made lies ready on all GPUs
     return made
+
+
+def _together(meet: Callable[[], Made]) -> Made:
+    """What all ranks say to each other; a peer that is not there in time is gone."""
+    try:
+        return meet()
+    except Exception as error:
+        gone = Unseen(f"The call that was to be written down was left by a peer: {error}")
+        gone.alone = True
+        raise gone from error
