@@ -110,7 +110,10 @@ def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], wo
     for number, entry in enumerate(trials):
         seat = Seat(rank=rank, world=world, session=f"work{number}", shares_heap=True, deadline_s=DEADLINE_S,
                     rendezvous=("127.0.0.1", port))  # fmt: skip
-        answers.put((rank, number, work(seat, entry)))
+        try:
+            answers.put((rank, number, work(seat, entry)))
+        except Exception:
+            answers.put((rank, number, {"error": traceback.format_exc()[-900:]}))
     answers.close()
     answers.join_thread()
     assert store is None or rank == 0
@@ -144,6 +147,8 @@ def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: f
         try:
             _, number, answer = answers.get(timeout=2.0)
         except queue.Empty:
+            if any(process.exitcode not in (None, 0) for process in ranks):
+                until = min(until, time.monotonic() + AFTER_END_S)
             continue
         found.setdefault(number, []).append(answer)
     for process in ranks:

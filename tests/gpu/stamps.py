@@ -126,7 +126,10 @@ def main() -> int:
     asked = [problem(name, shape, world=world, dtype=dtype) for name, (dtype, shape) in SHAPES.items()]
     trials = tables.trials(((one, [("fused", "whole", {})]) for one in asked), machine)
     answers = gang.answered(compared, [entry for (entry,) in trials], world, DEADLINE_S)
-    complete = {number: found for number, found in answers.items() if len(found) == world}
+    complete = {
+        number: found for number, found in answers.items()
+        if len(found) == world and not any("error" in answer for answer in found)
+    }  # fmt: skip
     rows = [row(list(SHAPES)[number], found) for number, found in sorted(complete.items())]
     out.write_text(json.dumps({"provenance": gang.provenance(machine.name), "rows": rows}, indent=1))
     for found in rows:
@@ -134,7 +137,8 @@ def main() -> int:
     if rows:
         print(f"clock: ticks every {rows[0]['tick_s'] * 1e9:.0f} ns, reading it takes {rows[0]['read_s'] * 1e9:.1f} ns")
     for name in [name for number, name in enumerate(SHAPES) if number not in complete]:
-        print(f"{name}: {len(answers.get(list(SHAPES).index(name), []))} of {world} ranks answered")
+        told = answers.get(list(SHAPES).index(name), [])
+        print(f"{name}: {len(told)} of {world} ranks answered. {' '.join(answer.get('error', '') for answer in told)}")
     return 0 if len(rows) == len(SHAPES) else 1
 
 
