@@ -65,20 +65,42 @@ class Bench:
     def _sit(self, trials: list[Trial]) -> None:
         backend = self._backend(trials[0].backend)
         trials = [trial for trial in trials if self._possible(backend, trial)]
-        if not trials:
-            return
-        try:
-            prepared = backend.prepare(trials)
-        except Refusal as refused:
-            for trial in trials:
-                self._tell(trial, "failure", stage="refused", message=str(refused))
-            return
+        trials, prepared = self._prepared(backend, trials)
         verdicts = [self._verify(backend, trial, one) for trial, one in zip(trials, prepared, strict=True)]
         kept = [
             entry for entry in zip(trials, prepared, verdicts, strict=True) if self._passed(backend, entry[0], entry[2])
         ]
         if kept:
             self._time(backend, kept)
+
+    def _prepared(self, backend: Backend, trials: list[Trial]) -> tuple[list[Trial], Sequence[Prepared]]:
+        """Those of *trials* that there is room for, and what was prepared: one that does not fit goes alone."""
+        if not trials:
+            return [], []
+        try:
+            return trials, backend.prepare(trials)
+        except Refusal as refused:
+            if len(trials) == 1:
+                self._refuse(trials[0], refused)
+                return [], []
+            fit = [trial for trial in trials if self._fits(backend, trial)]
+            if len(fit) < len(trials):
+                return self._prepared(backend, fit)
+            for trial in fit:  # alone each has room, together they have not
+                self._refuse(trial, refused)
+            return [], []
+
+    def _fits(self, backend: Backend, trial: Trial) -> bool:
+        """Whether there is room for *trial* alone; all ranks find the same."""
+        try:
+            backend.prepare([trial])
+        except Refusal as refused:
+            self._refuse(trial, refused)
+            return False
+        return True
+
+    def _refuse(self, trial: Trial, refused: Refusal) -> None:
+        self._tell(trial, "failure", stage="refused", message=str(refused))
 
     def _possible(self, backend: Backend, trial: Trial) -> bool:
         """Whether this gang can run *trial*; all ranks find the same."""

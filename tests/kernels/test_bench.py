@@ -2,13 +2,14 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch.distributed
 
+from kernels.axes import tile
 from kernels.backends.base import Unseen
 from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
@@ -16,6 +17,8 @@ from kernels.bench import Bench, Seat
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.protocol import Protocol
+from kernels.schedule import Refusal
+from kernels.trial import Trial
 
 
 def seat(rank: int = 0, world: int = 1, **more: Any) -> Seat:
@@ -118,6 +121,33 @@ def test_a_rank_that_knows_no_more_of_its_peers_tells_all_it_has_timed_and_then_
     results = [event for event in events if event["kind"] == "result"]
     assert [event["facts"]["unseen"] for event in results] == ["Rank 1 is gone."] * 2
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "measured"),
+    [({32}, 9, {16, 64}), ({16, 32, 64}, 9, set()), (set(), 2, set())],
+    ids=["one does not fit", "none fits", "all fit, but not together"],
+)
+def test_a_schedule_that_there_is_no_room_for_takes_no_other_with_it(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch, alone: set[int], together: int, measured: set[int]
+) -> None:
+    events: list[dict[str, Any]] = []
+    prepare = CpuBackend.prepare
+
+    def tight(self: CpuBackend, trials: Sequence[Trial]) -> Sequence[CpuTrial]:
+        if len(trials) > together or any(tile(trial.schedule["tile"]).m in alone for trial in trials):
+            raise Refusal("no room")
+        return prepare(self, trials)
+
+    monkeypatch.setattr(CpuBackend, "prepare", tight)
+    of = problem("gemm_all_to_all", {"m": 128, "n": 32, "k": 16}, world=1)
+    asked = {rows: make_trial(of, "sequential", tile=f"{rows}x32x16") for rows in (16, 32, 64)}
+    bench = Bench(seat(), events.append)
+    bench.run(list(asked.values()))
+    bench.close()
+    by_kind = {kind: [event["trial"] for event in events if event["kind"] == kind] for kind in ("result", "failure")}
+    assert sorted(by_kind["result"]) == sorted(asked[rows].key for rows in measured)
+    assert sorted(by_kind["failure"]) == sorted(asked[rows].key for rows in asked if rows not in measured)
 
 
 def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Protocol
 
@@ -114,6 +114,12 @@ class Context(Station):
     def title(self) -> str:
         return str(self.plan.schedule)
 
+    def local_in(self, made: Callable[[Sequence[int]], Tensor]) -> None:
+        """`local` lies in memory that *made* gives for its shape, unless it lies somewhere already."""
+        if self._local is None:
+            extent = OPERATORS[self.problem.operator].extent(self.problem)
+            self._local = made((extent.rows, extent.columns))
+
     @property
     def receives(self) -> bool:
         return OPERATORS[self.problem.operator].flow is Flow.RECEIVE
@@ -121,9 +127,8 @@ class Context(Station):
     @property
     def local(self) -> Tensor:
         """[M, N] in this rank's own memory: results before they are sent, or the result itself when data come in."""
-        if self._local is None:
-            extent = OPERATORS[self.problem.operator].extent(self.problem)
-            self._local = torch.empty(extent.rows, extent.columns, dtype=self.dtype, device=self.device)
+        self.local_in(lambda shape: torch.empty(*shape, dtype=self.dtype, device=self.device))
+        assert self._local is not None
         return self._local
 
     def result(self) -> Tensor:

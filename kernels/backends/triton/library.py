@@ -27,8 +27,10 @@ class Sequential:
         self.stated = OPERATORS[context.problem.operator]
         extent, world = self.stated.extent(context.problem), context.world
         self.chunk = self.stated.chunk_rows(context.problem)
-        self.local = context.local
         self._tuned = nccl.tuned(group, context.device) if self._how == "library_tuned" and world > 1 else None
+        if self._tuned and not context.receives:
+            context.local_in(self._buffer)  # before a kernel that computes into it is made
+        self.local = context.local
         # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
         self._own = {name: self._buffer(context.of(context.rank, name).shape) for name in self._of_library()}
         for buffer in self._own.values():
@@ -51,13 +53,12 @@ class Sequential:
         return torch.empty(*shape, dtype=context.dtype, device=context.device)
 
     def _into_windows(self, tuned: nccl.Tuned) -> None:
-        """What the collective reads lies there, too: what is computed here, or the operand that goes to others."""
-        if self.stated.flow is Flow.RECEIVE:
+        """The operand that goes to others lies there, too, and the process group is the one that is fastest."""
+        whole = self.local
+        if self.context.receives:
             name, operand = next(iter(self.operands.items()))
             self.operands = {**self.operands, name: self._buffer(operand.shape).copy_(operand)}
             whole = self.of_mine("operand")
-        else:
-            whole = self.local = self._buffer(self.local.shape)
         self._group = tuned.group_for(self.stated.collective, whole.nbytes)
 
     def _of_library(self) -> tuple[str, ...]:
