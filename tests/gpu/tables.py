@@ -80,7 +80,7 @@ def gemm(world: int) -> Sittings:
     """GEMM + all-to-all."""
     for m, n, k in GEMM_SHAPES:
         asked = problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, world=world, dtype="bfloat16")
-        fused = wholes({}, {"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 4}, {"slice_tiles": 32})
+        fused = wholes({}, {"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 32})
         yield asked, entries(*fused, collectives=("copy_engine",))
 
 

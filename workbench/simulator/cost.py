@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-RESIDENT = 6
-"""Blocks that share an SM where a kernel waits for memory alone: as the pooled lookup and the GEMV of ours compile."""
+RESIDENT = {"gemv": 6, "gather": 28}
+"""Blocks that share an SM where a kernel waits for memory alone: as the GEMV and the pooled lookup of ours compile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -91,7 +91,8 @@ def start_seconds(machine: Machine, scheme: str, collective: Any, communicates: 
     nor around a library's, whose time contains it.
     """
     costs = machine.costs
-    launch = costs.launch_seconds if scheme == "fused" or collective in ("copy_engine", "direct") else 0.0
+    ours = communicates and collective in ("copy_engine", "direct")
+    launch = costs.launch_seconds if scheme == "fused" or ours else 0.0
     meets = machine.device.kind == "cpu" or (communicates and collective not in library.CALLS)
     return launch + (costs.barrier_seconds if meets else 0.0)
 
@@ -194,7 +195,7 @@ def _tile_seconds(plan: Plan, machine: Machine, tiles: Ints, k: Ints) -> Floats:
 
 def fixed_seconds(machine: Machine, work: str) -> float:
     """What a tile costs beside its work: where only memory is waited for, blocks that share an SM wait together."""
-    resident = 1 if machine.device.kind == "cpu" or work == "gemm" else RESIDENT
+    resident = 1 if machine.device.kind == "cpu" else RESIDENT.get(work, 1)
     return machine.costs.tile_seconds / resident
 
 

@@ -18,64 +18,56 @@ from kernels.reference import Operands
 from kernels.schedule import Refusal
 from kernels.schemes.base import above
 
-VECTOR_BYTES = 16
-"""What a thread loads and stores at once."""
+LANES, LANE_BYTES = 32, 16
+"""Of a warp; what each of them loads at once."""
 LOADS_MOST = 32
-"""Vectors of one thread on their way at once: half of its registers."""
-WARPS = 4
-"""Of schedules that name none: of the sequential lookup, which has the whole GPU to itself."""
+"""Loads of one lane on their way at once: half of its registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a tile lies on the threads of a block."""
+    """How one warp goes through a tile."""
 
     tables: int
     """Whole tables side by side, or 1 where a tile is a part of one."""
     pairs: int
-    """Samples times tables."""
-    lanes: int
-    width: int
-    """Elements of a vector, `lanes` times `width` of which are computed at once."""
+    """Samples times tables, one after the other."""
+    elements: int
+    """Of a vector, computed at once."""
     unroll: int
-    """Lookups of each pair that are on their way at once."""
-    warps: int
+    """Lookups of a pair that are on their way at once."""
     even: bool
     """Whether nothing has to be masked."""
 
 
-def walk(problem: Problem, size: Tile, warps: int) -> Walk:
-    """How tiles of *size* are walked by blocks of at most *warps* warps; Refusal where they cannot be."""
+def walk(problem: Problem, size: Tile) -> Walk:
+    """How tiles of *size* are walked; Refusal where they cannot be."""
     dim, count, pooling = problem["dim"], problem["tables_per_rank"], problem["pooling"]
     tables = max(1, size.n // dim)
-    whole = size.n % dim == 0 and _is_power(tables)
-    if not (whole or (_is_power(size.n) and dim % size.n == 0)) or not _is_power(size.m):
+    if size.n % dim and (dim % size.n or not _is_power(size.n)):
         raise Refusal(
-            f"tile = {size} was asked for, but a block computes a power of two of samples, by whole vectors of dim = "
-            f"{dim} (a power of two of tables) or by a power of two that divides {dim}. "
-            f"Accepted: {Tile(_power_below(size.m), max(1, _power_below(tables)) * dim, size.k)}."
+            f"tile = {size} was asked for, but a warp computes whole vectors of dim = {dim}, or a power of two that "
+            f"divides {dim}: {size.n} is neither. Accepted: {Tile(size.m, tables * dim, size.k)}."
         )
     elements = above(min(size.n, dim))
-    width = min(elements, VECTOR_BYTES // problem.itemsize)
-    pairs, lanes = size.m * tables, elements // width
     unroll = _power_below(min(size.k, above(pooling)))
-    warps = min(warps, max(1, pairs * lanes // 32))  # the sum over lookups stays inside a thread
-    loads = unroll * pairs * lanes // (32 * warps)
+    loads = unroll * max(1, elements * problem.itemsize // (LANES * LANE_BYTES))
     if loads > LOADS_MOST:
         raise Refusal(
-            f"tile = {size} was asked for, for which each of {32 * warps} threads would have {loads} vectors of "
-            f"{VECTOR_BYTES} bytes on their way at once: {loads} > {LOADS_MOST}. Accepted: a smaller tile, more warps."
+            f"tile = {size} was asked for, for which each lane of a warp would have {loads} loads of {LANE_BYTES} "
+            f"bytes on their way at once: {loads} > {LOADS_MOST}. Accepted: fewer lookups at once, such as "
+            f"{Tile(size.m, size.n, unroll * LOADS_MOST // loads)}."
         )
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
-    even = chunk % size.m == 0 and count % tables == 0 and pooling % unroll == 0 and dim % elements == 0
-    return Walk(tables, pairs, lanes, width, unroll, warps, even)
+    even = chunk % size.m == 0 and count % tables == 0 and pooling % unroll == 0 and elements == min(size.n, dim)
+    return Walk(tables, size.m * tables, elements, unroll, even)
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
     """`embedding` for one trial; *alone*: the lookup into `context.local`, nothing sent or awaited."""
     problem, schedule = context.problem, context.plan.schedule
     tables, indices = operands["tables"], operands["indices"]
-    walked = walk(problem, tile(schedule["tile"]), int(schedule.get("num_warps", WARPS) or WARPS))
+    walked = walk(problem, tile(schedule["tile"]))
     items = tile_table(context.plan, context.rank)
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
     if alone:  # as if one rank owned all samples
@@ -90,11 +82,11 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         ),
         constants={
             "WORLD": problem.world, "PAIRS": walked.pairs, "TABLES": walked.tables, "DIM": problem["dim"],
-            "LANES": walked.lanes, "WIDTH": walked.width, "POOLING": problem["pooling"], "UNROLL": walked.unroll,
+            "ELEMENTS": walked.elements, "POOLING": problem["pooling"], "UNROLL": walked.unroll,
             "DTYPE": TRITON_DTYPES[problem.dtype], "EVEN": walked.even, "COMPUTE_ONLY": alone,
             "ROWS_CACHE": "", "INDICES_CACHE": "evict_first", "STORE_CACHE": "",
         },
-        num_warps=walked.warps,
+        num_warps=1,
         num_stages=1,
         items=len(items),
         asked=int(schedule.get("grid", 0) or 0),

@@ -16,8 +16,8 @@ from tests.kernels.triton.conftest import gpu_trial
 from tests.kernels.triton.ptx import STAYS, Instruction, Kernel, order, scopes, spills_in_loops, widths
 
 GEMM = {"m": 8192, "n": 4096, "k": 4096}
-EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling": 32}
-ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 120, "batch": 252, "pooling": 5}
+EVEN = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
+ODD = {"tables_per_rank": 3, "rows": 1000, "dim": 248, "batch": 252, "pooling": 5}
 CALL = {"credits_at", "done_at"}
 COUNTED = {*CALL, "counters_at"}
 PARKED_BYTES = 32
