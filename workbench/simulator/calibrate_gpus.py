@@ -150,16 +150,18 @@ def _puts(fit: _Fit) -> None:
             continue
         fixed[way] = _fixed_of(ramp)
         slots = 0 if way == "copy_engine" else fit.machine.device.slots
-        points = [Rate("", "any", row["bytes"], row["bytes"] / _beyond(row, fixed[way]), slots)
-                  for row in ramp if row["bytes"] >= RAMP_BEGINS]  # fmt: skip
         few = [row for row in fit.of("put", way=way, pattern="all_to_all") if 0 < row.get("programs", 0) < slots]
-        points += [Rate("", "any", row["bytes"], row["bytes"] / _beyond(row, fixed[way]), row["programs"])
-                   for row in few]  # fmt: skip
-        best += [point.per_second for point in points]
+        sized = [(row, slots) for row in ramp if row["bytes"] >= RAMP_BEGINS] + [(row, row["programs"]) for row in few]
+        # of a small put little more than what is fixed is left, and the rest is no speed: no link is faster then
+        link = ramp[-1]["bytes"] / _beyond(ramp[-1], fixed[way])
+        points = [Rate("", "any", row["bytes"], min(link, row["bytes"] / _beyond(row, fixed[way])), width)
+                  for row, width in sized]  # fmt: skip
+        best.append(link)
         how = f"all ranks to all peers at once; {fixed[way] * 1e6:.2f} µs of a call are fixed"
         fit.curve(f"put_{way}", points, how)
     if best:
-        fit.link("bandwidth_bytes_per_second", max(best), "best of puts by stores, bulk copies and copy engines")
+        how = "best of the largest puts by stores, bulk copies and copy engines"
+        fit.link("bandwidth_bytes_per_second", max(best), how)
     launch, way_s = fit.machine.costs.launch_seconds, fit.way_seconds
     if "registers" in fixed:
         how = "a put of next to nothing, less its launch and the way of a signal"

@@ -68,6 +68,11 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     problem, schedule = context.problem, context.plan.schedule
     tables, indices = operands["tables"], operands["indices"]
     walked = walk(problem, tile(schedule["tile"]))
+    if schedule.get("num_warps", 1) != 1:
+        raise Refusal(
+            f"num_warps = {schedule['num_warps']} was asked for, but the lookup's blocks are one warp each, which sums "
+            f"up one vector: {schedule['num_warps']} > 1. Accepted: 1."
+        )
     items = tile_table(context.plan, context.rank)
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
     if alone:  # as if one rank owned all samples
