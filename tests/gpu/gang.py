@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import platform
 import queue
-import socket
 import sys
 import time
 import traceback
@@ -41,11 +40,7 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
     """One rank: all events of all sittings go back to the parent."""
     import faulthandler
 
-    from torch.distributed import TCPStore
-
     faulthandler.dump_traceback_later(60.0)
-
-    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
     seat = Seat(rank=rank, world=world, session="gang", shares_heap=True, deadline_s=DEADLINE_S,
                 rendezvous=("127.0.0.1", port))  # fmt: skip
     bench = Bench(seat, lambda event: events.put((rank, event)))
@@ -53,15 +48,13 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
         try:
             bench.run([Trial.from_json(entry) for entry in sitting])
         except Exception as error:
-            ends = isinstance(error, TimeoutError) or "CUDA error" in str(error)
+            ends = isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
             events.put((rank, {"kind": "broken", "ends": ends, "message": traceback.format_exc()[-900:]}))
             if ends:
                 break
     events.put((rank, {"kind": "end"}))
     events.close()
     events.join_thread()
-    assert store is None or rank == 0
-    time.sleep(AFTER_END_S if rank == 0 else 0)  # the store lives in rank 0's process
     os._exit(0)  # process groups may hang when one rank has gone
 
 
@@ -70,9 +63,10 @@ def run(
 ) -> Iterator[tuple[Outcome, list[Sample]] | str]:
     """Outcomes of all trials of *world* ranks as they come with their samples, and what broke."""
     context = multiprocessing.get_context("spawn")
-    events = context.Queue()
-    port = free_port()
-    ranks = [context.Process(target=rank_main, args=(rank, world, port, sittings, events)) for rank in range(world)]
+    events, store = context.Queue(), meeting_place()
+    ranks = [
+        context.Process(target=rank_main, args=(rank, world, store.port, sittings, events)) for rank in range(world)
+    ]
     for process in ranks:
         process.start()
     gathers = {t.key: Gather(t) for sitting in sittings for t in map(Trial.from_json, sitting)}
@@ -104,9 +98,6 @@ def run(
 
 def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
-    from torch.distributed import TCPStore
-
-    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
     for number, entry in enumerate(trials):
         seat = Seat(rank=rank, world=world, session=f"work{number}", shares_heap=True, deadline_s=DEADLINE_S,
                     rendezvous=("127.0.0.1", port))  # fmt: skip
@@ -116,8 +107,6 @@ def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], wo
             answers.put((rank, number, {"error": traceback.format_exc()[-900:]}))
     answers.close()
     answers.join_thread()
-    assert store is None or rank == 0
-    time.sleep(AFTER_END_S if rank == 0 else 0)
     os._exit(0)
 
 
@@ -135,9 +124,10 @@ def stressed(trials: list[dict[str, Any]], world: int, calls: int, deadline_s: f
 def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: float) -> Answers:
     """By trial, what *work* answers on every rank that came to its end."""
     context = multiprocessing.get_context("spawn")
-    answers, port = context.Queue(), free_port()
+    answers, store = context.Queue(), meeting_place()
     ranks = [
-        context.Process(target=work_main, args=(rank, world, port, trials, work, answers)) for rank in range(world)
+        context.Process(target=work_main, args=(rank, world, store.port, trials, work, answers))
+        for rank in range(world)
     ]
     for process in ranks:
         process.start()
@@ -156,11 +146,11 @@ def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: f
     return found
 
 
-def free_port() -> int:
-    """A port of this host that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def meeting_place() -> Any:
+    """Where ranks find each other: a store of this process, which outlives them, on a port that it holds itself."""
+    from torch.distributed import TCPStore
+
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 def provenance(machine: str) -> dict[str, Any]:

@@ -184,13 +184,10 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
     """One GPU rank: every variant once; a row of each goes to the parent."""
     import faulthandler
 
-    from torch.distributed import TCPStore
-
     from kernels.backends.base import Seat
     from kernels.backends.triton.heap import DeviceHeap, Group
 
     faulthandler.dump_traceback_later(100.0)
-    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if rank == 0 else None
     where = torch.device("cuda", rank)
     torch.cuda.set_device(where)
     seat = Seat(rank=rank, world=world, session="litmus", shares_heap=True, rendezvous=("127.0.0.1", port))
@@ -212,16 +209,14 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
                      "seconds": seconds, "load_gb_per_s": found["load_bytes"] / seconds / 1e9, **found})  # fmt: skip
     answers.close()
     answers.join_thread()
-    assert store is None or rank == 0
-    time.sleep(gang.AFTER_END_S if rank == 0 else 0)
     os._exit(0)  # process groups may hang when one rank has gone
 
 
 def on_gpus(world: int, size: Size, deadline_s: float = 120.0) -> list[dict[str, Any]]:
     """A row of every variant and rank of *world* GPUs, as far as they came by *deadline_s*."""
     context = multiprocessing.get_context("spawn")
-    answers, port = context.Queue(), gang.free_port()
-    ranks = [context.Process(target=gpu_main, args=(rank, world, port, size, answers)) for rank in range(world)]
+    answers, store = context.Queue(), gang.meeting_place()
+    ranks = [context.Process(target=gpu_main, args=(rank, world, store.port, size, answers)) for rank in range(world)]
     for process in ranks:
         process.start()
     rows: list[dict[str, Any]] = []

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import queue
-import socket
 import sys
 import time
 import traceback
@@ -31,17 +30,11 @@ RANK_LIMIT_S = 15.0
 """Longest wait of one rank for another."""
 GRACE_S = 45.0
 """For imports, rendezvous, and the probe under way when time is up."""
-AFTER_END_S = 2.0
-"""The store lives in rank 0's process, which therefore leaves last."""
 
 
 def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     """One rank: rows of rank 0 and everybody's end go to the parent."""
     faulthandler.dump_traceback_later(limit_s + GRACE_S - RANK_LIMIT_S)  # where it hangs, if it does
-    assert seat.rendezvous is not None
-    host, port = seat.rendezvous
-    dist: Any = torch.distributed
-    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False) if seat.rank == 0 else None
     try:
         measure(Ground(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
     except Exception:  # told, whatever it is: the parent ends the others
@@ -49,18 +42,18 @@ def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     events.put(("end", seat.rank))
     events.close()
     events.join_thread()
-    assert store is None or seat.rank == 0
-    time.sleep(AFTER_END_S if seat.rank == 0 else 0)
     os._exit(0)  # process groups may hang when one rank has gone
 
 
 def run(machine: Path, out: Path, limit_s: float, world: int) -> list[str]:
     """Measures; *out* holds everything until now, whenever it is read. What broke, as sentences."""
     context = multiprocessing.get_context("spawn")
-    events, port = context.Queue(), _free_port()
+    dist: Any = torch.distributed
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # of this process: it outlives ranks
+    events = context.Queue()
     seats = [
         Seat(rank=rank, world=world, session="probes", shares_heap=True, deadline_s=RANK_LIMIT_S,
-             rendezvous=("127.0.0.1", port))
+             rendezvous=("127.0.0.1", store.port))
         for rank in range(world)
     ]  # fmt: skip
     ranks = [context.Process(target=rank_main, args=(seat, machine, limit_s, events)) for seat in seats]
@@ -111,12 +104,6 @@ def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, ra
         broken.append(f"only {ended} of {world} ranks had ended in time")
         raw.add("broken", broken[-1])
     return broken
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def main() -> int:
