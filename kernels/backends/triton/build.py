@@ -36,11 +36,11 @@ SCHEMES = ("sequential", "fused")
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One call per set of operands; all of them write the same result."""
+    """One call per set of operands."""
 
     each: list[Call]
     result: Tensor
-    """What has to be written anew by every call."""
+    """What has to be written anew by every call; where the library writes results of its own, by that of the first."""
     watched: Callable[[], Watched] | None = None
     """Makes the same calls once more, which write down what they do; None where nothing can be seen."""
 

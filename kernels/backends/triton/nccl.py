@@ -64,13 +64,16 @@ class Tuned:
         self._pools.clear()
 
 
-def forget() -> None:
-    """The trials before have ended, on all ranks."""
-    if _made:
-        _made[1].forget()
-
-
 _made: tuple[Any, Tuned] | None = None
+
+
+def forget(group: Any) -> None:
+    """The trials before have ended, on all ranks of *group*; another group has ended itself, its windows with it."""
+    global _made
+    if _made is not None and _made[0] is group:
+        _made[1].forget()
+    else:
+        _made = None
 
 
 def tuned(group: Any, device: torch.device) -> Tuned:
