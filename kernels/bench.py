@@ -80,33 +80,32 @@ class Bench:
         try:
             return trials, backend.prepare(trials)
         except Refusal as refused:
-            if len(trials) == 1:
-                self._refuse(trials[0], refused)
-                return [], []
-            fit = [trial for trial in trials if self._fits(backend, trial)]
-            if len(fit) < len(trials):
-                return self._prepared(backend, fit)
-            for trial in fit:  # alone each has room, together they have not
-                self._refuse(trial, refused)
-            return [], []
+            sentence = str(refused)
+        # not in the clause above: what was begun keeps its memory for as long as its traceback is held
+        fit = [trial for trial in trials if self._fits(backend, trial)] if len(trials) > 1 else []
+        if len(trials) > 1 and len(fit) < len(trials):
+            return self._prepared(backend, fit)
+        for trial in trials:  # alone each has room, together they have not
+            self._refuse(trial, sentence)
+        return [], []
 
     def _fits(self, backend: Backend, trial: Trial) -> bool:
         """Whether there is room for *trial* alone; all ranks find the same."""
         try:
             backend.prepare([trial])
         except Refusal as refused:
-            self._refuse(trial, refused)
+            self._refuse(trial, str(refused))
             return False
         return True
 
-    def _refuse(self, trial: Trial, refused: Refusal) -> None:
-        self._tell(trial, "failure", stage="refused", message=str(refused))
+    def _refuse(self, trial: Trial, sentence: str) -> None:
+        self._tell(trial, "failure", stage="refused", message=sentence)
 
     def _possible(self, backend: Backend, trial: Trial) -> bool:
         """Whether this gang can run *trial*; all ranks find the same."""
         sentence = backend.refusal(trial)
         if sentence is not None:
-            self._tell(trial, "failure", stage="refused", message=sentence)
+            self._refuse(trial, sentence)
             return False
         self._tell(trial, "stage", stage="compile")
         return True

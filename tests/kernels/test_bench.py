@@ -2,6 +2,7 @@
 
 import socket
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -157,3 +158,29 @@ def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:
     bench.close()
     [result] = [event for event in events if event["kind"] == "result"]
     assert list(result["facts"]) == ["iteration"]
+
+
+def test_what_was_begun_before_a_refusal_is_gone_when_the_rest_is_prepared(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Buffer:
+        """Stands for memory of a GPU."""
+
+    begun: list[weakref.ref[Buffer]] = []
+    left: list[int] = []
+    prepare = CpuBackend.prepare
+
+    def tight(self: CpuBackend, trials: Sequence[Trial]) -> Sequence[CpuTrial]:
+        left.append(sum(each() is not None for each in begun))
+        buffer = Buffer()
+        begun.append(weakref.ref(buffer))
+        if any(tile(trial.schedule["tile"]).m == 32 for trial in trials):
+            raise Refusal("no room")
+        return prepare(self, trials)
+
+    monkeypatch.setattr(CpuBackend, "prepare", tight)
+    of = problem("gemm_all_to_all", {"m": 128, "n": 32, "k": 16}, world=1)
+    bench = Bench(seat(), lambda event: None)
+    bench.run([make_trial(of, "sequential", tile=f"{rows}x32x16") for rows in (16, 32)])
+    bench.close()
+    assert left == [0, 0, 0, 0]
