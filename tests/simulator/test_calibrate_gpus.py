@@ -11,6 +11,7 @@ from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
 from kernels.protocol import protocol
+from kernels.schedule import Schedule
 from kernels.schemes import schedule
 from kernels.trial import Trial
 from tests.simulator import probed
@@ -149,9 +150,25 @@ def test_the_spread_is_that_of_measured_over_estimated_times(machine: Machine) -
     ]  # fmt: skip
     found = checked(machine, told)
     assert found.spread is not None
-    assert 0.8 < found.spread[0] < 1 < found.spread[1] < 1.2
+    assert 0.9 < found.spread[0] < 1 < found.spread[1] < 1.1
     assert "3 recorded trials" in found.provenance_of("spread")
     assert checked(machine, told[:1]) == machine
+
+
+def test_two_recordings_that_differ_much_spread_between_them_and_an_illegal_one_is_left_out(machine: Machine) -> None:
+    of = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, dtype="bfloat16", world=4)
+    asked = trial(of, schedule(of, "fused", {}, machine, NVLINK), machine, NVLINK)
+    illegal = replace(asked, schedule=Schedule("fused", (("tile", "128x256x64"), ("no_such_axis", 1))))
+    estimated = predict(asked, machine).time_s
+    told = [
+        Measurement(trial=of_one, samples=((estimated * ratio,),) * 4, source="recorded", correct=True,
+                    max_relative_error=0.0)
+        for of_one, ratio in ((asked, 1.0), (asked, 4.0), (illegal, 9.0))
+    ]  # fmt: skip
+    found = checked(machine, told)
+    assert found.spread is not None
+    assert found.spread == pytest.approx((1.3, 3.7))
+    assert "2 recorded trials" in found.provenance_of("spread")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, quantiles
 from typing import Any
@@ -14,6 +15,7 @@ from kernels.machine import Collective, Machine, Rate
 from kernels.operators import operator, problem
 from kernels.outcome import Measurement
 from kernels.problem import Problem
+from kernels.schedule import Refusal
 from kernels.schemes.base import num_tiles
 from workbench.simulator.cost import fixed_seconds, tile_width, work_share
 from workbench.simulator.predict import predict
@@ -300,10 +302,19 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
 
 
 def checked(machine: Machine, measured: Sequence[Measurement]) -> Machine:
-    """*machine* with the spread of *measured* over estimated times: nine tenths and one tenth of them."""
-    ratios = [one.time_s / predict(one.trial, machine, with_spans=False).time_s for one in measured]
+    """*machine* with the spread of *measured* over estimated times: one tenth of them is below, one tenth above.
+
+    Trials that are illegal today have no estimate, and are left out.
+    """
+    ratios = list(_ratios(machine, measured))
     if len(ratios) < 2:
         return machine
-    tenths = quantiles(ratios, n=10)
+    tenths = quantiles(ratios, n=10, method="inclusive")  # never beyond what was seen, however few there are
     how = f"calibrated: {len(ratios)} recorded trials, measured over estimated, mean {fmean(ratios):.2f}"
     return replace(machine, spread=(tenths[0], tenths[-1]), provenance={**machine.provenance, "spread": how})
+
+
+def _ratios(machine: Machine, measured: Iterable[Measurement]) -> Iterator[float]:
+    for one in measured:
+        with suppress(Refusal):
+            yield one.time_s / predict(one.trial, machine, with_spans=False).time_s
