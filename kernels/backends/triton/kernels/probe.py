@@ -123,16 +123,3 @@ def ping_pong_packets(
             device.put_packets(theirs, values, epoch, every)
     tl.store(result_at + lanes, values)
     tl.store(epoch_at, before + rounds)
-
-
-@triton.jit
-def tick(stamp, reads):
-    """The smallest step of globaltimer in *reads* readings, in nanoseconds."""
-    before = device.now()
-    least = tl.full((), 1 << 60, tl.int64)
-    for _ in range(reads):
-        here = device.now()
-        step = here - before
-        least = tl.where((step > 0) & (step < least), step, least)
-        before = here
-    tl.store(stamp, least)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from kernels.backends.triton import clock
 from kernels.backends.triton.graph import Meeting
 from kernels.backends.triton.kernels.meet import write_now
-from kernels.backends.triton.kernels.probe import ping_pong, ping_pong_packets, tick
+from kernels.backends.triton.kernels.probe import ping_pong, ping_pong_packets
 from kernels.backends.triton.probes.site import Call, Site
 
 ROUNDS = 100
 """There and back, in one call of a ping-pong."""
-READS = 20_000
-"""Of the clock, of which the smallest step is taken."""
 
 
 def signals(site: Site, rounds: int = ROUNDS) -> list[Call]:
@@ -55,6 +54,4 @@ def nodes(site: Site) -> list[Call]:
 
 def clock_step(site: Site) -> list[float]:
     """Seconds of the smallest step of the GPU's clock."""
-    found = torch.zeros(1, dtype=torch.int64, device=site.device)
-    tick[(1,)](found, READS, num_warps=1)
-    return [float(found.item()) / 1e9]
+    return [clock.measured(site.device).tick_s]
