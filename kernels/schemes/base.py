@@ -18,8 +18,14 @@ from kernels.schedule import Schedule
 
 LOOKUPS = 8
 """Lookups of one sample that a warp of a GPU has under way at once: 4 are 3 to 10 % slower on H200s, 16 no faster."""
+UNDER_WAY = 16 * 1024
+"""Bytes that a warp has under way at most: 32 loads of 16 bytes by each of its 32 lanes, half of their registers."""
 SAMPLES = 1
 """Samples of a GPU's lookup tile: the fewer, the more evenly its thousands of warps end."""
+TILES = 128 * 1024
+"""Lookup tiles of a rank by default, at most: they are laid out one by one."""
+RESULTS_MOST = 128 * 256
+"""Results of a GEMM tile on a GPU: of 256 x 256, in float32, there are more than a block has registers."""
 STREAMED = 16 * 1024
 """Bytes of a GPU's gemv tile: two under way in each of four blocks are three times what hides the latency of HBM."""
 
@@ -71,7 +77,8 @@ def tile_axis(problem: Problem, machine: Machine) -> Axis:
     """The tile sizes offered: powers of two that are not larger than a chunk needs."""
     best = default_tile(problem, machine)
     rows, columns = _tile_sides(problem, machine)
-    values = tuple(str(Tile(m, n, best.k)) for m in rows for n in columns)
+    most = RESULTS_MOST if machine.device.kind == "gpu" and stated(problem).work == "gemm" else rows[-1] * columns[-1]
+    values = tuple(str(Tile(m, n, best.k)) for m in rows for n in columns if m * n <= most)
     return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
 
 
@@ -79,8 +86,7 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     """The tile that is taken when none is asked for."""
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
-        together = {"gather": LOOKUPS, "gemv": _gemv_together(problem, machine.device.slots, rows[-1])}
-        # 128 rows of a GEMM: 256 x 256 results in float32 are more registers than a block has
+        together = {"gather": _gather_together(problem), "gemv": _gemv_together(problem, machine.device.slots, rows[-1])}
         most = 128 if stated(problem).work == "gemm" else rows[-1]
         return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
@@ -99,9 +105,16 @@ def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int
 
 
 def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
-    """Vectors of one table or halves of them, of up to SAMPLES samples."""
-    dim = problem["dim"]
-    return _powers(1, SAMPLES, rows), [dim // 2, dim] if dim >= 64 and dim == above(dim) else [dim]
+    """Vectors of one table or halves of them, of SAMPLES samples, or more where tiles would be too many."""
+    dim, samples = problem["dim"], max(SAMPLES, above(-(-problem["tables_per_rank"] * problem["batch"] // TILES)))
+    return [min(samples, above(rows))], [dim // 2, dim] if dim >= 64 and dim == above(dim) else [dim]
+
+
+def _gather_together(problem: Problem) -> int:
+    """Of the lookups: fewer where rows are so wide that a warp has no registers for more."""
+    if stated(problem).work != "gather":
+        return LOOKUPS
+    return max(1, min(LOOKUPS, UNDER_WAY // (above(problem["dim"]) * problem.itemsize)))
 
 
 def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
