@@ -86,9 +86,15 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
     """The tile that is taken when none is asked for."""
     contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
-        together = {"gather": _gather_together(problem), "gemv": _gemv_together(problem, machine.device.slots, rows[-1])}
-        most = 128 if stated(problem).work == "gemm" else rows[-1]
-        return Tile(min(most, rows[-1]), columns[-1], min(together.get(stated(problem).work, 64), above(contraction)))
+        most, together = rows[-1], 64
+        match stated(problem).work:
+            case "gather":
+                together = _gather_together(problem)
+            case "gemv":
+                together = _gemv_together(problem, machine.device.slots, rows[-1])
+            case _:
+                most = min(128, most)
+        return Tile(most, columns[-1], min(together, above(contraction)))
     # a call of this size is within a tenth of one call for everything, and eight of them are enough slices
     return Tile(min(256, rows[-1]), min(512, columns[-1]), contraction)
 
@@ -112,8 +118,6 @@ def _gather_sides(problem: Problem, rows: int) -> tuple[list[int], list[int]]:
 
 def _gather_together(problem: Problem) -> int:
     """Of the lookups: fewer where rows are so wide that a warp has no registers for more."""
-    if stated(problem).work != "gather":
-        return LOOKUPS
     return max(1, min(LOOKUPS, UNDER_WAY // (above(problem["dim"]) * problem.itemsize)))
 
 

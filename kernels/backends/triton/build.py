@@ -70,7 +70,7 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
         return (
             f"collective = copy_engine was asked for {trial.problem.operator} on backend = triton, whose owners keep "
             "the rows of all ranks in turns, so that 1 row lies together, where copy engines move a whole share. "
-            "Accepted: library, direct."
+            "Accepted: library, library_tuned, direct."
         )
     if trial.schedule.scheme == "fused" and stated.work == "gemm":
         return (receive if stated.flow is Flow.RECEIVE else send).refusal(trial)

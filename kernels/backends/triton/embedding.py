@@ -16,12 +16,12 @@ from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schedule import Refusal
-from kernels.schemes.base import above
+from kernels.schemes.base import UNDER_WAY, above
 
 LANES, LANE_BYTES = 32, 16
 """Of a warp; what each of them loads at once."""
-LOADS_MOST = 32
-"""Loads of one lane on their way at once: half of its registers."""
+LOADS_MOST = UNDER_WAY // (LANES * LANE_BYTES)
+"""Loads of one lane on their way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,13 @@ def walk(problem: Problem, size: Tile) -> Walk:
     unroll = _power_below(min(size.k, above(pooling)))
     loads = unroll * max(1, elements * problem.itemsize // (LANES * LANE_BYTES))
     if loads > LOADS_MOST:
+        fewer = Tile(size.m, size.n, unroll * LOADS_MOST // loads)
+        accepted = f"fewer lookups at once, such as {fewer}"
+        if not fewer.k:
+            accepted = f"at most {UNDER_WAY // problem.itemsize} elements of a vector"
         raise Refusal(
             f"tile = {size} was asked for, for which each lane of a warp would have {loads} loads of {LANE_BYTES} "
-            f"bytes on their way at once: {loads} > {LOADS_MOST}. Accepted: fewer lookups at once, such as "
-            f"{Tile(size.m, size.n, unroll * LOADS_MOST // loads)}."
+            f"bytes on their way at once: {loads} > {LOADS_MOST}. Accepted: {accepted}."
         )
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
     even = chunk % size.m == 0 and count % tables == 0 and pooling % unroll == 0 and elements == min(size.n, dim)

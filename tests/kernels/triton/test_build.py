@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from kernels.axes import Tile, tile
 from kernels.backends.triton.build import refusal
+from kernels.backends.triton.embedding import walk
 from kernels.backends.triton.overlapped import AXES
 from kernels.operators import OPERATORS
+from kernels.schedule import Refusal
 from kernels.schemes import expand
 from tests.kernels.triton.conftest import gpu_trial
 
@@ -51,4 +54,19 @@ def test_copy_engines_are_not_asked_for_rows_that_lie_apart() -> None:
                          collective=collective)  # fmt: skip
 
     assert refusal(asked("direct"), shares_heap=True) is None
-    assert "Accepted: library, direct." in str(refusal(asked("copy_engine"), shares_heap=True))
+    assert "Accepted: library, library_tuned, direct." in str(refusal(asked("copy_engine"), shares_heap=True))
+
+
+@pytest.mark.parametrize(("dtype", "dim", "unroll"), [("float32", 512, 8), ("float32", 1000, 4), ("float32", 4096, 1),
+                                                      ("bfloat16", 1024, 8), ("bfloat16", 2048, 4)])  # fmt: skip
+def test_wide_vectors_are_looked_up_by_default_fewer_at_once(dtype: str, dim: int, unroll: int) -> None:
+    trial = gpu_trial("embedding_all_to_all", LOOKUPS | {"dim": dim}, world=4, dtype=dtype)
+    assert walk(trial.problem, tile(trial.schedule["tile"])).unroll == unroll
+
+
+def test_more_than_a_warp_has_registers_for_is_refused_with_what_would_do() -> None:
+    asked = gpu_trial("embedding_all_to_all", LOOKUPS | {"dim": 8192}, world=4, dtype="float32").problem
+    with pytest.raises(Refusal, match=r"128 > 32\. Accepted: fewer lookups at once, such as 1x4096x1\."):
+        walk(asked, Tile(1, 4096, 4))
+    with pytest.raises(Refusal, match=r"64 > 32\. Accepted: at most 4096 elements of a vector\."):
+        walk(asked, Tile(1, 8192, 1))
