@@ -76,7 +76,8 @@ class FromCluster:
 
     def _one_gang(self, world: int, trials: list[Trial], cancelled: threading.Event, limits: Limits) -> Answers:
         open_trials = {trial.key: Gather(trial) for trial in trials}
-        shares_heap = any(needs_peer_memory(trial.schedule) for trial in trials)
+        # GPU ranks are of one host whatever the schedule: their heap is made by all of them together
+        shares_heap = any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
         for event in self._cluster.stream(trials, world=world, shares_heap=shares_heap, deadline_s=limits,
                                           cancelled=cancelled, fingerprint=fingerprint()):  # fmt: skip
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts

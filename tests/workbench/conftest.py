@@ -73,6 +73,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.lists: list[list[Trial]] = []
         """Every list that was streamed."""
+        self.shared: list[bool] = []
+        """Whether ranks that share memory were asked for, of each of them."""
         self.fingerprints: list[str | None] = []
         """The kernels that each of them was asked with."""
         self.limits: list[Limits] = []
@@ -92,6 +94,7 @@ class FakeCluster:
         self.fingerprints.append(fingerprint)
         self.limits.append(deadline_s)
         self.lists.append(list(trials))
+        self.shared.append(shares_heap)
         for trial in trials:
             self.before(trial)
             if cancelled is not None and cancelled.is_set():

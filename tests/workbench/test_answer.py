@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from cluster.deadline import Limits
+from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Estimate, Failure, Measurement, Sample
 from kernels.protocol import PROTOCOLS
+from kernels.schemes import schedule
 from kernels.trial import Trial
+from workbench import machines
 from workbench.answer import (
     DEADLINE_SECONDS,
     LEAST_DEADLINE_SECONDS,
@@ -157,3 +160,14 @@ def test_every_home_stops_when_it_is_cancelled(
     assert ask(FromRecordings([record(measure(trial))]), trial, cancelled=cancelled) == []
     (stopped,) = ask(FromCluster(fake_cluster), trial, cancelled=cancelled)
     assert stopped.stage == "cancelled"
+
+
+@pytest.mark.parametrize("collective", ["library", "library_tuned", "direct"])
+def test_gpu_ranks_share_memory_whoever_moves_the_bytes(fake_cluster: Any, collective: str) -> None:
+    of = problem("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, dtype="bfloat16", world=2)
+    machine, link = machines.shipped_machine("h200_nvl2"), parse("nvlink")
+    chosen = schedule(of, "sequential", {"collective": collective}, machine, link)
+    asked = Trial(problem=of, schedule=chosen, backend="triton", machine=machine.name, fabric=link,
+                  protocol=PROTOCOLS["quick"])  # fmt: skip
+    ask(FromCluster(fake_cluster), asked)
+    assert fake_cluster.shared == [True]
