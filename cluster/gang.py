@@ -356,9 +356,10 @@ class Gang:
                 f"({'; '.join(ill)}). Accepted until that is mended: at most {limit}."
             )
         if request.shares_heap and limit < len(hosts):
+            others = ", or a schedule whose collective or engine is the library" if request.backend == "cpu" else ""
             return (
                 f"{asked} that share memory, but no host has more than {limit} of the cluster's {len(hosts)} workers. "
-                f"Accepted: at most {limit} on one host, or a schedule whose collective or engine is the library."
+                f"Accepted: at most {limit} on one host{others}."
             )
         return f"{asked}, but the cluster has {limit} workers. Accepted: at most {limit}, or start more workers."
 

@@ -353,6 +353,14 @@ def test_more_ranks_than_gpus_are_refused_with_both_numbers(num_gpus: int, num_o
     assert answer.sentence.removeprefix("4 ranks were asked for").strip(" ,") == sentence
 
 
+def test_gpus_of_several_hosts_are_refused_without_a_schedule_that_would_not_help() -> None:
+    gang = Gang("s")
+    gang.handle(*gpu("v0", "h1"), *gpu("v1", "h2"))
+    (answer,) = gang.handle(ask_gpus("0", 2))
+    assert isinstance(answer, Refused)
+    assert answer.sentence.endswith("of the cluster's 2 workers. Accepted: at most 1 on one host.")
+
+
 def test_whether_a_worker_has_a_gpu_is_not_known_before_its_rank_process_says_so() -> None:
     gang = Gang("s")
     gang.handle(WorkerJoined(0.0, "w0", "w0", "h1"))
