@@ -159,7 +159,8 @@ class Explorer:
 
     def _show_measured(self) -> None:
         """The newest time of the schedule that the form shows, if this run has one."""
-        found = None if self._estimate is None else self.panels.timed(self._estimate.trial.schedule)
+        asked = None if self._estimate is None else self._estimate.trial
+        found = None if asked is None else self.panels.timed(asked.problem, asked.schedule)
         self._shown = found if found is not None and self.panels.same_problem(found) else None
         self.panels.choose(None if self._shown is None else self._shown["key"])
 

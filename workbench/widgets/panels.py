@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets
 
 from kernels.axes import Value
+from kernels.problem import Problem
 from kernels.schedule import Schedule
 from workbench.charts import best, samples, trials
 from workbench.charts.words import TIMED
@@ -108,7 +109,7 @@ class Panels:
         self._begun = begun
         self._rows: list[Row] = []
         self._whole: dict[str, Row] = {}
-        self._timed: dict[Schedule, Row] = {}
+        self._timed: dict[tuple[Problem, Schedule], Row] = {}
         self._numbers: dict[str, int] = {}
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
@@ -159,9 +160,9 @@ class Panels:
         if self._chosen_key() != self._shown_key:
             self._show_samples(self._chosen_key())
 
-    def timed(self, schedule: Schedule) -> Row | None:
-        """The newest time of *schedule* in this run, taken with a clock."""
-        return self._timed.get(schedule)
+    def timed(self, problem: Problem, schedule: Schedule) -> Row | None:
+        """The newest time of *schedule* on *problem* in this run, taken with a clock: a recording has several."""
+        return self._timed.get((problem, schedule))
 
     def _on_landscape(self) -> list[Row]:
         return [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
@@ -171,7 +172,7 @@ class Panels:
         self._rows += rows
         whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
-        self._timed.update({_schedule(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
+        self._timed.update({_asked(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
         # estimates that stand beside measurements have no floor of their own: the measured one is drawn
         shown = [
             {**row, "floor_s": None} if self._begun.timed and row["source"] == "estimated" else row for row in whole
@@ -239,7 +240,7 @@ class Panels:
             return
         row = self._whole.get(self._chosen or "") or stored.fastest(self._rows)
         if row is not None and row["time_s"] is not None:
-            self.losses.show(self._run, self._rows, self._timed.get(_schedule(row), row), self._words(row))
+            self.losses.show(self._run, self._rows, self._timed.get(_asked(row), row), self._words(row))
 
     def _words(self, row: Row) -> str:
         """A schedule in the words that tell it from the others of this run."""
@@ -264,8 +265,9 @@ def _is_refused(row: Row) -> bool:
     return bool(row["stage"] == "refused")
 
 
-def _schedule(row: Row) -> Schedule:
-    return Schedule(row["scheme"], tuple(row["axes"].items()))
+def _asked(row: Row) -> tuple[Problem, Schedule]:
+    problem = Problem.from_json({key: row[key] for key in ("operator", "shape", "dtype", "world")})
+    return problem, Schedule(row["scheme"], tuple(row["axes"].items()))
 
 
 def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:

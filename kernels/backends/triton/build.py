@@ -66,6 +66,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
         )
     if trial.schedule.scheme == "decomposed":
         return overlapped.refusal(trial)
+    if trial.schedule.scheme == "fused" and (sentence := _without_effect(trial)) is not None:
+        return sentence
     if trial.schedule.get("collective") == "copy_engine" and stated.work == "gather":
         return (
             f"collective = copy_engine was asked for {trial.problem.operator} on backend = triton, whose owners keep "
@@ -74,6 +76,18 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
         )
     if trial.schedule.scheme == "fused" and stated.work == "gemm":
         return (receive if stated.flow is Flow.RECEIVE else send).refusal(trial)
+    return None
+
+
+def _without_effect(trial: Trial) -> str | None:
+    """Why a time of *trial* would say something that its kernel does not do, or None."""
+    receives = OPERATORS[trial.problem.operator].flow is Flow.RECEIVE
+    for axis, only in (("write", "zero_copy"), ("comm_sms", 0)):
+        if not receives and trial.schedule.get(axis, only) != only:
+            return (
+                f"{axis} = {trial.schedule[axis]} was asked for {trial.problem.operator} on backend = triton, whose "
+                f"kernel has 1 way: every block sends what it computed straight to where it belongs. Accepted: {only}."
+            )
     return None
 
 
