@@ -141,11 +141,11 @@ def test_a_refusal_of_the_cluster_ends_with_two(command: Callable[..., Answer], 
 
 
 def test_predict_prints_the_same_keys(command: Callable[..., Answer]) -> None:
-    answer = command("predict", *TINY, "--scheme", "decomposed", "--machine", "h200_nvl8", "--world", "8", "--json")
+    answer = command("predict", *TINY, "--scheme", "decomposed", "--machine", "a100_nvl8", "--world", "8", "--json")
     found = document(answer)
     assert (answer[0], list(found)) == (0, CONTRACT)
     assert (found["outcome"], found["source"], found["machine"], found["calibrated"]) == (
-        "estimate", "estimated", "h200_nvl8", False)  # fmt: skip
+        "estimate", "estimated", "a100_nvl8", False)  # fmt: skip
     assert found["floor_s"] <= found["time_s"] <= found["high_s"]
 
 

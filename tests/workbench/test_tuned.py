@@ -109,8 +109,8 @@ def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machi
     axes = tuple(axis for axis in best.known.trial.schedule.axes if axis[0] != "group_rows")
     older = replace(best.known.trial, schedule=replace(best.known.trial.schedule, axes=axes))
     (found,) = tuned(asked(), h200, NVLINK, [replace(best.known, trial=older)], THERE).winners
-    assert found.schedule["group_rows"] == 4
-    assert found.differs == ("today's schedule also has group_rows=4",)
+    assert found.schedule["group_rows"] == 8
+    assert found.differs == ("today's schedule also has group_rows=8",)
 
 
 def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: list[Known]) -> None:
