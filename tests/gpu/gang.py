@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from kernels.backends.base import Seat
+from kernels.backends.triton.heap import meeting_place
 from kernels.bench import Bench
 from kernels.outcome import Gather, Measurement, Outcome, Sample, row, span_values
 from kernels.reference import SEED
@@ -144,13 +145,6 @@ def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: f
     for process in ranks:
         process.kill()
     return found
-
-
-def meeting_place() -> Any:
-    """Where ranks find each other: a store of this process, which outlives them, on a port that it holds itself."""
-    from torch.distributed import TCPStore
-
-    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 def provenance(machine: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.backends.regions import Region, aligned, place
 from kernels.backends.triton import device
 from kernels.backends.triton.context import Heap
+from kernels.backends.triton.heap import meeting_place
 from tests.gpu import gang, messages
 from tests.gpu.messages import BURST, ROW
 
@@ -215,7 +216,7 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
 def on_gpus(world: int, size: Size, deadline_s: float = 120.0) -> list[dict[str, Any]]:
     """A row of every variant and rank of *world* GPUs, as far as they came by *deadline_s*."""
     context = multiprocessing.get_context("spawn")
-    answers, store = context.Queue(), gang.meeting_place()
+    answers, store = context.Queue(), meeting_place()
     ranks = [context.Process(target=gpu_main, args=(rank, world, store.port, size, answers)) for rank in range(world)]
     for process in ranks:
         process.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 import torch
@@ -16,17 +15,16 @@ from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
 from kernels.backends.triton.meter import Meter
+from kernels.backends.triton.rotation import operand_sets
 from kernels.outcome import Span
 from kernels.problem import Problem
-from kernels.reference import SEED, Operands, operands
+from kernels.reference import Operands
 from kernels.schemes import expand
 from kernels.trial import Trial
 from kernels.verify import roundings
 
 Call = Callable[[], None]
 
-COLD = 3
-"""Times the L2 that rotated operands fill together."""
 LEAST_HEAP = 1 << 28
 
 
@@ -76,12 +74,7 @@ class TritonBackend:
         problem = trial.problem
         if self._held is None or self._held[0] != problem:
             self._held = None  # the old ones go before the new ones come
-            first = operands(problem, self.seat.rank, SEED, self.device)
-            l2 = torch.cuda.get_device_properties(self._device).L2_cache_size
-            size = sum(tensor.nbytes for tensor in first.values())
-            count = min(8, max(1, ceil(COLD * l2 / size))) if trial.protocol.cold_l2 else 1
-            copies = [{name: tensor.clone() for name, tensor in first.items()} for _ in range(count - 1)]
-            self._held = (problem, [first, *copies])
+            self._held = (problem, operand_sets(problem, self.seat.rank, self._device, cold=trial.protocol.cold_l2))
         return self._held[1]
 
     def _heap_for(self, num_bytes: int) -> DeviceHeap:

@@ -17,6 +17,12 @@ from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
 
+def meeting_place() -> Any:
+    """Where ranks of this host find each other: a store of this process, which outlives them, on a port of its own."""
+    dist: Any = torch.distributed
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
 class Group:
     """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host."""
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,17 +90,18 @@ def copies(context: Context, source: Tensor) -> Call:
         for peer in order
     ]  # fmt: skip
     streams = [torch.cuda.Stream(context.device) for _ in pairs]
+    return between_meetings(context, lambda: at_once(pairs, streams, context.device))
 
-    def push() -> None:
-        current = torch.cuda.current_stream(context.device)
-        for stream, (target, mine) in zip(streams, pairs, strict=True):
-            stream.wait_stream(current)
-            with torch.cuda.stream(stream):
-                target.copy_(mine)
-        for stream in streams:
-            current.wait_stream(stream)
 
-    return between_meetings(context, push)
+def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Sequence[torch.cuda.Stream], device: torch.device) -> None:
+    """Copies each (target, source) on a stream of its own; the current stream goes on when all are done."""
+    current = torch.cuda.current_stream(device)
+    for stream, (target, source) in zip(streams, pairs, strict=True):
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            target.copy_(source)
+    for stream in streams:
+        current.wait_stream(stream)
 
 
 def between_meetings(context: Context, push: Call) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from math import ceil, prod
+from math import prod
 
 import torch
 
@@ -13,21 +13,10 @@ from kernels.backends.triton.probes.site import Call, Site
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.problem import Problem
-from kernels.reference import SEED, Operands, operands
+from kernels.reference import Operands
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import expand
 from kernels.units import bytes_text
-
-COLD, SETS_MOST = 3, 8
-"""Times the L2 that operands fill together, and most copies of them."""
-
-
-def operand_sets(of: Problem, rank: int, device: torch.device) -> list[Operands]:
-    """Random operands and copies of them: three times the L2 together, or eight."""
-    first = operands(of, rank, SEED, str(device))
-    l2 = torch.cuda.get_device_properties(device).L2_cache_size
-    count = min(SETS_MOST, max(1, ceil(COLD * l2 / sum(each.nbytes for each in first.values()))))
-    return [first, *({name: each.clone() for name, each in first.items()} for _ in range(count - 1))]
 
 
 def ours(site: Site, of: Problem, schedule: Schedule, sets: list[Operands]) -> list[Call]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed
 
 from kernels.backends.base import Seat
+from kernels.backends.triton.heap import meeting_place
 from kernels.backends.triton.probes.ground import Ground
 from kernels.backends.triton.probes.measure import measure, provenance
 from kernels.backends.triton.probes.table import bounds, line, title
@@ -48,8 +48,7 @@ def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
 def run(machine: Path, out: Path, limit_s: float, world: int) -> list[str]:
     """Measures; *out* holds everything until now, whenever it is read. What broke, as sentences."""
     context = multiprocessing.get_context("spawn")
-    dist: Any = torch.distributed
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # of this process: it outlives ranks
+    store = meeting_place()
     events = context.Queue()
     seats = [
         Seat(rank=rank, world=world, session="probes", shares_heap=True, deadline_s=RANK_LIMIT_S,

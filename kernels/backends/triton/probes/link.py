@@ -11,6 +11,7 @@ from kernels.backends.triton.graph import Meeting
 from kernels.backends.triton.kernels.probe import put, put_bulk
 from kernels.backends.triton.probes.site import Call, Site
 from kernels.backends.triton.send import descriptors
+from kernels.backends.triton.shares import at_once
 
 PIECE_BYTES = 16 * 1024
 ROW = 128
@@ -94,11 +95,5 @@ def _pushed(
     device: torch.device,
 ) -> None:
     meeting()
-    current = torch.cuda.current_stream(device)
-    for lane, (target, source) in zip(lanes, pairs, strict=True):
-        lane.wait_stream(current)
-        with torch.cuda.stream(lane):
-            target.copy_(source)
-    for lane in lanes:
-        current.wait_stream(lane)
+    at_once(pairs, lanes, device)
     meeting()

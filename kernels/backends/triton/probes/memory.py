@@ -15,8 +15,6 @@ PIECE = 2048
 """int64 words of a piece, 16 KiB: 8 loads of 16 bytes by each of 128 threads."""
 BLOCKS_PER_SM = 8
 SETS_MOST = 64
-COLD = 3
-"""Times the L2 that calls go through before they come back to the same bytes."""
 
 
 def reads(pool: Tensor, num_bytes: int, processors: int) -> list[Call]:

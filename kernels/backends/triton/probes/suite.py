@@ -10,6 +10,7 @@ from kernels.backends.triton.probes import collectives, compute, latency, link, 
 from kernels.backends.triton.probes.expected import expected_seconds
 from kernels.backends.triton.probes.ground import Ground
 from kernels.backends.triton.probes.site import Call
+from kernels.backends.triton.rotation import operand_sets
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
@@ -244,5 +245,5 @@ def _computed(machine: Machine, name: str, of: Problem, by: str, more: dict[str,
 def _operands(ground: Ground, of: Problem) -> list[Operands]:
     if ground.held is None or ground.held[0] != of:
         ground.held = None  # the old ones go before the new ones come
-        ground.held = (of, compute.operand_sets(of, ground.seat.rank, ground.device))
+        ground.held = (of, operand_sets(of, ground.seat.rank, ground.device))
     return ground.held[1]
