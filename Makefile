@@ -28,7 +28,7 @@ lab: $(BIN)/installed-for-lab
 	@$(BIN)/workbench lab $(ARGS)
 
 test: check
-	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+	$(BIN)/python -m tests.parts -m "not gpu" $(or $(ARGS),--ignore=tests/house)
 
 # The quick half: style, types, and the rules of the house (import contract, sizes, words).
 check: $(BIN)/installed-for-test

@@ -20,6 +20,10 @@ class Trial(Protocol):
     def backend(self) -> str:
         """Whose ranks can run it: those of cpu are any worker's."""
 
+    @property
+    def across(self) -> bool:
+        """Whether the network links its ranks, so that they must sit on several hosts."""
+
     def to_json(self) -> dict[str, Any]:
         """What the rank process makes the trial from."""
 
@@ -33,9 +37,11 @@ class Ask:
     """Whether the ranks write into each other's memory and so must sit on one host."""
     limits: Limits
     cancelled: threading.Event
+    across: bool = False
+    """Whether the network links the ranks, so that they must sit on several hosts."""
     backend: str = "cpu"
     """What the ranks must have."""
-    fingerprint: str | None = None
+    source_print: str | None = None
     """The client's own kernels, which the ranks must have; None when it is enough that they have the same."""
     replaced: set[str] = field(default_factory=set)
-    """Workers whose rank process was started anew for this stream, because it had other kernels."""
+    """Workers whose rank process was started anew for this stream, because it had other kernels or libraries."""

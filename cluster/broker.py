@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,16 +15,19 @@ from tornado.ioloop import PeriodicCallback
 from cluster import keeper
 from cluster.feed import topic_of
 from cluster.gang import Gang
+from cluster.gpus import Gpu
 from cluster.keeper import Keeper
 from cluster.rank import Entry
 from cluster.stimulus import (
     ClientGone,
     Command,
+    Dealt,
     Doomed,
     Ended,
     Event,
     Granted,
     Heartbeat,
+    Hello,
     Kill,
     RankFailed,
     RankGone,
@@ -35,6 +38,7 @@ from cluster.stimulus import (
     Tick,
     WorkerJoined,
     WorkerLeft,
+    WorkerSees,
 )
 
 NAME = "workbench-broker"
@@ -74,6 +78,7 @@ class Broker(SchedulerPlugin):
         self.scheduler = scheduler
         self.gang = Gang(uuid.uuid4().hex[:8])
         scheduler.stream_handlers[keeper.NAME] = self.rank_changed
+        scheduler.stream_handlers[keeper.SEES] = self.worker_sees
         scheduler.handlers |= {
             "workbench_request": self.request,
             "workbench_release": self.release,
@@ -109,12 +114,18 @@ class Broker(SchedulerPlugin):
 
     # what keepers say
 
-    def rank_changed(self, worker: str, change: str, incarnation: str, text: str, backend: str) -> None:
-        """A rank process is ready, gone, or could not start."""
+    def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]]) -> None:
+        """A worker waits for one of these GPUs."""
+        self._tell(WorkerSees(time.monotonic(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
+
+    def rank_changed(
+        self, worker: str, change: str, incarnation: str, text: str, backend: str, hello: dict[str, Any]
+    ) -> None:
+        """A rank process is ready and said *hello*, is gone, or could not start."""
         now = time.monotonic()
         match change:
             case "ready":
-                self._tell(RankReady(now, worker, incarnation, fingerprint=text, backend=backend))
+                self._tell(RankReady(now, worker, incarnation, Hello(**hello), backend=backend))
             case "gone":
                 self._tell(RankGone(now, worker, incarnation))
             case "failed":
@@ -122,10 +133,10 @@ class Broker(SchedulerPlugin):
 
     # what clients ask; the answers to a request come on the client's topic
 
-    def request(self, client: str, stream: str, world: int, shares_heap: bool, backend: str = "cpu") -> None:
-        """Queue a request; only for clients that are connected, whose end we hear of."""
+    def request(self, client: str, stream: str, world: int, **how: Any) -> None:
+        """Queue a request; only for clients that are connected, whose end we hear of. *how*: as of `Requested`."""
         if client in self.scheduler.clients:
-            self._tell(Requested(time.monotonic(), client, stream, world, shares_heap, backend))
+            self._tell(Requested(time.monotonic(), client, stream, world, **how))
 
     def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
         """Take a grant or a request back."""
@@ -152,11 +163,16 @@ class Broker(SchedulerPlugin):
                     "host": worker.host,
                     "ready": worker.incarnation is not None,
                     "busy": worker.busy,
+                    "gpu": worker.gpu and asdict(worker.gpu),
                     "trouble": worker.trouble,
                     "backend": worker.backend,
-                    "fingerprint": worker.fingerprint,
+                    **asdict(worker.hello),
                 }
                 for worker in gang.workers.values()
+            ],
+            "away": [
+                {"name": worker.name, "host": worker.host, "backend": worker.backend, "trouble": worker.trouble}
+                for worker, _ in gang.away.values()
             ],
             "grants": [[*key, [place.worker for place in grant.places]] for key, grant in gang.grants.items()],
             "requests": [list(key) for key in gang.requests],
@@ -172,9 +188,9 @@ class Broker(SchedulerPlugin):
     def _obey(self, command: Command) -> None:
         match command:
             case Kill():
-                message = {"op": keeper.KILL, "incarnation": command.incarnation}
-                if command.worker in self.scheduler.stream_comms:
-                    self.scheduler.worker_send(command.worker, message)
+                self._order(command.worker, {"op": keeper.KILL, "incarnation": command.incarnation})
+            case Dealt():
+                self._order(command.worker, {"op": keeper.DEALT, "gpu": command.gpu and asdict(command.gpu)})
             case Granted():
                 places = [asdict(place) for place in command.places]
                 self._answer(command, {"kind": "granted", "session": command.session, "places": places})
@@ -182,6 +198,10 @@ class Broker(SchedulerPlugin):
                 self._answer(command, {"kind": "refused", "message": command.sentence})
             case Ended():
                 self._answer(command, {"kind": "ended", "worker": command.worker, "message": command.sentence})
+
+    def _order(self, worker: str, message: dict[str, Any]) -> None:
+        if worker in self.scheduler.stream_comms:
+            self.scheduler.worker_send(worker, message)
 
     def _answer(self, to: Granted | Refused | Ended, event: dict[str, Any]) -> None:
         self.scheduler.log_event(topic_of(to.client), {"stream": to.stream, "events": [event]})

@@ -2,8 +2,9 @@
 
 `Watch` hears every event of an attempt and gives a verdict: which rank is guilty, of which trial, and what to do with
 the others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a
-witness; then guilty is who was silent. When nobody speaks for `silence_s`, guilty is the stopped process, or who got
-least far. A list that goes on talking ends, too, once it takes longer than `total_s`.
+witness; then guilty is who was silent. When a rank says nothing for `silence_s`, guilty is the stopped process, or who
+got least far. Ranks report each trial that they compile; until the next report they may be silent for `compiling_s`.
+A list that goes on talking ends, too, once it takes longer than `total_s`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PATIENCE = 0.8
 
 _POISON = frozenset({"launch", "hang", "lost"})
 """Stages after which a rank process cannot be trusted; the others only concern their trial."""
+_COMPILES = frozenset({"open", "compile", "timeline"})
+"""Stages that begin with a compilation, or with what all ranks open together: no report can come before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Limits:
 
     silence_s: float
     total_s: float
+    compiling_s: float = 0.0
+    """How long it may say nothing while it compiles one trial, where that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class _Rank:
     num_heard: int = 0
     trial: str | None = None
     words: str = "nothing"
+    compiles: bool = False
+    """Whether it began a compilation with its last report."""
     opened: bool = False
     done: bool = False
     stopped: bool = False
@@ -126,9 +133,10 @@ class Watch:
 
     def _heard_of_trial(self, rank: _Rank, event: Event, now: float) -> bool:
         trial, kind = event["trial"], event["kind"]
-        rank.trial = trial
+        rank.trial, rank.compiles = trial, kind == "stage" and event["stage"] in _COMPILES
         if kind == "stage":
-            rank.words = f"the beginning of stage {event['stage']}"
+            which = f", trial {event['number']} of {event['of']}" if "number" in event else ""
+            rank.words = f"the beginning of stage {event['stage']}{which}"
         elif kind == "sample":
             rank.words = f"sample {event['index']}"
             self.sampled.add(trial)
@@ -172,18 +180,21 @@ class Watch:
         if self.started_at is None:
             return None
         waited = [rank for rank in self.ranks if not rank.done]
-        allowed = self.limits.silence_s if self.opened_at is not None else self.limits.silence_s + OPENING_S
-        silent = any(now - max(rank.heard_at, self.opened_at or 0.0) > allowed for rank in waited)
-        if waited and silent:
+        since, more_s = (0.0, OPENING_S) if self.opened_at is None else (self.opened_at, 0.0)
+        if any(now - max(rank.heard_at, since) > self._allowed_s(rank) + more_s for rank in waited):
             return self._silent(waited, now)
         late = now - self.started_at > OPENING_S + self.limits.total_s
         return self._endless(waited, now - self.started_at) if waited and late else None
 
+    def _allowed_s(self, rank: _Rank) -> float:
+        """How long *rank* may say nothing after what it reported last."""
+        return max(self.limits.silence_s, self.limits.compiling_s) if rank.compiles else self.limits.silence_s
+
     def _endless(self, ranks: list[_Rank], seconds: float) -> Verdict:
         rank = min(ranks, key=lambda rank: rank.num_heard)
         sentence = (
-            f"{rank.label} does not come to an end: after {seconds:.1f} s it reported {rank.words}, but its list of "
-            f"{len(self.trials)} trials may take {self.limits.total_s:.1f} s, and its opening {OPENING_S:.0f} s."
+            f"{rank.label} does not come to an end. After {seconds:.1f} s it reported {rank.words}, but its list "
+            f"of {len(self.trials)} trials may take {self.limits.total_s:.1f} s, and its opening {OPENING_S:.0f} s."
         )
         return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
 
@@ -191,8 +202,8 @@ class Watch:
         rank = min(ranks, key=lambda rank: (not rank.stopped, rank.num_heard, rank.heard_at))
         what = "its process is stopped" if rank.stopped else "it does not answer"
         sentence = (
-            f"{rank.label} hung: {what}; the last thing it reported was {rank.words}, "
-            f"{now - rank.heard_at:.1f} s ago; the deadline is {self.limits.silence_s:.1f} s."
+            f"{rank.label} hung: {what}. It last reported {rank.words}, {now - rank.heard_at:.1f} s ago; the "
+            f"deadline is {self._allowed_s(rank):.1f} s."
         )
         if witness is not None and witness.trouble is not None:
             sentence += f" {witness.label} saw: {witness.trouble.sentence}"
@@ -205,15 +216,13 @@ class Watch:
         assert rank.trouble is not None
         if rank.trouble.stage == "refused":  # no rank and no trial did anything wrong
             return Verdict(None, "refused", None, rank.trouble.sentence)
-        sentence = f"{rank.label}: {rank.trouble.sentence}; the last thing it reported was {rank.words}."
+        sentence = f"{rank.label}: {rank.trouble.sentence}; it last reported {rank.words}."
         return Verdict(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
 
     def lost(self, number: int, sentence: str) -> Verdict:
         """The verdict when the broker says that a rank's worker is gone."""
         rank = self.ranks[number]
-        return Verdict(
-            number, "lost", self._trial_of(rank), f"{sentence} The last thing that it reported was {rank.words}."
-        )
+        return Verdict(number, "lost", self._trial_of(rank), f"{sentence} It last reported {rank.words}.")
 
     def _trial_of(self, rank: _Rank) -> str | None:
         """The trial that the rank was at: the one it spoke of last, or the first that is not settled."""
@@ -254,7 +263,7 @@ class Watch:
             stage, message = verdict.stage, verdict.sentence
             if verdict.trial not in (None, trial):
                 stage = "cancelled"
-                message = f"Not measured, because a trial timed beside it broke the gang ({verdict.stage}): {message}"
+                message = f"Not measured: a trial timed beside it broke the gang ({verdict.stage}): {message}"
             events.append({"kind": "failure", "trial": trial, "rank": verdict.rank, "stage": stage, "message": message})
         return events
 

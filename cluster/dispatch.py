@@ -14,37 +14,27 @@ from typing import Any, NoReturn
 from distributed import Client, Future, KilledWorker
 from distributed.protocol.pickle import dumps
 
-from cluster import broker, keeper
+from cluster import agreement, broker, keeper, probe
 from cluster.ask import Ask, Trial
+from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.deadline import PATIENCE, Limits, Verdict, Watch
 from cluster.feed import Event, Feed
-from cluster.greeting import stranger_at
 from cluster.rank import Entry
 from cluster.scheduler_file import address_in
+from cluster.seating import Ranks, Workers
+from kernels.failed import Failed
 
-ANSWER_S = 5.0
-"""The scheduler answers a question within this time or counts as gone."""
+LATE_S = 20.0
+"""One that answered before may be late: many ranks on few cores keep it waiting. A closed connection tells sooner."""
 _BEAT_S = 5.0
 _TICK_S = 0.05
+HELLO_S = 60.0
+"""Ranks of a cluster that has just begun load torch, and then say what they have."""
+_LOOK_S = 0.1
 _PARTING_S = 5.0
 """Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
 _IDLE_ATTEMPTS = 2
 """So often a gang that was lost before it began is replaced without blaming a trial."""
-
-
-def open_client(address: str | Path | None = None) -> Client:
-    """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
-    target = address_in(address)
-    trouble = stranger_at(target, ANSWER_S)
-    if trouble is None:
-        try:
-            return Client(target, timeout=ANSWER_S, set_as_default=False, name="workbench")
-        except Exception as error:  # it was there a moment ago
-            trouble = f"it did not take a client ({_first_line(error) or type(error).__name__})"
-    raise ValueError(
-        f"The scheduler {target} was asked for, but {trouble}. Accepted: the address of a running Dask scheduler, "
-        "such as tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
-    )
 
 
 class Cluster:
@@ -75,10 +65,11 @@ class Cluster:
             return cls(client)
         except Exception as error:
             client.close(timeout=ANSWER_S)
-            raise ValueError(
-                f"The scheduler {target} was asked for, and answers, but cannot take the workbench's broker "
-                f"({type(error).__name__}: {_first_line(error)}). Accepted: a scheduler whose environment has the same "
-                "Python, Dask and overlap-workbench as this one."
+            kind = Failed if isinstance(error, OSError) else ValueError  # it was there a moment ago
+            raise kind(
+                f"The scheduler {target} answers, but cannot take the workbench's broker ({type(error).__name__}: "
+                f"{first_line(error)}). Accepted: a scheduler whose environment has the same Python, Dask and "
+                "overlap-workbench as this one."
             ) from error
 
     def stream(
@@ -89,11 +80,12 @@ class Cluster:
         shares_heap: bool,
         deadline_s: float | Limits,
         cancelled: threading.Event | None = None,
-        fingerprint: str | None = None,
+        source_print: str | None = None,
     ) -> Iterator[Event]:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
-        Ranks whose kernels are not those of `fingerprint` are started anew, once; a result says whose kernels it is of.
+        Ranks that have not loaded the kernels of `source_print` are started anew, once, if the files on their hosts are
+        of that source by now; else they are refused as they are. A result says what ran it.
         A rank that says nothing for `deadline_s` hangs, and so does a list that takes that long for each of its trials;
         Limits tell these two apart.
         One grant for the list. When a trial breaks the gang, the trials that had not begun get another gang.
@@ -102,13 +94,14 @@ class Cluster:
         """
         limits = deadline_s if isinstance(deadline_s, Limits) else Limits(deadline_s, deadline_s * max(1, len(trials)))
         if world < 1 or min(limits.silence_s, limits.total_s) <= 0:
-            raise ValueError(f"world = {world}, deadline_s = {deadline_s} were asked for; both must be above zero.")
+            raise ValueError(f"world = {world} and deadline_s = {deadline_s} must both be above 0.")
         ask = Ask(
             world=world,
             shares_heap=shares_heap,
+            across=any(trial.across for trial in trials),
             limits=limits,
             cancelled=cancelled or threading.Event(),
-            fingerprint=fingerprint,
+            source_print=source_print,
             backend=next((trial.backend for trial in trials), "cpu"),
         )
         rest = {trial.key: trial for trial in trials}
@@ -129,12 +122,31 @@ class Cluster:
         """Workers, grants, requests and granted seconds as the broker sees them now."""
         return self.call("describe")
 
+    def ranks(
+        self, world: int, backend: str, cancelled: threading.Event | None = None, across: bool = False
+    ) -> Ranks | None:
+        """What a gang would run on, as soon as its ranks said hello; None where none can be seated, or not in time."""
+        stop = cancelled or threading.Event()
+        give_up_at = time.monotonic() + HELLO_S
+        while time.monotonic() < give_up_at:
+            workers = Workers.described(self.describe())
+            gang = workers.gang(world, backend, across)
+            is_silent = any(not worker.backend for worker in gang)
+            if not is_silent or stop.wait(_LOOK_S):
+                return workers.ranks(world, backend, across)
+        return None
+
+    def wanted_by_others(self) -> bool:
+        """Whether another client has ranks, or waits for some."""
+        seen = self.describe()
+        return any(client != self.client.id for client, *_ in (*seen["grants"], *seen["requests"]))
+
     def call(self, question: str, **facts: Any) -> Any:
         """Ask the broker; TimeoutError or OSError when the scheduler is gone."""
         if self.client.scheduler is None:  # closed, while a stream that nobody reads any more is put away
             raise OSError("the connection is closed")
         operation = getattr(self.client.scheduler, f"workbench_{question}")
-        return self.client.sync(operation, callback_timeout=ANSWER_S, **facts)
+        return self.client.sync(operation, callback_timeout=LATE_S, **facts)
 
     def close(self) -> None:
         """Disconnect; what this client still holds goes back at once."""
@@ -156,7 +168,7 @@ class _Broken(Exception):
 
 
 class _Stale(Exception):
-    """The rank processes have other kernels, perhaps only because their source changed since they were started."""
+    """The rank processes have other kernels or libraries than their hosts have by now."""
 
 
 class Attempt:
@@ -169,7 +181,7 @@ class Attempt:
         self.stream = cluster.next_stream()
         self.batches = cluster.feed.open(self.stream)
         self.arrived: Iterator[Event] = iter(())
-        self.places: list[dict[str, str]] = []
+        self.places: list[dict[str, Any]] = []
         self.futures: list[Future[None]] = []
         self.beat_at = time.monotonic()
         self.held = False
@@ -185,7 +197,8 @@ class Attempt:
             self._give_back(spoiled=True)
             self.again = list(self.trials)
         except _Broken as broken:
-            self._give_back(spoiled=True, idle=self._survivors(broken.verdict))
+            # ranks without an order are idle: what was refused before leaves them as they are
+            self._give_back(spoiled=bool(self.futures), idle=self._survivors(broken.verdict))
             self.again = self.watch.again(broken.verdict)
             yield from self.watch.failures(broken.verdict)
         finally:
@@ -195,12 +208,12 @@ class Attempt:
     def _through(self) -> Iterator[Event]:
         session = self._granted()
         self._same_kernels()
+        ran = agreement.ran(self.places, self.ask.backend)
         self._order(session, self._meeting(session))
         while not self.watch.done:
             event = self._next()
             if self.watch.heard(event, time.monotonic()):
-                ran = {"fingerprint": self.places[event["rank"]]["fingerprint"]} if event["kind"] == "result" else {}
-                yield event | ran
+                yield event | (ran if event["kind"] == "result" else {})
         self._judge()
 
     # the gang: asked for, checked, given back
@@ -208,7 +221,7 @@ class Attempt:
     def _granted(self) -> str:
         self.held = True
         ask = self.ask
-        how = {"world": ask.world, "shares_heap": ask.shares_heap, "backend": ask.backend}
+        how = {"world": ask.world, "shares_heap": ask.shares_heap, "across": ask.across, "backend": ask.backend}
         self._call("request", stream=self.stream, **how)
         event = self._next()
         self.places = event["places"]
@@ -241,16 +254,23 @@ class Attempt:
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
 
     def _same_kernels(self) -> None:
-        """All ranks have the kernels that the client asked with. Processes that had not are started anew, once."""
-        mine = self.ask.fingerprint
-        prints = {place["fingerprint"] for place in self.places}
-        if len(prints) == 1 and mine in (None, *prints):
+        """All ranks have loaded the client's source, and the same libraries as each other.
+
+        Where files have changed since their processes began, these are started anew, once; but not where that would
+        not help.
+        """
+        backend, own = self.ask.backend, self.ask.source_print
+        loaded = {place["worker"]: place["hello"] for place in self.places}
+        trouble = agreement.trouble(self.places, loaded, backend, own)
+        if trouble is None:
             return
-        others = {place["worker"] for place in self.places if place["fingerprint"] != mine}
-        if not others <= self.ask.replaced:
-            self.ask.replaced.update(place["worker"] for place in self.places)
-            raise _Stale
-        raise _Broken(Verdict(None, "refused", None, _other_kernels(mine, self.places)))
+        now = probe.ask(self.cluster.client, list(loaded), keeper.would_load)
+        if still := agreement.trouble(self.places, now, backend, own):
+            raise _Broken(Verdict(None, "refused", None, still))
+        if self.ask.replaced.issuperset(loaded):  # it did not help
+            raise _Broken(Verdict(None, "refused", None, trouble))
+        self.ask.replaced.update(loaded)
+        raise _Stale
 
     # orders to the ranks
 
@@ -299,7 +319,7 @@ class Attempt:
         # what a task has to say, it says by events: only one that could not even begin fails by itself
         error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
         if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
-            message = f"its Dask task failed: {_first_line(error)}"
+            message = f"its Dask task failed: {first_line(error)}"
             self.batches.put([{"kind": "gone", "rank": rank, "message": message}])
 
     # listening
@@ -334,14 +354,14 @@ class Attempt:
         if time.monotonic() - self.beat_at > _BEAT_S:
             self.beat_at = time.monotonic()
             if self.stream not in self._call("heartbeat") and self.batches.empty():
-                self._scheduler_gone("it was started anew and knows nothing of this request")
+                self._scheduler_gone("it started anew and does not know this request")
 
     def _call(self, question: str, **facts: Any) -> Any:
         self._still_connected()
         try:
             return self.cluster.call(question, client=self.cluster.client.id, **facts)
         except (OSError, TimeoutError, RuntimeError) as error:
-            self._scheduler_gone(_first_line(error) or f"no answer within {ANSWER_S:.0f} s")
+            self._scheduler_gone(first_line(error) or f"no answer within {LATE_S:.0f} s")
 
     def _still_connected(self) -> None:
         if self.cluster.client.status != "running":
@@ -359,24 +379,3 @@ class Attempt:
         if event["worker"] in workers:
             return self.watch.lost(workers.index(event["worker"]), event["message"])
         return Verdict(None, "lost", None, event["message"])
-
-
-def _other_kernels(mine: str | None, places: list[dict[str, str]]) -> str:
-    others = [place for place in places if place["fingerprint"] != mine]
-    what = ", ".join(f"{place['name']} on {place['host']} has {place['fingerprint']}" for place in others)
-    if mine is None:
-        return (
-            f"The ranks of this gang have different kernels: {what}, after their processes were started anew. A time "
-            "only counts when all ranks run the same source, torch and triton: install one version on these hosts and "
-            "ask again."
-        )
-    return (
-        f"Kernels {mine} were asked for, those of this process, but {what}, after its rank process was started anew. "
-        "A time only counts for the kernels that ran it. Accepted: the same source, torch and triton on both sides: "
-        "start this process again (a notebook: its kernel) if the source has changed since it began, or install this "
-        "version on that host, and ask again."
-    )
-
-
-def _first_line(error: BaseException | None) -> str:
-    return str(error).partition("\n")[0]

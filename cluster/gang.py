@@ -3,7 +3,8 @@
 One door: `Gang.handle(*events) -> commands`. The broker turns what happens in the Dask scheduler into events and
 carries the commands out; a test feeds events and compares lists.
 
-A *worker* is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
+A *worker* says which GPUs it may have and is dealt one, or none (dealing.py), before its first rank process starts. It
+is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
 it back to `starting`, one that cannot start makes it `troubled`; a worker that left is `away` for as long as its nanny
 may need to bring it back.
 A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
@@ -20,18 +21,22 @@ gangs never starve a large one; grants last about `SLICE_S`, so nobody is held b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cluster.dealing import Dealer
+from cluster.gpus import Gpu
+from cluster.seating import Workers, may, natural, room, turns
 from cluster.stimulus import (
     ClientGone,
     Command,
+    Dealt,
     Doomed,
     Ended,
     Event,
     Granted,
     Heartbeat,
+    Hello,
     Kill,
     Place,
     RankFailed,
@@ -43,6 +48,7 @@ from cluster.stimulus import (
     Tick,
     WorkerJoined,
     WorkerLeft,
+    WorkerSees,
 )
 
 SLICE_S = 2.0
@@ -54,8 +60,9 @@ class _Worker:
     address: str
     name: str
     host: str
+    gpu: Gpu | None = None
     incarnation: str | None = None
-    fingerprint: str = ""
+    hello: Hello = field(default_factory=Hello)
     backend: str = ""
     """Nothing until its rank process said hello once."""
     trouble: str = ""
@@ -65,10 +72,6 @@ class _Worker:
     @property
     def free(self) -> bool:
         return self.incarnation is not None and not self.busy
-
-    def may(self, backend: str) -> bool:
-        """Whether it can sit in a gang of *backend*, as far as it is known."""
-        return backend == "cpu" or self.backend in ("", backend)
 
 
 @dataclass(slots=True)
@@ -90,10 +93,12 @@ class _Grant:
 class _Session:
     workers: tuple[str, ...]
     shares_heap: bool
+    across: bool
 
     def suits(self, request: Requested) -> bool:
         """Whether benches opened for this session can serve the request."""
-        return (request.world, request.shares_heap) == (len(self.workers), self.shares_heap)
+        own = (len(self.workers), self.shares_heap, self.across)
+        return own == (request.world, request.shares_heap, request.across)
 
 
 class Gang:
@@ -113,6 +118,7 @@ class Gang:
         self.sessions: dict[str, _Session] = {}
         self.away: dict[str, tuple[_Worker, float]] = {}
         """What it was and the end of the wait, by the name of a worker that left."""
+        self.dealer = Dealer()
         self._floor = 0.0
         self._num_sessions = 0
 
@@ -129,12 +135,15 @@ class Gang:
             case WorkerJoined():
                 self.workers[event.worker] = _Worker(event.worker, event.name, event.host)
                 self.away.pop(event.name, None)
+            case WorkerSees():
+                if event.worker in self.workers:
+                    return self._dealt(self.dealer.sees(event.worker, event.gpus))
             case WorkerLeft():
                 return self._worker_left(event)
             case RankReady():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.incarnation, worker.fingerprint, worker.trouble = event.incarnation, event.fingerprint, ""
+                    worker.incarnation, worker.hello, worker.trouble = event.incarnation, event.hello, ""
                     worker.backend = event.backend
             case RankGone():
                 worker = self.workers.get(event.worker)
@@ -159,8 +168,15 @@ class Gang:
                 self.clients.pop(event.client, None)
                 return [command for command in commands if isinstance(command, Kill)]
             case Tick():
-                return self._expire(event.at)
+                return [*self._dealt(self.dealer.decide()), *self._expire(event.at)]
         return []
+
+    def _dealt(self, dealt: Iterable[tuple[str, Gpu | None]]) -> list[Command]:
+        commands: list[Command] = []
+        for worker, gpu in dealt:
+            self.workers[worker].gpu = gpu
+            commands.append(Dealt(worker, gpu))
+        return commands
 
     # what happens to requests and grants
 
@@ -215,8 +231,8 @@ class Gang:
             silence = at - self.clients[client].seen
             if silence > self.lease_s:
                 sentence = (
-                    f"The client said nothing for {silence:.0f} s, longer than the {self.lease_s:.0f} s of its lease, "
-                    "so its workers were given to others. Ask again."
+                    f"The client said nothing for {silence:.0f} s, longer than the {self.lease_s:.0f} s of its "
+                    "lease, so others have its workers now. Ask again."
                 )
                 commands += self._drop(client, at, sentence)
         return commands
@@ -226,6 +242,7 @@ class Gang:
         if worker is None:
             return []
         self._forget_rank(worker)
+        self.dealer.back(worker.address)
         self.away[worker.name] = (worker, event.at + self.return_s)
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
@@ -275,7 +292,7 @@ class Gang:
                 self.sessions.pop(worker.session, None)
                 worker.session = session
             worker.busy = True
-            places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.fingerprint))
+            places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
         del self.requests[key]
         self.grants[key] = _Grant(at, tuple(places))
         self.clients[request.client].sessions[request.world] = session
@@ -283,7 +300,7 @@ class Gang:
 
     def _session(self, chosen: tuple[str, ...], request: Requested) -> str:
         """The intact session of just these workers in this order, or a new one."""
-        wanted = _Session(chosen, request.shares_heap)
+        wanted = _Session(chosen, request.shares_heap, request.across)
         for name, session in self.sessions.items():
             if session == wanted:
                 return name
@@ -302,10 +319,12 @@ class Gang:
             return None
         # leave other sessions whole and GPUs free if possible; ranks are always in the order of the names
         unwanted = {worker.address for worker in room if worker.backend != request.backend}
-        chosen = sorted(
-            room, key=lambda worker: (worker.session in self.sessions, worker.address in unwanted, _natural(worker))
-        )[: request.world]
-        return tuple(worker.address for worker in sorted(chosen, key=_natural))
+        first = turns(room) if request.across else {}
+        chosen = sorted(room, key=lambda worker: (
+            first.get((worker.host, worker.name), 0), worker.session in self.sessions, worker.address in unwanted,
+            natural(worker),
+        ))[: request.world]  # fmt: skip
+        return tuple(worker.address for worker in sorted(chosen, key=natural))
 
     def _warm(self, request: Requested) -> tuple[str, ...] | None:
         own = self.clients[request.client].sessions.get(request.world)
@@ -313,7 +332,7 @@ class Gang:
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
         for name, session in sorted(self.sessions.items(), key=lambda item: (item[0] != own, item[0] in foreign)):
             members = [self.workers[address] for address in session.workers]
-            if session.suits(request) and all(worker.free and worker.may(request.backend) for worker in members):
+            if session.suits(request) and all(worker.free and may(worker, request.backend) for worker in members):
                 # somebody else's session is taken only when nothing else is free
                 taken = name != own and name in foreign
                 if not taken or not self._fresh_room(request):
@@ -325,53 +344,9 @@ class Gang:
         return bool(self._room(request, unused))
 
     def _room(self, request: Requested, workers: list[_Worker]) -> list[_Worker]:
-        """The workers to choose from: those of the fullest host that fits, or all when hosts may be crossed."""
-        able = [worker for worker in workers if worker.may(request.backend)]
-        fits = [group for group in _by_host(able).values() if len(group) >= request.world]
-        if fits:
-            return min(fits, key=lambda group: (len(group), group[0].host))
-        crosses = not request.shares_heap and len(able) >= request.world
-        return able if crosses else []
+        return room(workers, request.world, request.backend, request.shares_heap, request.across)
 
-    def _refusal(self, request: Requested) -> str:
-        """Why the request can never be met, or nothing."""
-        sound = [worker for worker in self.workers.values() if not worker.trouble]
-        known = [*sound, *(worker for worker, _ in self.away.values())]
-        hosts = [worker.host for worker in known if worker.may(request.backend)]
-        largest = max((hosts.count(host) for host in hosts), default=0)
-        limit = largest if request.shares_heap else len(hosts)
-        if request.world <= limit:
-            return ""
-        asked = f"{request.world} ranks were asked for"
-        if len(hosts) < min(request.world, len(known)):
-            fewer = f"at most {limit}, or " if limit else ""
-            return (
-                f"{asked} on backend = {request.backend}, where every rank has a GPU of its own, but {len(hosts)} of "
-                f"the cluster's {len(known)} workers have one. Accepted: {fewer}backend = cpu."
-            )
-        if len(sound) < len(self.workers):
-            ill = [f"{worker.name}: {worker.trouble}" for worker in self.workers.values() if worker.trouble]
-            return (
-                f"{asked}, but {len(ill)} of the cluster's {len(self.workers)} workers cannot start a rank process "
-                f"({'; '.join(ill)}). Accepted until that is mended: at most {limit}."
-            )
-        if request.shares_heap and limit < len(hosts):
-            others = ", or a schedule whose collective or engine is the library" if request.backend == "cpu" else ""
-            return (
-                f"{asked} that share memory, but no host has more than {limit} of the cluster's {len(hosts)} workers. "
-                f"Accepted: at most {limit} on one host{others}."
-            )
-        return f"{asked}, but the cluster has {limit} workers. Accepted: at most {limit}, or start more workers."
-
-
-def _by_host(workers: Iterable[_Worker]) -> dict[str, list[_Worker]]:
-    groups: dict[str, list[_Worker]] = {}
-    for worker in workers:
-        groups.setdefault(worker.host, []).append(worker)
-    return groups
-
-
-def _natural(worker: _Worker) -> list[tuple[int, str]]:
-    """Sorts rank10 after rank2."""
-    parts = re.findall(r"\d+|\D+", f"{worker.host} {worker.name}")
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    def _refusal(self, request: Requested) -> str | None:
+        """Why the request can never be met, or None."""
+        workers = Workers(tuple(self.workers.values()), tuple(worker for worker, _ in self.away.values()))
+        return workers.refusal(request.world, request.backend, request.shares_heap, request.across)

@@ -28,6 +28,7 @@ class Gpu:
     """Its place on the bus: what CUDA calls it once CUDA_DEVICE_ORDER is PCI_BUS_ID."""
     name: str
     uuid: str = ""
+    """Such as GPU-6f1ae4bc-..., or nothing where the driver does not tell it: then it is dealt to nobody."""
     memory_bytes: int | None = None
 
 
@@ -52,14 +53,18 @@ def visible(gpus: Sequence[Gpu], said: str | None) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def backend() -> str:
-    """The fastest backend that rank processes of this environment have: triton with a GPU and Triton, else cpu."""
-    return TRITON if here() and util.find_spec("triton") is not None else CPU
+def backend(gpu: Gpu | None) -> str:
+    """The fastest backend that a rank process has whose GPU is *gpu*: triton with a GPU and Triton, else cpu."""
+    return TRITON if gpu is not None and util.find_spec("triton") is not None else CPU
 
 
 def environment(gpu: Gpu | None) -> dict[str, str]:
-    """Variables of a worker that is to have *gpu* alone, or none of them."""
-    return {VISIBLE: "" if gpu is None else str(gpu.number), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    """Variables of a process that is to have *gpu* alone, or none of them.
+
+    CUDA takes the UUID whatever its order of devices is, and it is the same GPU on every host and in every container.
+    """
+    alone = "" if gpu is None else gpu.uuid or str(gpu.number)
+    return {VISIBLE: alone, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @contextmanager
@@ -90,8 +95,8 @@ def _by_library() -> tuple[Gpu, ...]:
             return tuple(
                 Gpu(
                     number=number,
-                    name=_text(nvml.nvmlDeviceGetName(handle)),
-                    uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+                    name=text(nvml.nvmlDeviceGetName(handle)),
+                    uuid=text(nvml.nvmlDeviceGetUUID(handle)),
                     memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 )
                 for number, handle in enumerate(handles)
@@ -107,9 +112,12 @@ def _by_driver() -> tuple[Gpu, ...]:
         with suppress(OSError):
             lines = (folder / "information").read_text().splitlines()
             facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            found.append(Gpu(number=number, name=facts.get("Model", "NVIDIA GPU"), uuid=facts.get("GPU UUID", "")))
+            uuid = facts.get("GPU UUID", "")
+            known = "" if "?" in uuid else uuid  # the driver writes question marks until the GPU was first used
+            found.append(Gpu(number=number, name=facts.get("Model", "NVIDIA GPU"), uuid=known))
     return tuple(found)
 
 
-def _text(value: bytes | str) -> str:
+def text(value: bytes | str) -> str:
+    """Of what the library tells, which older versions of it tell as bytes."""
     return value.decode() if isinstance(value, bytes) else value

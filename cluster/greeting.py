@@ -66,9 +66,9 @@ def _verdict(word: Any, taken: bool, within_s: float) -> str | None:
         why = "" if isinstance(word, TimeoutError) or not str(word) else f" ({_first_line(word)})"
         return f"nobody answered there within {within_s:.0f} s{why}"
     if isinstance(word, TimeoutError):
-        return f"what takes connections there did not answer as a Dask scheduler within {within_s:.0f} s"
+        return f"something takes connections there, but did not answer as a Dask scheduler within {within_s:.0f} s"
     what = f"a Dask {str(word['type']).lower()}" if isinstance(word, dict) and "type" in word else _first_line(word)
-    return f"something answers there that is no Dask scheduler ({what})"
+    return f"something answers there that is not a Dask scheduler ({what})"
 
 
 def _first_line(word: Any) -> str:

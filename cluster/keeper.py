@@ -1,4 +1,4 @@
-"""A worker keeps its rank process: starts it, passes orders and events, kills it when told, starts the next one."""
+"""A worker keeps its rank process: asks for a GPU, starts it, passes orders and events, kills it, starts the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -20,13 +20,17 @@ from typing import Any, cast
 import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
-from cluster import gpus
+from cluster import devices, gpus
 from cluster.feed import Event, Outbox
 from cluster.rank import Entry
 
 NAME = "workbench-rank"
-KILL = "workbench-kill"
-"""Operation of the stream from the scheduler to the worker."""
+KILL, DEALT = "workbench-kill", "workbench-dealt"
+"""Operations of the stream from the scheduler to the worker."""
+SEES = "workbench-sees"
+"""The operation with which a keeper asks for one of the GPUs that its worker sees."""
+DEALT_S = 30.0
+"""The broker answers within this time, or the worker is troubled; then it asks again."""
 STARTED_S = 120.0
 """A rank process that said no hello by then is killed; importing torch from a cold network disk takes long."""
 _QUICK_DEATH_S = 5.0
@@ -38,7 +42,9 @@ _LOOK_S = 1.0
 class RankProcess:
     """One incarnation of the rank process and a thread that reads what it says."""
 
-    def __init__(self, entry: Entry, tell: Callable[[RankProcess, Event], None]) -> None:
+    def __init__(
+        self, entry: Entry, tell: Callable[[RankProcess, Event], None], environment: Mapping[str, str]
+    ) -> None:
         self.incarnation = uuid.uuid4().hex[:12]
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         """What it says, hello and failed apart; the last one is `gone`."""
@@ -56,7 +62,7 @@ class RankProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, **environment},
         )
         threading.Thread(target=self._read, name=f"rank-{self.incarnation}", daemon=True).start()
 
@@ -118,15 +124,17 @@ class Keeper(WorkerPlugin):
         self.entry = entry
 
     def setup(self, worker: Worker) -> None:
-        """Start the first rank process; torch is imported while the worker does other things."""
+        """Ask for a GPU; the first rank process starts when the broker has answered."""
         self.worker = worker
         self.closing = False
         self.quick_deaths = 0
-        self.backend = gpus.backend()
-        """The same for all rank processes of this worker: they inherit its environment."""
+        self.dealt = False
+        self.gpu: gpus.Gpu | None = None
+        """The only one that the rank processes of this worker see, once `dealt`."""
         self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
-        self._start()
+        worker.stream_handlers[DEALT] = self.begin
+        self._ask()
 
     def teardown(self, worker: Worker) -> None:
         """End the rank process with its worker."""
@@ -139,6 +147,12 @@ class Keeper(WorkerPlugin):
         """Kill this incarnation, if it is still the one; the next is started when its pipe closes."""
         if self.process is not None and self.process.incarnation == incarnation:
             self.process.kill()
+
+    def begin(self, gpu: Mapping[str, Any] | None) -> None:
+        """Start the first rank process with the GPU that was dealt, or none; torch is imported in the background."""
+        if not self.dealt and not self.closing:
+            self.dealt, self.gpu = True, None if gpu is None else gpus.Gpu(**gpu)
+            self._start()
 
     def perform(self, order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
         """Pass the order to the rank process and its events to the client, until it is done. In the task's thread."""
@@ -163,10 +177,20 @@ class Keeper(WorkerPlugin):
                 outbox.flush()
                 return
 
+    def _ask(self) -> None:
+        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in gpus.here()]})
+        self.worker.loop.call_later(DEALT_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if not self.dealt and not self.closing:
+            sentence = f"it asked the cluster's broker for a GPU and heard nothing within {DEALT_S:g} s; it asks again"
+            self._report("failed", "", sentence)
+            self._ask()
+
     def _start(self) -> None:
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._told)
+            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu))
         except OSError as error:  # no memory, no more processes
             self._report("failed", "", f"{type(error).__name__}: {error}")
             self.worker.loop.call_later(_LONGEST_PAUSE_S, self._start_unless_closing)
@@ -188,7 +212,8 @@ class Keeper(WorkerPlugin):
         match event["kind"]:
             case "hello":
                 process.ready = True
-                self._report("ready", process.incarnation, event["fingerprint"])
+                device = {"device": devices.device(self.gpu).to_json()}
+                self._report("ready", process.incarnation, hello=event["hello"] | device)
             case "failed":
                 process.failed = True
                 self._report("failed", process.incarnation, event["message"])
@@ -206,14 +231,20 @@ class Keeper(WorkerPlugin):
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (self.quick_deaths - 2)) if self.quick_deaths > 1 else 0.0
         self.worker.loop.call_later(pause, self._start_unless_closing)
 
-    def _report(self, change: str, incarnation: str, text: str) -> None:
-        told = {"change": change, "incarnation": incarnation, "text": text, "backend": self.backend}
+    def _report(self, change: str, incarnation: str, text: str = "", hello: dict[str, Any] | None = None) -> None:
+        told = {"change": change, "incarnation": incarnation, "text": text, "hello": hello}
+        told |= {"backend": gpus.backend(self.gpu)}
         self.worker.batched_send({"op": NAME} | told)
 
 
 def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
     """The Dask task of one rank; `address` is the client's topic and the stream."""
     cast(Keeper, get_worker().plugins[NAME]).perform(order, rank, address, incarnation)
+
+
+def would_load(worker: Worker) -> dict[str, Any]:
+    """In the worker: what a rank process would say in its hello that began now. Files are read again for it."""
+    return cast(Keeper, worker.plugins[NAME]).entry.hello()
 
 
 def _ending(code: int) -> str:

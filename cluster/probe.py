@@ -56,7 +56,7 @@ def here_with_torch(hidden: bool = True) -> Facts:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, env=environment)
     except subprocess.TimeoutExpired:
-        return known | {"trouble": f"torch was not imported within {TORCH_S:.0f} s"}
+        return known | {"trouble": f"torch took longer than {TORCH_S:.0f} s to import"}
     if answer.returncode != 0:
         last_line = answer.stderr.strip().rpartition("\n")[2]
         return known | {"trouble": f"torch cannot be used: {last_line}"}
@@ -125,7 +125,14 @@ def version(package: str) -> str | None:
 
 def usable_cores() -> int:
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(core_numbers())
+
+
+def core_numbers() -> tuple[int, ...]:
+    """Their numbers, in order."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 def cpu_model() -> str | None:

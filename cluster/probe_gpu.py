@@ -50,10 +50,27 @@ def facts() -> dict[str, Any]:
     found = gpus.here()
     return {
         "gpus": _counted(f"{gpu.name}{_memory(gpu)}" for gpu in found),
-        "backend": gpus.backend(),
+        "backend": gpus.backend(found[0] if found else None),
         **_by_library([gpu.number for gpu in found]),
         "multicast": _multicast(found),
     }
+
+
+def linked_to(gpu: gpus.Gpu) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs of this host, hidden ones too, that *gpu* reaches over NVLink; None where nothing tells."""
+    with gpus.library() as nvml:
+        if nvml is None:
+            return None
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+            uuids = [gpus.text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        except nvml.NVMLError:  # one of them has fallen off the bus
+            return None
+        if gpu.uuid not in uuids:
+            return None
+        own = handles[uuids.index(gpu.uuid)]
+        others = zip(uuids, handles, strict=True)
+        return tuple(uuid for uuid, handle in others if uuid != gpu.uuid and _linked(nvml, own, handle))
 
 
 def _memory(gpu: gpus.Gpu) -> str:
@@ -83,13 +100,13 @@ def _by_library(numbers: list[int]) -> dict[str, str]:
 
 def _links(nvml: Any, handles: list[Any]) -> str:
     """Such as `4 x 18 links, 6 of 6 pairs`: how many are up, and between how many pairs of GPUs."""
-    links = _counted(f"{count} links" for handle in handles if (count := _active_links(nvml, handle)))
+    links = _counted(f"{count} links" for handle in handles if (count := active_links(nvml, handle)))
     pairs = list(combinations(handles, 2))
     linked = sum(_linked(nvml, *pair) for pair in pairs)
     return f"{links}, {linked} of {len(pairs)} pairs" if pairs and links != NONE else links
 
 
-def _active_links(nvml: Any, handle: Any) -> int:
+def active_links(nvml: Any, handle: Any) -> int:
     """How many NVLinks of a GPU are up."""
     up = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):

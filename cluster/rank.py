@@ -62,12 +62,17 @@ class Entry:
     bench: str = "kernels.bench:Bench"
     seat: str = "kernels.bench:Seat"
     trial: str = "kernels.trial:Trial"
-    fingerprint: str = "kernels.trial:fingerprint"
+    source: str = "kernels.prints:source_prints"
+    versions: str = "kernels.prints:versions"
     store: str = "cluster.rank:open_store"
 
     def load(self) -> dict[str, Any]:
         """Import all of them."""
         return {field: _named(place) for field, place in asdict(self).items()}
+
+    def hello(self) -> dict[str, Any]:
+        """What a process loads that begins now: source by backend, and versions of libraries by name."""
+        return {"source_prints": _named(self.source)(), "versions": _named(self.versions)()}
 
 
 def _named(place: str) -> Any:
@@ -200,14 +205,15 @@ def main() -> None:
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
     try:
-        parts = Entry(**start["entry"]).load()
+        entry = Entry(**start["entry"])
+        hello = entry.hello()  # before anything is imported: a file that changes meanwhile must not look as if loaded
+        parts = entry.load()
         getattr(parts["bench"], "warm", lambda: None)()
-        fingerprint = parts["fingerprint"]()
     except Exception as error:
         traceback.print_exc()
         emit({"kind": "failed", "message": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    emit({"kind": "hello", "incarnation": start["incarnation"], "fingerprint": fingerprint})
+    emit({"kind": "hello", "incarnation": start["incarnation"], "hello": hello})
     rank = Rank(parts, emit)
     while True:  # ends with its standard input
         rank.obey(waiting.get())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import socket
 from dataclasses import asdict, dataclass
@@ -19,6 +18,8 @@ import platformdirs
 from distributed.comm.addressing import get_address_host_port
 
 from cluster.process import is_alive
+from kernels import files
+from kernels.failed import Failed
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
@@ -60,11 +61,8 @@ def write(record: Record) -> None:
     """Leave the record where `read` finds it, for this user's eyes only."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = file.with_suffix(f".{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
-        json.dump({"type": "Scheduler", "address": record.address, "workbench": asdict(record)}, text, indent=1)
-    draft.replace(file)
+    content = {"type": "Scheduler", "address": record.address, "workbench": asdict(record)}
+    files.write(file, json.dumps(content, indent=1), mode=0o600)
 
 
 def read() -> Record | None:
@@ -110,20 +108,20 @@ def address_in(asked: str | Path | None) -> str:
     if not file.exists() and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
         return f"tcp://{asked}"
     if asked is None and (record := read()) is not None and not record.alive:
-        raise ValueError(
-            f"The lab's cluster was asked for, but process {record.pid}, which kept it at {record.address}, is gone; "
-            f"it left {file} behind. {_ACCEPTED}"
+        raise Failed(
+            f"The lab's cluster is gone: process {record.pid}, which kept it at {record.address}, has ended and "
+            f"left {file} behind. {_ACCEPTED}"
         )
     try:
         found = str(json.loads(file.read_text())["address"])
     except FileNotFoundError:
         what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
-        raise ValueError(f"{what} was asked for, but there is no scheduler file {file}. {_ACCEPTED}") from None
+        raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}") from None
     except (OSError, KeyError, TypeError, ValueError) as error:
         why = str(error).partition("\n")[0]
         raise ValueError(
-            f"The scheduler file {file} was asked for, but it names no address ({why}). Accepted: a file that "
-            "`dask scheduler --scheduler-file` wrote; start the cluster again to have it written anew."
+            f"The scheduler file {file} names no address ({why}). Accepted: a file that `dask scheduler "
+            "--scheduler-file` wrote. Starting the cluster again writes a new one."
         ) from None
     return _of_scheduler(found)
 
@@ -133,6 +131,5 @@ def _of_scheduler(address: str) -> str:
     if address.startswith(SCHEMES):
         return address
     raise ValueError(
-        f"The scheduler {address} was asked for, but a Dask scheduler's address begins with {' or '.join(SCHEMES)}. "
-        f"{_ACCEPTED}"
+        f"The scheduler {address} is not an address: a Dask scheduler's begins with {' or '.join(SCHEMES)}. {_ACCEPTED}"
     )

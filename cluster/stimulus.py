@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.gpus import Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +20,32 @@ class WorkerJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSees:
+    """A worker says which GPUs it may have, the one that it would take first; its rank process waits for one."""
+
+    at: float
+    worker: str
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLeft:
     """A Dask worker is no longer there."""
 
     at: float
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a rank process runs its trials with, as it said, and on what, as its worker found."""
+
+    source_prints: Mapping[str, str] = field(default_factory=dict)
+    """Of the kernels' source that it has loaded, by backend."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of the libraries below, by name."""
+    device: Mapping[str, Any] = field(default_factory=dict)
+    """A `kernels.hardware.Device` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +55,7 @@ class RankReady:
     at: float
     worker: str
     incarnation: str
-    fingerprint: str
+    hello: Hello = Hello()
     backend: str = "cpu"
     """triton: it has a GPU, and can do what `cpu` can, too."""
 
@@ -63,6 +88,8 @@ class Requested:
     world: int
     shares_heap: bool
     backend: str = "cpu"
+    across: bool = False
+    """Its ranks are linked by the network between hosts, so they must not sit on one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +139,7 @@ class Tick:
 
 Event = (
     WorkerJoined
+    | WorkerSees
     | WorkerLeft
     | RankReady
     | RankGone
@@ -133,7 +161,9 @@ class Place:
     name: str
     host: str
     incarnation: str
-    fingerprint: str
+    hello: Hello = field(default_factory=Hello)
+    gpu: Gpu | None = None
+    """The only one that its rank process sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +203,12 @@ class Kill:
     incarnation: str
 
 
-Command = Granted | Refused | Ended | Kill
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """This worker's rank processes have this GPU, or none, for as long as the worker is there."""
+
+    worker: str
+    gpu: Gpu | None
+
+
+Command = Granted | Refused | Ended | Kill | Dealt

@@ -31,9 +31,9 @@ class Axis:
 
     def _sentence(self, value: Value) -> str:
         offered = ", ".join(str(v) for v in self.values)
-        rule = "a value of another form" if self.open else "not one of its legal values here"
-        accepted = f"such as {offered}" if self.open else offered
-        return f"{self.name} = {value} was asked for, which is {rule}: {self.doc} Accepted: {accepted}."
+        rule = "has the wrong form" if self.open else "is not a legal value here"
+        accepted = f"values such as {offered}" if self.open else offered
+        return f"{self.name} = {value} {rule}. {self.doc} Accepted: {accepted}."
 
     def parse(self, text: str) -> Value:
         """*text* from a command line as this axis's kind of value."""
@@ -68,6 +68,8 @@ def is_tile(text: object) -> bool:
 def tile(text: object) -> Tile:
     """The Tile written as *text*, `128x256x64`; ValueError names the form."""
     if not is_tile(text):
-        raise ValueError(f"tile = {text} was asked for; a tile is rows x columns x contraction, like 128x256x64.")
+        raise ValueError(
+            f"tile = {text} is not a tile. A tile is rows x columns x contraction. Accepted: values such as 128x256x64."
+        )
     m, n, k = (int(part) for part in str(text).split("x"))
     return Tile(m, n, k)

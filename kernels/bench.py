@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from kernels.backends import open_backend, warm_backends
-from kernels.backends.base import Backend, Prepared, Seat, Unseen
+from kernels.backends.base import Backend, Compiling, Prepared, Seat, Unseen
 from kernels.outcome import span_values
 from kernels.reference import SEED, expected
 from kernels.schedule import Refusal
@@ -63,6 +63,7 @@ class Bench:
         return self._backends[name]
 
     def _sit(self, trials: list[Trial]) -> None:
+        self._tell(trials[0], "stage", stage="open")
         backend = self._backend(trials[0].backend)
         trials = [trial for trial in trials if self._possible(backend, trial)]
         trials, prepared = self._prepared(backend, trials)
@@ -78,7 +79,7 @@ class Bench:
         if not trials:
             return [], []
         try:
-            return trials, backend.prepare(trials)
+            return trials, backend.prepare(trials, self._compiling(len(trials)))
         except Refusal as refused:
             sentence = str(refused)
         # not in the clause above: what was begun keeps its memory for as long as its traceback is held
@@ -92,7 +93,7 @@ class Bench:
     def _fits(self, backend: Backend, trial: Trial) -> bool:
         """Whether there is room for *trial* alone; all ranks find the same."""
         try:
-            backend.prepare([trial])
+            backend.prepare([trial], self._compiling(1))
         except Refusal as refused:
             self._refuse(trial, str(refused))
             return False
@@ -106,9 +107,11 @@ class Bench:
         sentence = backend.refusal(trial)
         if sentence is not None:
             self._refuse(trial, sentence)
-            return False
-        self._tell(trial, "stage", stage="compile")
-        return True
+        return sentence is None
+
+    def _compiling(self, count: int) -> Compiling:
+        """Says which of *count* trials is compiled next: what comes after may take as long as one compilation."""
+        return lambda trial, number: self._tell(trial, "stage", stage="compile", number=number + 1, of=count)
 
     def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
         """Runs once on poisoned outputs and compares; a part computes no result to compare."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 KINDS = ("emulated", "shared_memory", "network", "nvlink")
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
 between hosts; `nvlink`: peer access between GPUs."""
-OF_BACKEND = {"cpu": ("emulated", "shared_memory", "network"), "triton": ("nvlink", "network", "emulated")}
-"""What can link the ranks of a backend; of GPUs, an emulated link is simulated only."""
+OF_BACKEND = {"cpu": ("emulated", "shared_memory", "network"), "triton": ("nvlink", "network")}
+"""What can link the ranks of a backend; of GPUs, a network is simulated only."""
 
 NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
 DEFAULT = "emulated:wire_to_compute=1"
@@ -44,9 +44,19 @@ class Fabric:
         return self.kind == "emulated"
 
     @property
+    def across(self) -> bool:
+        """Whether ranks that it links sit on several hosts."""
+        return self.kind == "network"
+
+    @property
     def resolved(self) -> bool:
         """Whether a trial can be run on it as it stands."""
         return not self.emulated or self.bandwidth_bytes_per_second is not None
+
+    @property
+    def as_asked(self) -> Fabric:
+        """Without the bandwidth that followed from a ratio: two sittings resolve it differently."""
+        return self if self.wire_to_compute is None else replace(self, bandwidth_bytes_per_second=None)
 
     def resolve(self, wire_bytes: int, compute_seconds: float) -> Fabric:
         """The same fabric with the bandwidth at which *wire_bytes* take wire_to_compute x *compute_seconds*.
@@ -66,9 +76,9 @@ class Fabric:
         return num_bytes / self.bandwidth_bytes_per_second + num_messages * self.message_seconds
 
     def __str__(self) -> str:
-        stated = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
-        stated = stated if self.emulated else {}
-        return self.kind + (":" + ",".join(f"{n}={v:.6g}" for n, v in stated.items()) if stated else "")
+        numbers = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
+        numbers = numbers if self.emulated else {}
+        return self.kind + (":" + ",".join(f"{n}={v:.6g}" for n, v in numbers.items()) if numbers else "")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,13 +100,10 @@ def parse(text: str) -> Fabric:
     `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `shared_memory`; `network`; `nvlink`. Where both
     the ratio and the bandwidth are stated, as `str` of a resolved fabric does, the bandwidth counts.
     """
-    kind, _, rest = text.partition(":")
-    if kind not in KINDS:
-        raise Refusal(f"fabric = {text!r} was asked for; its kind {kind!r} is unknown. Accepted: {', '.join(KINDS)}.")
-    numbers = dict(_number(part, text) for part in rest.split(",") if part)
+    kind, numbers = kind_and_numbers(text)
     if kind != "emulated":
         if numbers:
-            raise Refusal(f"fabric = {text!r} was asked for; only an emulated link takes numbers. Write {kind!r}.")
+            raise Refusal(f"fabric = {text!r} has numbers, but only an emulated link takes them. Accepted: {kind}.")
         return Fabric(kind=kind)
     if "bandwidth_bytes_per_second" not in numbers:
         numbers.setdefault("wire_to_compute", 1.0)
@@ -105,13 +112,40 @@ def parse(text: str) -> Fabric:
     return Fabric(kind=kind, **numbers)
 
 
-def refusal(fabric: Fabric, machine: Machine) -> str | None:
-    """Why the ranks of *machine* cannot be linked by *fabric*, or None."""
-    accepted = OF_BACKEND[machine.backend]
+def kind_and_numbers(text: str) -> tuple[str, dict[str, float]]:
+    """The kind and the numbers that *text* itself states, nothing added; Refusal as of `parse`."""
+    kind, _, rest = text.partition(":")
+    if kind not in KINDS:
+        raise Refusal(f"fabric = {text!r} has the unknown kind {kind!r}. Accepted: {', '.join(KINDS)}.")
+    return kind, dict(_number(part, text) for part in rest.split(",") if part)
+
+
+def usual(machine: Machine, world: int) -> str:
+    """What links *world* ranks of *machine* where nobody says; as text."""
+    if machine.backend == "cpu":
+        return DEFAULT
+    return "nvlink" if world <= machine.ranks_per_host else "network"
+
+
+def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
+    """Why *world* ranks of *machine* cannot be linked by *fabric*, or None."""
+    gpus = machine.backend == "triton"
+    accepted = [kind for kind in OF_BACKEND[machine.backend]
+                if kind != "network" or not gpus or machine.has_network]  # fmt: skip
+    if fabric.emulated and gpus:
+        return (
+            f"fabric = emulated has no price on machine {machine.name}. Its gap of {MESSAGE_SECONDS * 1e6:.0f} µs a "
+            f"message suits CPU ranks; GPUs store over the 1 link that they have. Accepted: {', '.join(accepted)}."
+        )
+    if fabric.kind == "nvlink" and gpus and world > (most := machine.ranks_per_host):
+        return (
+            f"fabric = nvlink does not link {world} ranks of machine {machine.name}. NVLink ends at the host, which "
+            f"has {most} GPUs: {world} > {most}. Accepted: world 1..{most}, or fabric = network."
+        )
     if fabric.kind in accepted:
         return None
     return (
-        f"fabric = {fabric.kind} was asked for on machine {machine.name}, whose {machine.device.kind.upper()} ranks "
+        f"fabric = {fabric.kind} does not exist on machine {machine.name}: {machine.device.kind.upper()} ranks "
         f"have no such link. Accepted: {', '.join(accepted)}."
     )
 
@@ -128,7 +162,7 @@ def _number(part: str, text: str) -> tuple[str, float]:
         or (number == 0 and not name.endswith("latency_seconds") and name != "message_seconds")
     ):
         raise Refusal(
-            f"fabric = {text!r} was asked for, but {part!r} is not a positive number of "
-            f"{', '.join(NUMBERS)}. Accepted: such as emulated:wire_to_compute=0.5."
+            f"fabric = {text!r} has {part!r}, which is not a positive number of {', '.join(NUMBERS)}. Accepted: "
+            "values such as emulated:wire_to_compute=0.5."
         )
     return name, number

@@ -16,6 +16,9 @@ WORKS = ("gemm", "gemv", "gather", "reduce", "copy", "library_gemm", "library_ge
 """What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS); bytes to peers, by their way."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
+NETWORK = "network"
+LINKS = ("nvlink", "pcie", "infinity_fabric", "memory", NETWORK)
+"""What joins the ranks of one dimension: inside a host, or between hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,8 @@ class Dimension:
     """End to end."""
     message_seconds: float = 0.0
     """Gap that one message adds on its link whatever its size (LogGP's g)."""
+    link: str = ""
+    """One of LINKS; empty where nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,21 @@ class Machine:
             count *= dimension.count
         return count
 
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks that reach each other without a network."""
+        count = 1
+        for dimension in self.dimensions:
+            if dimension.link == NETWORK:
+                break
+            count *= dimension.count
+        return count
+
+    @property
+    def has_network(self) -> bool:
+        """Whether some of its ranks are on other hosts, as far as its file says."""
+        return any(dimension.link in ("", NETWORK) for dimension in self.dimensions)
+
     def provenance_of(self, key: str) -> str:
         """The provenance of dotted *key*: its own or that of the longest prefix that has one."""
         parts = key.split(".")
@@ -153,7 +173,7 @@ def load(path: Path) -> Machine:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path.name} cannot be read as a machine: {error}. A machine is a TOML file.") from None
+        raise ValueError(f"{path.name} cannot be read as a machine: {error}. Accepted: a TOML file.") from None
     machine = _machine(data, path.name)
     return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
 
@@ -176,8 +196,8 @@ _ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwi
             "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
 """What something is divided by."""
 
-_WORDS = {"backend": ("cpu", "triton"), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES,
-          "work": WORKS}  # fmt: skip
+_WORDS = {"backend": ("cpu", "triton"), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
+          "link": LINKS}  # fmt: skip
 
 
 def _is_number(value: object) -> bool:
@@ -202,7 +222,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             spread=tuple(data["spread"]) if "spread" in data else None,
         )
     except KeyError as error:
-        raise ValueError(f"{where} has no {error.args[0]!r}; every machine states it.") from None
+        raise ValueError(f"{where} has no {error.args[0]!r}, and every machine needs it.") from None
 
 
 def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
@@ -213,23 +233,23 @@ def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
     try:
         return kind(**entry)
     except TypeError as error:
-        raise ValueError(f"{where}: {error}. It states {', '.join(field.name for field in fields(kind))}.") from None
+        raise ValueError(f"{where}: {error}. Accepted: {', '.join(field.name for field in fields(kind))}.") from None
 
 
 def _collective(entry: dict[str, Any], where: str) -> Collective:
     found: Collective = _fields(Collective, entry, f"{where} [[collective]]")
     if found.name not in COLLECTIVES:
-        raise ValueError(f"{where} [[collective]]: name = {found.name!r}; accepted: {', '.join(COLLECTIVES)}.")
+        raise ValueError(
+            f"{where} [[collective]]: name = {found.name!r} is unknown. Accepted: {', '.join(COLLECTIVES)}."
+        )
     return found
 
 
 def _check_known(entry: object, known: set[str], where: str) -> None:
     if not isinstance(entry, dict):
-        raise ValueError(f"{where} holds {entry!r}, which is no table. Accepted: {', '.join(sorted(known))} = ....")
+        raise ValueError(f"{where} holds {entry!r}, which is not a table. Accepted: {', '.join(sorted(known))} = ....")
     if unknown := sorted(set(entry) - known):
-        raise ValueError(
-            f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(sorted(known))}."
-        )
+        raise ValueError(f"{where} has the unknown key {unknown[0]!r}. Accepted: {', '.join(sorted(known))}.")
 
 
 def _check_value(name: str, value: object, form: str, where: str) -> None:
@@ -237,9 +257,9 @@ def _check_value(name: str, value: object, form: str, where: str) -> None:
     if name in _ABOVE_0:
         rule = rule.replace("from 0", "above 0")
     if not holds(value) or (name in _ABOVE_0 and value == 0):
-        raise ValueError(f"{where}: {name} = {value!r}, but it is {rule}.")
+        raise ValueError(f"{where}: {name} = {value!r} does not fit. Accepted: {rule}.")
     if name in _WORDS and value not in _WORDS[name]:
-        raise ValueError(f"{where}: {name} = {value!r}; accepted: {', '.join(_WORDS[name])}.")
+        raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_WORDS[name])}.")
 
 
 def _check_top(data: dict[str, Any], where: str) -> None:
@@ -248,17 +268,20 @@ def _check_top(data: dict[str, Any], where: str) -> None:
             _check_value(name, data[name], "str", where)
     for name in ("dimension", "rate", "collective"):
         if not isinstance(data.get(name, []), list):
-            raise ValueError(f"{where}: [{name}] is one table, but there may be several. Write [[{name}]].")
+            raise ValueError(f"{where}: [{name}] is one table, but a machine may have several. Accepted: [[{name}]].")
     spread = data.get("spread", [1.0, 1.0])
     if not (
         isinstance(spread, list) and len(spread) == 2 and all(map(_is_number, spread)) and 0 < spread[0] <= spread[1]
     ):
-        raise ValueError(f"{where}: spread = {spread!r}, but it is two numbers above 0, [lowest, highest].")
+        raise ValueError(
+            f"{where}: spread = {spread!r} does not fit. Accepted: two numbers above 0, [lowest, highest]."
+        )
     provenance = data.get("provenance", {})
     if not isinstance(provenance, dict):
-        raise ValueError(f"{where}: provenance = {provenance!r}, but it is a table from key to source.")
+        raise ValueError(f"{where}: provenance = {provenance!r} does not fit. Accepted: a table from key to source.")
     for key, source in provenance.items():
         if str(source).split(":")[0] not in PROVENANCES or not isinstance(source, str):
             raise ValueError(
-                f"{where}: provenance of {key} is {source!r}; it begins with one of {', '.join(PROVENANCES)}."
+                f"{where}: provenance of {key} is {source!r}. Accepted: a text that begins with one of "
+                f"{', '.join(PROVENANCES)}."
             )

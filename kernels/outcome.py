@@ -8,6 +8,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
+from kernels.hardware import Hardware
 from kernels.trial import Trial
 
 SOURCES = ("measured", "recorded", "estimated", "published")
@@ -44,6 +45,10 @@ ROW_KEYS = (
     "skew_s",
     "stage",
     "message",
+    "block",
+    "hardware",
+    "source_print",
+    "versions_print",
 )
 """Columns that all outcomes share, in the order of `run --json`; one that does not apply is None."""
 
@@ -59,6 +64,8 @@ class Sample:
     seconds: float
     at: float
     """Unix time at which it ended."""
+    block: str | None = None
+    """The block that it was timed in."""
 
 
 class TileTimes(NamedTuple):
@@ -108,10 +115,16 @@ class Measurement:
     """One iteration, the one nearest the median; on GPUs one call more, which writes them down."""
     unseen: str | None = None
     """Why there are no spans where there should be some."""
-    fingerprint: str | None = None
-    """Of the kernels that the ranks ran; None where nobody said."""
+    source_print: str | None = None
+    """Of the kernels that the ranks ran; None where nobody said, as in older recordings."""
+    versions_print: str | None = None
+    """Of the libraries on the ranks' hosts."""
+    hardware: Hardware | None = None
+    """What the ranks ran on."""
     conditions: tuple[Mapping[str, Any], ...] = ()
     """Of the ranks' devices in each block of samples: rank, block, and what the backend says of clocks and power."""
+    block: str | None = None
+    """What was timed in turns with it, in one grant: ratios are formed inside it. None where nobody wrote it down."""
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -161,20 +174,17 @@ class Failure:
     message: str
     rank: int | None = None
     source: str = "measured"
+    block: str | None = None
+    """As of a Measurement."""
 
 
 Outcome = Measurement | Estimate | Failure
 
 
-def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
-    """*outcome* as a flat row of ROW_KEYS; joined numbers (floor_s, compute_s, ...) stay None for metrics to fill."""
-    trial = outcome.trial
-    found: dict[str, Any] = dict.fromkeys(ROW_KEYS)
-    found |= {
-        "outcome": type(outcome).__name__.lower(),
-        "source": outcome.source,
+def trial_row(trial: Trial) -> dict[str, Any]:
+    """What a row of ROW_KEYS says of *trial* before anything came back of it."""
+    return dict.fromkeys(ROW_KEYS) | {
         "key": trial.key,
-        "run": run,
         "operator": trial.problem.operator,
         "shape": dict(trial.problem.shape),
         "dtype": trial.problem.dtype,
@@ -187,6 +197,16 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
         "protocol": trial.protocol.name,
         "part": trial.part,
     }
+
+
+def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
+    """*outcome* as a flat row of ROW_KEYS; joined numbers (floor_s, compute_s, ...) stay None for metrics to fill."""
+    found: dict[str, Any] = trial_row(outcome.trial) | {
+        "outcome": type(outcome).__name__.lower(),
+        "source": outcome.source,
+        "run": run,
+        "block": getattr(outcome, "block", None),
+    }
     match outcome:
         case Measurement():
             found |= {
@@ -198,6 +218,9 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "samples": sum(len(mine) for mine in outcome.samples),
                 "skew_s": outcome.skew_s,
                 "message": outcome.unseen,
+                "hardware": outcome.hardware and outcome.hardware.to_json(),
+                "source_print": outcome.source_print,
+                "versions_print": outcome.versions_print,
             }
         case Estimate():
             found |= {
@@ -247,7 +270,9 @@ class Gather:
             max_relative_error=max(errors, default=None),
             spans=tuple(span(entry) for result in by_rank for entry in result["spans"]),
             unseen=next((why for result in by_rank if (why := result["facts"].get("unseen"))), None),
-            fingerprint=by_rank[0].get("fingerprint"),
+            source_print=by_rank[0].get("source_print"),
+            versions_print=by_rank[0].get("versions_print"),
+            hardware=Hardware.from_json(told) if (told := by_rank[0].get("hardware")) else None,
             conditions=tuple(
                 {"rank": rank, "block": block, **said}
                 for rank, result in enumerate(by_rank)

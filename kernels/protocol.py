@@ -49,5 +49,5 @@ PROTOCOLS = {
 def protocol(name: str) -> Protocol:
     """The protocol called *name*."""
     if name not in PROTOCOLS:
-        raise Refusal(f"protocol = {name!r} was asked for, which is unknown. Accepted: {', '.join(PROTOCOLS)}.")
+        raise Refusal(f"There is no protocol {name!r}. Accepted: {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]

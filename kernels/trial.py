@@ -6,9 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib import metadata
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from kernels.fabric import Fabric
@@ -32,6 +30,11 @@ class Trial:
     protocol: Protocol
     part: str = "whole"
     """`whole`, `compute` alone or `communication` alone."""
+
+    @property
+    def across(self) -> bool:
+        """Whether the network links its ranks: on one host alone they would be timed over something else."""
+        return self.fabric.across
 
     @property
     def world(self) -> int:
@@ -69,17 +72,3 @@ class Trial:
             protocol=Protocol.from_json(data["protocol"]),
             part=data["part"],
         )
-
-
-@cache
-def fingerprint() -> str:
-    """Hash of the kernels' source and of the versions of what runs them: what a known time was measured with."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    for package in ("torch", "triton", "numpy", "numba"):
-        try:
-            digest.update(f"{package}{metadata.version(package)}".encode())
-        except metadata.PackageNotFoundError:
-            digest.update(f"{package} absent".encode())
-    return digest.hexdigest()[:12]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
 """Decimal, as vendors and nccl-tests count; KiB = 1024 is spelled out where it is meant."""
@@ -27,6 +28,23 @@ def seconds_text(seconds: float) -> str:
     return _scaled(seconds, _TIMES)
 
 
+def spread_text(seconds: float, low_s: float | None, high_s: float | None) -> str:
+    """`47.3 ms (46.0 to 49.1)`: the time alone without a range."""
+    time, spread = time_and_spread(seconds, low_s, high_s)
+    return f"{time} ({spread})" if spread else time
+
+
+def time_and_spread(seconds: float, low_s: float | None, high_s: float | None) -> tuple[str, str]:
+    """`47.3 ms` and `46.0 to 49.1`: the range in the unit of the time and to its digits; empty without a range."""
+    time = seconds_text(seconds)
+    if low_s is None or high_s is None or low_s == high_s:
+        return time, ""
+    number, unit = time.split(" ")
+    scale = next(scale for scale, name in _TIMES if name == unit)
+    digits = max(0, 2 - math.floor(math.log10(abs(float(number))))) if float(number) else 0
+    return time, f"{low_s / scale:.{digits}f} to {high_s / scale:.{digits}f}"
+
+
 def bytes_text(num_bytes: float) -> str:
     """*num_bytes* in decimal units: `33.6 MB`."""
     return _scaled(num_bytes, _SIZES)
@@ -35,6 +53,43 @@ def bytes_text(num_bytes: float) -> str:
 def rate_text(bytes_per_second: float) -> str:
     """*bytes_per_second* in decimal units: `450 GB/s`."""
     return f"{bytes_text(bytes_per_second)}/s"
+
+
+def ratio_text(ratio: float) -> str:
+    """`1.77x`: two decimals where they are what one looks at."""
+    if 0.01 <= ratio < 100:
+        return f"{ratio:.2f}x"
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.1g}x"
+
+
+def percent_text(share: float, sign: str = "") -> str:
+    """`12 %`; `+12 %` where *sign* is `+`. Below one per cent one digit is told."""
+    digits = ".0f" if abs(share) >= 0.01 or share == 0 else ".1g"
+    return f"{100 * share:{sign}{digits}} %"
+
+
+_TYPED = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+"""Units that people type; of µ there are two characters."""
+_DURATION = re.compile(r"(\d+[.,]?\d*|[.,]\d+)(?:[eE]([+-]?\d+))?\s*([^\W\d_]*)")
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+\D*")
+
+
+def seconds_typed(text: str, unit: str = "ms") -> float:
+    """The seconds of `150 us`, `0.15 ms` or `1,5 s` as a person types them; a bare number counts in *unit*.
+
+    ValueError says in one sentence what would be accepted.
+    """
+    typed = text.strip()
+    forms = f"Accepted: 150 µs, 0.15 ms, 2 s, or a number of {unit}."
+    if _THOUSANDS.fullmatch(typed):
+        raise ValueError(f"“{typed}” can be read in two ways. {forms}")
+    form = _DURATION.fullmatch(typed)
+    if form is None or (form[3] or unit).lower() not in _TYPED:
+        raise ValueError(f"“{typed}” is no time. {forms}")
+    seconds = float(f"{form[1].replace(',', '.')}e{form[2] or 0}") * _TYPED[(form[3] or unit).lower()]
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"“{typed}” is no time above zero. {forms}")
+    return seconds
 
 
 def about(seconds: float) -> str:

@@ -32,8 +32,8 @@ class Verdict:
 
     def sentence(self, rank: int) -> str:
         return (
-            f"The result on rank {rank} is wrong: its largest error is {self.error:.3g} of the output's standard "
-            f"deviation, and {self.bound:.3g} is accepted. It was not timed."
+            f"The result on rank {rank} is wrong. Its largest error is {self.error:.3g} of the output's standard "
+            f"deviation, and the limit is {self.bound:.3g}. It was not timed."
         )
 
 

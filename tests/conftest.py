@@ -4,18 +4,45 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from cluster import gpus
 
 CHROMIUM = Path("/usr/bin/chromium")
+ALONE = ("browser", "cluster", "notebooks")
+"""Folders whose tests wait for a browser, a cluster or a kernel: beside others they would wait longer."""
+PARTS = ("all", "together", "alone")
+
+# The same examples in every run, however slow the computer: `--hypothesis-profile=default` looks for others.
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=PARTS, default="all", help="of the suite, as tests/parts.py runs it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    select_part(config, items)
     for item in items:
         if item.get_closest_marker("browser") and not CHROMIUM.exists():
             item.add_marker(pytest.mark.skip(reason=f"{CHROMIUM} is missing: apt-get install chromium"))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="torch sees no GPU here"))
+
+
+def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep those of *items* that are in the part that was asked for."""
+    part = config.getoption("--part")
+    if part != "all":
+        config.hook.pytest_deselected(items=[item for item in items if is_alone(item) != (part == "alone")])
+        items[:] = [item for item in items if is_alone(item) == (part == "alone")]
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """It runs while no other test does; a gang that is timed says so with the marker."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return folder in ALONE or any(item.get_closest_marker(name) for name in ("alone", "browser"))
 
 
 def _has_gpu() -> bool:

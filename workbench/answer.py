@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
 
 from cluster.deadline import Limits
+from cluster.devices import local_ranks
+from cluster.seating import Ranks
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
+from kernels.prints import source_print
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import needs_peer_memory
-from kernels.trial import Trial, fingerprint
-from workbench.expected import Expected
+from kernels.schemes import needs_peer_memory, reads
+from kernels.trial import Trial
+from workbench.blocks import is_baseline
+from workbench.compiling import Compiling, Slowest
+from workbench.durations import Expected
 from workbench.simulator.predict import predict
 
 DEADLINE_SECONDS = 30.0
 """The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
-LEAST_DEADLINE_SECONDS = {"cpu": 10.0, "triton": 60.0}
-"""However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks compile without a word."""
+LEAST_DEADLINE_SECONDS = {"cpu": 10.0, "triton": 30.0}
+"""However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks draw operands and compute
+the reference without a word."""
+COMPILING_SECONDS = {"cpu": 0.0, "triton": LONGEST_COMPILATION_SECONDS}
+"""How long a rank may be silent while it compiles one trial; CPU ranks compile nothing."""
 PATIENCE = 20.0
 """A stage, and a list, may take this many times what is estimated before it counts as hanging."""
 LONGEST_PAUSE_SECONDS = 1.0
 """Replay shortens longer gaps: nobody wants to watch a compiler again."""
 
-Answers = Iterator[Sample | Outcome]
+Answers = Iterator[Sample | Outcome | Compiling]
 
 
 class Answer(Protocol):
-    """Answers lists of trials: their samples as they come, and an outcome for each trial."""
+    """Answers lists of trials: their samples as they come, an outcome for each trial, and what is compiled before."""
 
     source: str
     """What its outcomes are: measured, estimated or recorded."""
+    starting_s: float
+    """How long those take to start who are to answer, before anything comes back."""
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         """One grant; soon after *cancelled* is set it ends."""
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """What *world* ranks would run its trials on, as far as it can be told before; *across*: on several hosts."""
 
 
 class Streams(Protocol):
@@ -47,8 +61,12 @@ class Streams(Protocol):
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
-               fingerprint: str | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
         """The ranks' events as they come."""
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
+              across: bool = False) -> Ranks | None:  # fmt: skip
+        """What a gang would run on; *across*: one on several hosts."""
 
 
 class FromCluster:
@@ -56,30 +74,37 @@ class FromCluster:
 
     source = "measured"
 
-    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS) -> None:
-        self._cluster, self._deadline_s = cluster, deadline_s
+    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0) -> None:
+        self._cluster, self._deadline_s, self.starting_s = cluster, deadline_s, starting_s
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
             mine = list(same)
             limits = self._limits(backend, len(mine), expected)
-            yield from self._one_gang(world, mine, cancelled, limits)
+            yield from self._one_gang((world, backend), mine, cancelled, limits)
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        return self._cluster.ranks(world, backend, cancelled, across)
 
     def _limits(self, backend: str, count: int, expected: Expected | None) -> Limits:
         """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
-        longest_s = max(self._deadline_s, least_s) if backend == "triton" else self._deadline_s
+        compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
-            return Limits(longest_s, longest_s * count)
+            return Limits(longest_s, (longest_s + compiling_s) * count, compiling_s)
         silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
-        return Limits(silence_s, max(longest_s * count, PATIENCE * expected.total_s))
+        total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
+        return Limits(silence_s, total_s, compiling_s)
 
-    def _one_gang(self, world: int, trials: list[Trial], cancelled: threading.Event, limits: Limits) -> Answers:
-        open_trials = {trial.key: Gather(trial) for trial in trials}
-        # GPU ranks are of one host whatever the schedule: their heap is made by all of them together
-        shares_heap = any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
-        for event in self._cluster.stream(trials, world=world, shares_heap=shares_heap, deadline_s=limits,
-                                          cancelled=cancelled, fingerprint=fingerprint()):  # fmt: skip
+    def _one_gang(
+        self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Limits
+    ) -> Answers:
+        world, backend = gang
+        open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, Slowest(world)
+        for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
+                                          cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
+            if (compiling := slowest.heard(event)) is not None:
+                yield compiling
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
             found = gather.feed(event) if gather is not None else None
             if found is not None:
@@ -88,13 +113,22 @@ class FromCluster:
                 yield found
 
 
+def share_memory(trials: Iterable[Trial]) -> bool:
+    """Whether the ranks of *trials* must sit on one host; the heap of GPU ranks is made by all of them together."""
+    return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
+
+
 class FromSimulator:
     """Plays the trials' plans on a machine description."""
 
-    source = "estimated"
+    source, starting_s = "estimated", 0.0
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, ranks: Callable[[int, str], Ranks | None] = local_ranks) -> None:
+        self._machine, self._ranks = machine, ranks
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """Those that a relative link is estimated for."""
+        return self._ranks(world, backend)
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for trial in trials:
@@ -118,18 +152,33 @@ class Recorded:
 class FromRecordings:
     """Plays recorded samples as if live, with their rhythm at *speed* (None: at once)."""
 
-    source = "recorded"
+    source, starting_s = "recorded", 0.0
 
     def __init__(self, recorded: Iterable[Recorded], speed: float | None = 1.0) -> None:
         self._speed = speed
         self._by_question: dict[tuple[Any, ...], Recorded] = {}
-        for entry in recorded:  # the newest comes last and wins
+        self._entries: dict[tuple[Any, ...], Recorded] = {}
+        for entry in recorded:  # the newest comes last and wins, of each block and of all
             self._by_question[_question(entry.measurement.trial)] = entry
+            self._entries[_mark(entry)] = entry
+        self._played: set[tuple[Any, ...]] = set()
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """None are needed."""
+
+    @property
+    def entries(self) -> tuple[Recorded, ...]:
+        """Everything that can be played, in the order of recording; a baseline stands in several blocks."""
+        return tuple(self._entries.values())
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Everything that can be played, in the order of recording."""
+        """What can be asked for."""
         return tuple(entry.measurement.trial for entry in self._by_question.values())
+
+    def absence(self, trial: Trial) -> str | None:
+        """Why nothing can be played for *trial*, or None."""
+        return None if _question(trial) in self._by_question else self._absent(trial)
 
     def meant(self, trial: Trial) -> Trial:
         """The recorded trial that answers *trial*, or *trial* itself."""
@@ -147,9 +196,24 @@ class FromRecordings:
             if entry is None:
                 yield Failure(trial=trial, stage="refused", message=self._absent(trial), source=self.source)
                 continue
-            yield from self._play(entry, cancelled)
-            if cancelled.is_set():
-                return
+            for other in (*self._beside(entry), entry):
+                yield from self.play(other, cancelled)
+                if cancelled.is_set():
+                    return
+
+    def _beside(self, entry: Recorded) -> list[Recorded]:
+        """What *entry* was compared with in its own block, as far as it was not played yet."""
+        block = entry.measurement.block
+        return [
+            other for mark, other in self._entries.items() if block is not None and other.measurement.block == block
+            and mark not in self._played and other is not entry and is_baseline(other.measurement.trial)
+        ]  # fmt: skip
+
+    def play(self, entry: Recorded, cancelled: threading.Event) -> Iterator[Sample | Outcome]:
+        """The samples of *entry* with their rhythm, then its outcome."""
+        self._played.add(_mark(entry))
+        yield from self._play(entry, cancelled)
+        if not cancelled.is_set():
             yield replace(entry.measurement, source=self.source)
 
     def _play(self, entry: Recorded, cancelled: threading.Event) -> Iterator[Sample]:
@@ -165,15 +229,17 @@ class FromRecordings:
     def _absent(self, trial: Trial) -> str:
         same = [known for known in self.trials if known.problem == trial.problem and known.part == trial.part]
         heard = "; ".join(dict.fromkeys(str(known.schedule) for known in same)) or "other problems only"
-        return (f"{trial.schedule} ({trial.part}) was asked for, but it is not among the {len(self.trials)} recorded "
-                f"trials. Accepted: {heard}.")  # fmt: skip
+        return (f"{trial.schedule} ({trial.part}) is not among the {len(self.trials)} recorded trials. Accepted: "
+                f"{heard}.")  # fmt: skip
 
 
 def _question(trial: Trial) -> tuple[Any, ...]:
-    """What makes two trials the same to a replay: machine and protocol are the recording's own."""
-    return trial.problem, trial.schedule, trial.backend, trial.part, as_asked(trial.fabric)
+    """What makes two trials the same to a replay: machine and protocol are the recording's own, and older schedules
+    have axes that nobody reads today."""
+    today = reads.read(trial.problem, trial.schedule, trial.backend)
+    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_asked
 
 
-def as_asked(fabric: Fabric) -> Fabric:
-    """Without the bandwidth that followed from a ratio: two sittings resolve it differently."""
-    return fabric if fabric.wire_to_compute is None else replace(fabric, bandwidth_bytes_per_second=None)
+def _mark(entry: Recorded) -> tuple[Any, ...]:
+    """What tells recorded trials apart: the same question has an answer in every block."""
+    return *_question(entry.measurement.trial), entry.measurement.block

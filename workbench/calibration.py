@@ -1,70 +1,131 @@
-"""Calibrating this computer: the fit is asked of a cluster, and its file written whole or not at all."""
+"""Calibrating CPU ranks where they are: the fit is asked of a cluster, and its file written whole or not at all."""
 
 from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
+from cluster.probe import cpu_model
+from kernels.failed import Failed
 from kernels.machine import Machine, load
-from workbench import machines
-from workbench.answer import FromCluster, Streams
+from kernels.schedule import Refusal
+from kernels.trial import Trial
+from workbench import machines, place, targets
+from workbench.answer import Answers, FromCluster, Streams
+from workbench.file_kinds import MACHINE
+from workbench.fitting import ONE_THREAD
 from workbench.simulator.calibrate import FULL_SECONDS, OFF_MOST, QUICK_SECONDS
 from workbench.simulator.calibrate import calibrate as fit
+from workbench.targets import Target
 
 QUICK = ", quick"
 """How a file ends that tells when it was calibrated, if there was little time for it."""
 
+PAGE_SECONDS = 300.0
+"""So long a calibration waits for the explorer's page."""
+LOOK_SECONDS = 1.0
+"""How often a calibration that made room looks whether others are still measuring."""
 
-class Unsound(ValueError):
+
+class Unsound(Failed):
     """A fit was made, and its own check says that it is none."""
 
 
-def calibrate(
-    cluster: Streams, seconds: float = FULL_SECONDS, cancelled: threading.Event | None = None
-) -> tuple[Machine, Path]:
-    """Fits the machine of CPU ranks in about *seconds*; the file lies beside the runs and is preferred from then on.
+class Disturbed(Exception):
+    """Somebody else wants to measure."""
 
-    Unsound where the fit's check is off: then the file stays as it is.
+
+class Shared(Streams, Protocol):
+    """A cluster that others use, too: `cluster.dispatch.Cluster`."""
+
+    def wanted_by_others(self) -> bool:
+        """Whether somebody else has ranks of it, or waits for some."""
+
+
+def calibrate(
+    cluster: Streams,
+    seconds: float = FULL_SECONDS,
+    cancelled: threading.Event | None = None,
+    disturbed: Callable[[], bool] = lambda: False,
+    name: str | None = None,
+) -> tuple[Machine, Path]:
+    """Fits the machine of the CPU ranks of *cluster* in about *seconds*; its file is preferred from then on.
+
+    Where they are of another processor than this computer's, it is a machine of its own. Refusal where *name* is of
+    another processor than theirs.
+
+    Unsound where the fit's check is off: then the file stays as it is. Disturbed before a list of trials, when it is.
     """
     stop = cancelled or threading.Event()
     home = FromCluster(cluster)
-    fitted = fit(lambda trials: home.answer(trials, stop), machines.shipped_machine(machines.LAPTOP), seconds)
+
+    def ask(trials: Sequence[Trial]) -> Answers:
+        if disturbed():
+            raise Disturbed
+        return home.answer(trials, stop)
+
+    base, where = _begun_with(cluster, name, stop)
+    fitted = fit(ask, base, seconds, where)
     if not fitted.sound:
-        raise Unsound(_unsound(fitted.ratio))
-    path = machines.calibrated_path(machines.LAPTOP)
-    return write(fitted.text, path), path
+        raise Unsound(_unsound(fitted.ratio, base))
+    target = own(base.name)
+    return write(fitted.text, target), target.path
 
 
-def write(text: str, path: Path) -> Machine:
-    """The machine that *text* is, in file *path*: whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.{threading.get_native_id()}")
-    try:
+def own(name: str) -> Target:
+    """The file of the calibrated machine *name* beside the runs, whatever stands there now."""
+    path = machines.calibrated_path(name)
+    with targets.sentences(path, MACHINE.noun):
         path.parent.mkdir(parents=True, exist_ok=True)
+    return Target(path, force=True)
+
+
+def write(text: str, target: Target) -> Machine:
+    """The machine that *text* is, in a file: whole or not at all."""
+    read: list[Machine] = []
+
+    def fill(unfinished: Path) -> None:
         unfinished.write_text(text)
-        found = load(unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        raise ValueError(f"The calibration cannot be written to {path}: {error.strerror}. "
-                         "Accepted: a folder of runs that you may write.") from error  # fmt: skip
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-    return found
+        read.append(load(unfinished))
+
+    target.write(MACHINE, fill)
+    return read[0]
 
 
-def _unsound(ratio: float) -> str:
-    known = machines.machine(machines.LAPTOP)
+def _begun_with(cluster: Streams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
+    """What is fitted, under the processor that its ranks tell; and where they are."""
+    ranks = cluster.ranks(1, "cpu", stop)
+    if ranks is None:
+        return machines.shipped_machine(name or machines.LAPTOP), platform.node()
+    if name in (None, machines.LAPTOP) and ranks.hardware.model == cpu_model():  # whatever it was fitted to before
+        found = machines.shipped_machine(machines.LAPTOP)
+    else:
+        found = place.machine_of(place.Place(ranks.hardware)) if name is None else machines.machine(name)
+        if (sentence := place.refusal(found, ranks.hardware, 1)) is not None:
+            raise Refusal(sentence)
+    base = machines.shipped_machine(found.name) if found.name in machines.names() else found
+    device = replace(base.device, name=f"{ONE_THREAD}{ranks.hardware.model}")
+    sources = {**base.provenance, "device.name": "calibrated: as its workers tell"}
+    where = platform.node() if base.name == machines.LAPTOP else ranks.hardware.model
+    return replace(base, device=device, provenance=sources), where
+
+
+def _unsound(ratio: float, of: Machine) -> str:
+    name = of.name
+    known = machines.machine(name) if name in machines.names() else of
     low, high = known.spread or (0.0, 0.0)
-    stays = f"not calibrated: {machines.LAPTOP} is as it was shipped"
+    stays = f"not calibrated: {name} is as it was"
     if known.calibrated is not None:
         stays = f"as calibrated {known.calibrated}, whose check took {low:.2f} to {high:.2f} times the estimates"
     return (
-        f"A calibration of this computer was asked for, but its check took {ratio:.2f} times the estimates of the fit, "
-        f"and {1 - OFF_MOST:.2f} to {1 + OFF_MOST:.2f} is accepted: something else ran meanwhile, or slowed the "
-        f"processor. The machine stays {stays}. Calibrate again when nothing else runs, and without --quick."
+        f"The calibration of {name} does not hold. Its check took {ratio:.2f} times the estimates of the "
+        f"fit, and {1 - OFF_MOST:.2f} to {1 + OFF_MOST:.2f} is accepted: something else ran meanwhile, or slowed "
+        f"the processor. The machine stays {stays}. Calibrate again when nothing else runs, and without --quick."
     )
 
 
@@ -76,16 +137,26 @@ def is_calibrated_here() -> bool:
 
 @contextmanager
 def in_background(
-    connect: Callable[[], AbstractContextManager[Streams]], say: Callable[[str], None]
+    connect: Callable[[], AbstractContextManager[Shared]],
+    say: Callable[[str], None],
+    wait: Callable[[float, threading.Event], bool] = lambda seconds, unwanted: True,
 ) -> Iterator[threading.Thread]:
-    """A quick calibration beside whatever else starts; leaving the `with` ends it."""
+    """A quick calibration beside whatever else goes on; leaving the `with` ends it.
+
+    *wait* returns when the explorer is usable, or after the seconds it is given: its start would disturb what is timed,
+    and be disturbed. So would a person's own run: the calibration looks for one before each list of trials, makes room,
+    and begins again after it.
+    """
     stop = threading.Event()
 
     def work() -> None:
         try:
+            if not wait(PAGE_SECONDS, stop) and not stop.is_set():
+                say(f"The explorer was not opened within {PAGE_SECONDS:.0f} s: this computer is calibrated meanwhile.")
             with connect() as cluster:
-                machine, _ = calibrate(cluster, QUICK_SECONDS, stop)
-            say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
+                machine = _undisturbed(cluster, stop) if _is_needed(cluster) else None
+            if machine is not None:
+                say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
         except Unsound:  # a computer that starts a lab has other things to do; nobody asked
             return
         except (ValueError, OSError, RuntimeError) as error:  # the lab goes on with assumed numbers, and says so
@@ -99,3 +170,25 @@ def in_background(
     finally:
         stop.set()
         thread.join(5)
+
+
+def _is_needed(cluster: Shared) -> bool:
+    """Whether the machine of the CPU ranks of *cluster* was not fitted yet; ranks of GPUs have others to fit."""
+    if cluster.ranks(1, "triton") is not None:
+        return False
+    ranks = cluster.ranks(1, "cpu")
+    known = None if ranks is None else place.fits(place.Place(ranks.hardware))
+    if ranks is None or (known is not None and known.name == machines.LAPTOP):
+        return not is_calibrated_here()
+    return known is None or known.calibrated is None
+
+
+def _undisturbed(cluster: Shared, stop: threading.Event) -> Machine | None:
+    """A quick calibration at a time when nobody else measures; None once it is to *stop*."""
+    while not stop.is_set():
+        try:
+            return calibrate(cluster, QUICK_SECONDS, stop, cluster.wanted_by_others)[0]
+        except Disturbed:
+            while cluster.wanted_by_others() and not stop.wait(LOOK_SECONDS):
+                pass
+    return None

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from cluster import gpus
+from kernels.failed import Failed
 from kernels.machine import Machine
 from kernels.outcome import Measurement
 from kernels.schedule import Refusal
 from workbench import machines, recordings
-from workbench.calibration import write
+from workbench.calibration import own, write
 from workbench.simulator.calibrate_gpus import carried, checked, fitted
 from workbench.simulator.machine_file import toml
+from workbench.targets import Target
 
 PROBES = "kernels.backends.triton.probes"
 SECONDS, QUICK_SECONDS = 100.0, 30.0
@@ -33,7 +35,7 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
     count = len(gpus.here())
     if count < machine.max_world:
         raise Refusal(
-            f"machine {machine.name} was to be calibrated here, which has {machine.max_world} GPUs, but this host has "
+            f"machine {machine.name} cannot be calibrated here. It has {machine.max_world} GPUs, but this host has "
             f"{count}: {count} < {machine.max_world}. Accepted: on the host that has them, `python3 -m {PROBES} "
             f"data/machines/{machine.name}.toml RAW.json {SECONDS:.0f}`, then here `workbench calibrate --probes "
             "RAW.json`."
@@ -45,10 +47,21 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
         try:
             subprocess.run(command, stdout=sys.stderr, timeout=seconds + BEYOND_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            raise ValueError(
-                f"The probes of {machine.name} were to take {seconds:.0f} s and had not ended "
-                f"{BEYOND_SECONDS:.0f} s later. Accepted: GPUs that nothing else uses; what was measured is in {raw}."
+            raise Failed(
+                f"The probes of {machine.name} should take {seconds:.0f} s and still ran {BEYOND_SECONDS:.0f} s "
+                f"later. Accepted: GPUs that nothing else uses. What was measured is in {raw}."
             ) from None
+
+
+def calibrate_here(
+    name: str, seconds: float, against: Iterable[str] = (), to: Target | None = None
+) -> tuple[Machine, Path]:
+    """Probes machine *name* on this host's GPUs, and writes it fitted to what they tell."""
+    place = machines.shipped_machine(name)
+    raw = machines.calibrated_path(place.name).with_name(f"{place.name}_raw.json")
+    raw.parent.mkdir(parents=True, exist_ok=True)
+    probe(place, seconds, raw)
+    return keep(fit(raw, against), to)
 
 
 def fit(raw: Path, against: Iterable[str] = ()) -> Machine:
@@ -64,10 +77,10 @@ def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = 
     return checked(machine, measured(onto, against))
 
 
-def keep(machine: Machine, to: Path | None) -> tuple[Machine, Path]:
+def keep(machine: Machine, to: Target | None) -> tuple[Machine, Path]:
     """Writes *machine* to file *to*, or beside the runs, from where it is preferred to the shipped one."""
-    path = to or machines.calibrated_path(machine.name)
-    return write(toml(machine), path), path
+    target = to or own(machine.name)
+    return write(toml(machine), target), target.path
 
 
 def measured(machine: str, names: Iterable[str]) -> list[Measurement]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import sys
 from importlib import metadata
+from io import TextIOWrapper
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from workbench import cli_answer, cli_lab, cli_lists, cli_machine, cli_runs
+from workbench import cli_answer, cli_lab, cli_lists, cli_machine, cli_runs, cli_show, cli_status
 from workbench.cli_show import say
-
-
-class Stopped(Exception):
-    """A person's Ctrl-C, by a name that typer does not take for its own."""
+from workbench.cli_status import Stopped
 
 
 class Commands(TyperGroup):
@@ -25,6 +25,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Stopped from None
+        except BrokenPipeError:  # who reads has seen enough; click would call it a failure
+            return cli_status.DONE
 
 
 app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, rich_markup_mode=None,
@@ -56,27 +58,55 @@ _USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
 """What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
 
 
+JSON = "--json"
+IN_ASCII = "in ascii"
+"""How signs are written that a terminal does not have: they must not cost the numbers beside them."""
+ASCII = str.maketrans({"µ": "u", "–": "-", "…": "...", "●": "*", "■": "#", "○": "o", "◇": "+"})
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    lost = error.object[error.start : error.end]
+    return lost.translate(ASCII).encode("ascii", "replace").decode(), error.end
+
+
 def main() -> None:
-    """Exit 0 on success, 2 on bad input or a refusal, 1 on a failed trial, 130 when a person stopped it."""
-    sys.exit(status(sys.argv[1:]))
+    """Exit 0 on success, 1 where something failed, 2 for what cannot be asked, 130 when a person stopped it."""
+    codecs.register_error(IN_ASCII, _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=IN_ASCII)
+    sys.exit(_printed(status(sys.argv[1:])))
 
 
 def status(arguments: list[str]) -> int:
-    """The exit status of one command line."""
+    """The exit status of one command line. With --json one document is printed, whatever happens."""
+    cli_show.begin()
     try:
-        return int(app(arguments, prog_name=app.info.name, standalone_mode=False) or 0)
-    except _USAGE as error:
+        return int(app(arguments, prog_name=app.info.name, standalone_mode=False) or cli_status.DONE)
+    except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(cast(Any, error).ctx.get_help())
-            return 0
-        say(_usage(error))
-        return 2
-    except ValueError as error:
-        say(str(error))
-        return 2
-    except (Stopped, KeyboardInterrupt, typer.Abort):
-        say("Stopped.")
-        return 130
+            return cli_status.DONE
+        told = ValueError(_usage(error)) if isinstance(error, _USAGE) else error
+        if JSON in arguments and not cli_show.documents():
+            cli_show.show_json(cli_show.document(cli_status.failure(told)))
+        if (code := cli_status.of_error(told)) is None:
+            raise
+        say(cli_status.sentence(told))
+        return code
+
+
+def _printed(code: int) -> int:
+    """*code*, unless what was printed does not fit where it goes."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again and complain
+        if not isinstance(error, BrokenPipeError):
+            say(cli_status.sentence(error))
+            return code or cli_status.FAILED
+    return code
 
 
 def _usage(error: Any) -> str:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from signal import default_int_handler
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench import cli_options as options
-from workbench.cli_show import (
-    document,
-    problem,
-    say,
-    say_known,
-    schedule,
-    show_failures,
-    show_json,
-    show_outcomes,
-    show_rows,
-    show_table,
-)
+from workbench import cli_status
+from workbench.cli_outcomes import show_failures, show_outcomes
+from workbench.cli_place import placed
+from workbench.cli_show import document, documents, say, say_known, say_off, show_json, show_rows
+from workbench.cli_sitting import Sat, measured, opened
 
 if TYPE_CHECKING:
-    from kernels.machine import Machine
-    from workbench.experiment import Experiment
+    from workbench.off_estimates import Off
     from workbench.request import Request
-    from workbench.store import Store
-
-FAILED, REFUSED, STOPPED = 1, 2, 130
 
 
 def run(
@@ -50,24 +38,30 @@ def run(
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
-    """Measure one schedule, or compare three, interleaved in one sitting with what they are compared with."""
+    """Measure one schedule, or compare three, interleaved in one sitting with what they are compared with.
+
+    Of the floor: the time over what no schedule can beat, which is computation alone at its fastest, or the fewest
+    bytes over the link. Speed-up over sequential: how many times faster than computing first and communicating then.
+    """
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric, "protocol": protocol}  # fmt: skip
     with documented(json, operator, scheme, "measured", asked, shape, settings):
-        request = _request(operator, shape, scheme, settings, asked).measured()
+        request = placed(_request(operator, shape, scheme, settings, asked), cluster).measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
-        rows, stopped = measured(experiment, request.machine_description(), cluster, store)
-    wanted = [row for row in rows if row["asked"] and row["source"] != "estimated"]
-    if not wanted:
-        say("Stopped before anything was measured.")
-    elif json:
-        _show_documents(wanted, scheme)
-    else:
-        whole = [row for row in rows if row["part"] == "whole"]
-        show_outcomes(problem(wanted[-1]), whole)
+        sat = measured(experiment, request.machine_description(), cluster, store)
+        wanted = sat.asked()
+        if not wanted:
+            raise sat.reason()
+        if json:
+            _show_documents(wanted, scheme, sat)
+    if not json:
+        whole = [row for row in sat.rows if row["part"] == "whole"]
+        show_outcomes(whole)
         say_known([row for row in whole if row["source"] != "estimated"])
-    _say_failures(wanted)
-    return STOPPED if stopped else _status(wanted)
+    _say_failures(wanted, sat.failed())
+    say_off(_off(sat.rows))
+    _say_end(sat)
+    return sat.status
 
 
 def predict(
@@ -95,12 +89,12 @@ def predict(
         known = opened(store) if _store_path(store).exists() else None
         rows = predictions(request.experiment(), request.machine_description(), known)
         _refuse_nothing(rows)
-    if json:
-        _show_documents(rows, scheme)
-    else:
-        show_outcomes(problem(rows[0]), rows)
-    _say_failures(rows)
-    return _status(rows)
+        if json:
+            _show_documents(rows, scheme)
+    if not json:
+        show_outcomes(rows)
+    _say_failures(rows, [row for row in rows if row["outcome"] == "failure"])
+    return cli_status.of_rows(rows)
 
 
 def sweep(
@@ -108,6 +102,7 @@ def sweep(
     cluster: options.Cluster = None,
     fresh: options.Fresh = False,
     store: options.StorePath = None,
+    every: options.Every = False,
     json: options.Json = False,
 ) -> int:
     """Measure a space of schedules; whatever is known is not measured again.
@@ -126,19 +121,24 @@ def sweep(
     from dataclasses import replace
 
     from workbench import machines, space_file
+    from workbench.space import left_out_words
 
-    experiment = replace(space_file.load(space), fresh=fresh)
-    rows, stopped = measured(experiment, machines.machine(experiment.machine), cluster, store)
-    wanted = [row for row in rows if row["asked"]]
-    summary = {**_summary(wanted, stopped), "run": rows[0]["run"] if rows else None}
+    experiment = replace(space_file.load(space, lambda request: placed(request, cluster)), fresh=fresh)
+    sat = measured(experiment, machines.machine(experiment.machine), cluster, store)
+    wanted = [row for row in sat.rows if row["asked"]]
     if json:
-        show_rows([_without_marks(row) for row in rows], summary)
+        show_rows([_without_marks(row) for row in sat.rows], _summary(wanted, sat))
     else:
-        show_outcomes(experiment.title, wanted)
-        show_failures(wanted)
+        show_outcomes(wanted, title=experiment.title, every=every)
+        show_failures([*wanted, *(row for row in sat.failed() if not row["asked"])], every=every)
         say_known([row for row in wanted if row["source"] != "estimated"])
-        say(_swept(wanted, stopped))
-    return STOPPED if stopped else 0
+        say(_swept(wanted, sat))
+        place = machines.machine(experiment.machine)
+        if words := left_out_words([experiment.points(each, place, measured=True) for each in experiment.problems]):
+            say(words)
+        say_off(_off(sat.rows))
+    _say_end(sat)
+    return sat.status
 
 
 def recommend(
@@ -163,7 +163,8 @@ def recommend(
     from dataclasses import replace
 
     from workbench import metrics
-    from workbench.cli_tuned import found, show
+    from workbench.cli_tuned import found, show_recommended
+    from workbench.links import link_here
     from workbench.recommend import every
     from workbench.recommend import recommend as best_of
     from workbench.request import COMPARED
@@ -178,71 +179,17 @@ def recommend(
         free = every(request.schemes or COMPARED, stated, place, link)
         request = replace(request, settings=tuple((free | dict(request.settings)).items()))
         experiment = request.experiment()
-        estimates, num_points = best_of(stated, place, link, experiment.space, experiment.protocol, count)
-    rows = [metrics.row_of(estimate, None, place) for estimate in estimates]
+        with opened(store) if _store_path(store).exists() else nullcontext() as remembers:
+            ranks = replace(experiment.ranks(place), fabric=link_here(link, stated, place, remembers))
+        named, num_points = best_of(stated, ranks, experiment.space, experiment.protocol, count)
+    rows = [{**metrics.row_of(each.estimate, None, place), "alike": each.alike} for each in named]
     if json:
-        facts = {"points": num_points, "machine": place.name, "tuned": [each.to_json() for each in winners.winners]}
+        facts = {"points": num_points, "machine": place.name, "tuned": [each.to_json() for each in winners.winners],
+                 "alike": [dict(each.alike) for each in named]}  # fmt: skip
         show_rows([document(row) for row in (*measured_rows, *rows)], facts)
         return 0
-    from kernels.units import seconds_text
-
-    show(winners)
-    title = f"{problem(rows[0])}; {num_points:,} points looked at" if rows else "No schedule is legal."
-    show_table(title, ("schedule", "estimated", "at least", "at most"),
-               [(schedule(row), *map(seconds_text, (row["time_s"], row["low_s"], row["high_s"]))) for row in rows],
-               right=("estimated", "at least", "at most"))  # fmt: skip
-    if rows and not place.calibrated:
-        say(f"{place.name} is not calibrated: read the order, not the size.")
+    show_recommended(winners, measured_rows, rows, num_points)
     return 0
-
-
-def measured(experiment: Experiment, machine: Machine, address: str | None,
-             path: Path | None) -> tuple[list[dict[str, Any]], bool]:  # fmt: skip
-    """All rows of a run of *experiment*, and whether it was stopped.
-
-    They are marked with whether they were `asked` for, and with `known_since`, when they were measured earlier.
-    """
-    from workbench.answer import FromCluster
-    from workbench.cli_measure import OnDemand, interrupted, watch
-    from workbench.experiment import run as begin
-    from workbench.outlook import outlook
-
-    world = max(problem.world for problem in experiment.problems)
-    _refuse_unmeasurable(machine, world, address)
-    _refuse_illegal(experiment, machine)
-    with opened(path) as store:
-        ahead = outlook(experiment, machine, store)
-        with interrupted(default_int_handler), OnDemand(address, world, ahead, machine.backend) as cluster:
-            sitting = begin(experiment, store, FromCluster(cluster), machine)
-            watch(sitting, ahead)
-        rows = [{**row, "asked": row["key"] in sitting.asked, "known_since": _started_at(store, row["origin"])}
-                for row in store.rows(sitting.run)]  # fmt: skip
-        return rows, sitting.cancelled.is_set()
-
-
-def _started_at(store: Store, run: str | None) -> float | None:
-    return float(store.run(run)["started_at"]) if run else None
-
-
-def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> None:
-    """Said before *world* ranks are started that could not measure on *machine*."""
-    if machine.backend == "cpu":
-        return
-    from cluster.launch import running
-    from cluster.launch.local import Local
-    from workbench import machines
-
-    found = None if address is not None else running()
-    elsewhere = address is not None or (found is not None and found.kind != Local.name)
-    if (sentence := machines.unmeasurable(machine, world, elsewhere)) is not None:
-        raise ValueError(sentence)
-
-
-def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
-    """Said before a cluster is started for nothing."""
-    found = [experiment.points(problem, machine) for problem in experiment.problems]
-    if not any(points.schedules for points in found):
-        raise ValueError(found[0].refused[0][1])
 
 
 def _refuse_nothing(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -250,18 +197,10 @@ def _refuse_nothing(rows: Sequence[Mapping[str, Any]]) -> None:
         raise ValueError(rows[0]["message"])
 
 
-def opened(path: Path | None) -> Store:
-    """The store at *path*, or one's own."""
-    from workbench.store import Store
-
-    return Store(path)
-
-
 def _store_path(path: Path | None) -> Path:
-    from workbench import resources
-    from workbench.store import STORE_FILE
+    from workbench.store import place
 
-    return path or resources.runs_directory() / STORE_FILE
+    return place(path)
 
 
 def _request(operator: str, shape: list[str] | None, scheme: str | None, settings: list[str] | None,
@@ -279,49 +218,82 @@ def documented(
     json: bool, operator: str, scheme: str | None, source: str, asked: Mapping[str, Any],
     shape: Sequence[str] | None, settings: Sequence[str] | None,
 ) -> Iterator[None]:  # fmt: skip
-    """A refusal prints its failure document, too: what was typed, as far as a document has a place for it."""
+    """What ends a command prints its failure document, too: what was typed, as far as a document has a place for it."""
     try:
         yield
-    except ValueError as error:
-        if json:
+    except (Exception, KeyboardInterrupt) as error:
+        if json and not documents():
             typed = {"operator": operator, "scheme": scheme, **asked}
             typed |= {"shape": dict(text.partition("=")[::2] for text in shape or ()) or None,
                       "axes": dict(text.partition("=")[::2] for text in settings or ()) or None}  # fmt: skip
-            failed = {"outcome": "failure", "source": source, "stage": "refused", "message": str(error)}
-            show_json(document({**typed, **failed}))
+            show_json(document({**typed, "source": source, **cli_status.failure(error)}))
         raise
 
 
-def _show_documents(wanted: Sequence[Mapping[str, Any]], scheme: str | None) -> None:
+def _show_documents(wanted: Sequence[Mapping[str, Any]], scheme: str | None, sat: Sat | None = None) -> None:
     """One document for one schedule; rows where three are compared."""
     if scheme is not None:
         show_json(document(wanted[-1]))
     else:
-        show_rows([document(row) for row in wanted], _summary(wanted, stopped=False))
+        show_rows([document(row) for row in wanted], _summary(wanted, sat))
 
 
-def _say_failures(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Each sentence once: what a computer cannot do, it often cannot do for three schemes."""
-    for message in dict.fromkeys(row["message"] for row in rows if row["outcome"] == "failure"):
-        say(str(message))
+def _off(rows: Sequence[Mapping[str, Any]]) -> list[Off]:
+    from workbench.off_estimates import off
+
+    return off(rows)
 
 
-def _summary(rows: Sequence[Mapping[str, Any]], stopped: bool) -> dict[str, Any]:
-    timed = [row for row in rows if row["source"] in ("measured", "recorded") and row["time_s"] is not None]
-    timed = timed or [row for row in rows if row["time_s"] is not None]
-    best = min(timed, key=lambda row: row["time_s"], default=None)
+def _say_end(sat: Sat) -> None:
+    """What ended the run, where something did that no outcome tells."""
+    if sat.error is not None and not any(row["message"] == str(sat.error) for row in sat.failed()):
+        say(str(sat.error))
+
+
+def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:
+    """Each sentence once: what a computer cannot do, it often cannot do for three schemes.
+
+    Where other schemes have a time, or only a part failed, the sentence names whose it is.
+    """
+    whose: dict[str, list[str]] = {}
+    for row in failures:
+        alone = "" if row["part"] == "whole" else f" ({row['part']} alone)"
+        whose.setdefault(str(row["message"]), []).append(f"{row['scheme']}{alone}")
+    schemes = {row["scheme"] for row in rows}
+    for message, names in whose.items():
+        is_all = schemes.issuperset(names) and (len(schemes) == 1 or len(names) == len(rows))
+        who = list(dict.fromkeys(names))
+        say(message if is_all else f"{', '.join(who)} {'has' if len(who) == 1 else 'have'} no time: {message}")
+
+
+def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, Any]:
+    """How it ended, counts, the fastest of each problem; `best` is that of the one problem, where there is one only.
+
+    `measure_together` says what has no ratio, and what to do; null where all of it compares. `off`: whose estimates.
+    """
+    from workbench.cli_outcomes import by_problem
+    from workbench.compared import advice
+
+    bests = [document(part[0].row) for part in by_problem(rows)]
     counts = {outcome: sum(row["outcome"] == outcome for row in rows)
               for outcome in ("measurement", "estimate", "failure")}  # fmt: skip
-    return {"run": rows[0]["run"] if rows else None, **counts, "stopped": stopped, "best": best and document(best)}
+    counts["refused"] = sum(row["stage"] == "refused" for row in rows)
+    ended = {"stopped": sat is not None and sat.stopped, "message": str(sat.error) if sat and sat.error else None}
+    return {"run": sat.run if sat else None, **counts, **ended,
+            "best": bests[0] if len(bests) == 1 else None, "bests": bests,
+            "measure_together": advice(rows) or None,
+            "off": [each.to_json() for each in _off(sat.rows if sat else ())]}  # fmt: skip
 
 
-def _swept(rows: Sequence[Mapping[str, Any]], stopped: bool) -> str:
+def _swept(rows: Sequence[Mapping[str, Any]], sat: Sat) -> str:
     """What a sweep came to, and what to do with it."""
     timed = sum(row["outcome"] == "measurement" for row in rows)
     known = sum(row["source"] == "recorded" for row in rows)
-    failed = sum(row["outcome"] == "failure" for row in rows)
-    said = f"{timed} measured{f' ({known} known from before)' if known else ''}, {failed} failed"
-    said += ", stopped before the end" if stopped else ""
+    said = f"{timed} measured{f' ({known} known from before)' if known else ''}, "
+    said += cli_status.counted(rows)
+    beside = sum(not row["asked"] for row in sat.failed())
+    said += f", {beside} of what stands beside them failed" if beside else ""
+    said += ", stopped before the end" if sat.stopped else ""
     return f"{said}; `workbench report last -o report.html` shows them." if timed else f"{said}."
 
 
@@ -329,11 +301,3 @@ def _without_marks(row: Mapping[str, Any]) -> dict[str, Any]:
     from kernels.outcome import ROW_KEYS
 
     return {key: row[key] for key in ROW_KEYS}
-
-
-def _status(rows: Sequence[Mapping[str, Any]]) -> int:
-    """2 when everything was refused, 1 when something failed otherwise."""
-    stages = [row["stage"] for row in rows if row["outcome"] == "failure"]
-    if rows and stages.count("refused") == len(rows):
-        return REFUSED
-    return FAILED if any(stage != "refused" for stage in stages) or not rows else 0

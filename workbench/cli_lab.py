@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import webbrowser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kernels.failed import Failed
 from workbench import cli_options as options
-from workbench.cli_show import say, show_rows, show_table
+from workbench import cli_status
+from workbench.cli_place import is_elsewhere
+from workbench.cli_show import say, show_rows, tell
+from workbench.cli_table import Column, show_table
 
 cluster = typer.Typer(help="A cluster of ranks that stays warm until it is told to end.", no_args_is_help=True,
                       rich_markup_mode=None)  # fmt: skip
+MOST_COUNTED = 50
+"""Runs of a store, when it is only to be told how many there are."""
 Ranks = Annotated[int | None, typer.Option(min=1, help="Default: one per GPU, or per core, then 4 to 8.")]
+
+
+CLUSTER_WAITS_SECONDS = 10.0
+"""For the page, at the most."""
 
 
 def lab(
@@ -23,33 +36,46 @@ def lab(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first that is free.")] = None,
     no_calibration: Annotated[bool, typer.Option("--no-calibration", help="Keep the machine file as it is.")] = False,
     address: options.Cluster = None,
-) -> None:
+) -> int:
     """JupyterLab on the explorer notebook, with the local cluster or the one at an address. Ctrl-C ends it."""
     from contextlib import ExitStack, suppress
 
-    from cluster import launch
-    from cluster.dispatch import Cluster
-    from workbench.calibration import in_background, is_calibrated_here
     from workbench.lab import jupyter
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
         signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
-        server = stack.enter_context(jupyter(port))  # both take seconds to start, and do so beside each other
-        if address is not None:
-            found = stack.enter_context(launch.borrow(address))
-        else:
-            found = launch.running() or stack.enter_context(launch.local(ranks))
+        server = stack.enter_context(jupyter(port))
+        from workbench.first_page import opened  # all of this takes seconds, and does so while the server starts
+
+        page = stack.enter_context(opened(server, lambda url: show_address(url, no_browser)))
+        from cluster import launch
+        from cluster.dispatch import Cluster
+        from workbench.calibration import in_background, is_calibrated_here
+
+        found = stack.enter_context(launch.borrow(address)) if address is not None else launch.running()
+        page.check()
+        if found is None:
+            # ranks take several times the processor time of the page to start, and nobody needs them before it
+            page.wait_shown(CLUSTER_WAITS_SECONDS)
+            found = stack.enter_context(launch.local(ranks))
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
-        url = server.explorer()
-        print(url, flush=True)
-        if not no_browser:
-            webbrowser.open(url)
-        if address is None and not no_calibration and not is_calibrated_here():
-            # not before the server listens: its start would disturb what is timed, and be disturbed
-            stack.enter_context(in_background(Cluster.connect, say))
-        say(f"JupyterLab ended with exit code {server.process.wait()}.")
+        if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
+            stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
+        code = server.process.wait()
+        say(f"JupyterLab ended with exit code {code}.")
+        return cli_status.FAILED if code else cli_status.DONE
+    return cli_status.DONE  # Ctrl-C is how a lab ends
+
+
+def show_address(url: str, no_browser: bool) -> None:
+    """Printed always, for who looks from elsewhere; opened where there is a screen to open it on."""
+    print(url, flush=True)
+    # where there is no screen Python would open a browser of letters, in this terminal
+    blind = sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    if not no_browser and not blind:
+        webbrowser.open(url)
 
 
 @cluster.command()
@@ -88,7 +114,7 @@ def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
             fields[name] = text.split(",")
         elif stated == "int":
             if not text.isdigit():
-                raise ValueError(f"--set {name}={text} was asked for, but {name} is a whole number, such as {name}=4.")
+                raise ValueError(f"--set {name}={text} does not fit. Accepted: a whole number, such as {name}=4.")
             fields[name] = int(text)
         else:
             fields[name] = text
@@ -104,8 +130,9 @@ def status(address: options.Cluster = None, json: options.Json = False) -> None:
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    columns = ("name", "host", "state", "client", "cores", "trouble")
-    show_table("", columns, ([row.get(name) for name in columns] for row in rows), right=("cores",))
+    kinds = {"name": "name", "cores": "number", "state": "name", "host": "name", "gpu": "words", "client": "words",
+             "trouble": "words"}  # fmt: skip
+    show_table([Column(key, [row.get(key) for row in rows], kind, inline=f"{key} {{}}") for key, kind in kinds.items()])
 
 
 @cluster.command()
@@ -126,42 +153,73 @@ def doctor(
     address: options.Cluster = None,
     store: options.StorePath = None,
     json: options.Json = False,
-) -> None:
+) -> int:
     """What this host and the ranks' hosts have, and what is missing."""
     from contextlib import ExitStack
 
     from cluster import launch, probe
-    from cluster.dispatch import open_client
+    from cluster.connection import open_client
 
+    cluster_words, status = "none is running: `workbench lab` or `workbench cluster up` starts one", cli_status.DONE
     with ExitStack() as stack:
-        asked = address is not None or launch.running() is not None
-        client = stack.enter_context(open_client(address)) if asked else None
+        client = None
+        if address is not None or launch.running() is not None:
+            try:
+                client, cluster_words = stack.enter_context(open_client(address)), "found"
+            except Failed as error:  # this host is still worth looking at
+                cluster_words, status = str(error), cli_status.FAILED
         rows = probe.rows(client)
-    found = {"cluster": "found" if asked else "none is running: `workbench lab` or `workbench cluster up` starts one",
-             "store": _store(store), "pdf": _browser()}  # fmt: skip
+    found = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
     if json:
         show_rows(rows, found)
-        return
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    places = [str(row["place"]) for row in rows]
-    show_table(
-        "", ("", *places), ([key, *(_text(key, row.get(key)) for row in rows)] for key in keys if key != "place")
-    )
-    show_table("", ("", "here"), found.items())
+        return status
+    _show_places(rows)
+    print()
+    show_table([Column("", list(found), "name"), Column("", list(found.values()))])
+    return status
 
 
-def _text(key: str, value: Any) -> Any:
+def _show_places(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What is the same everywhere once, then what tells places apart."""
+    first, *workers = rows
+    places = [first, *sorted(workers, key=lambda row: str(row["place"]))]
+    texts = [{key: _text(key, value) for key, value in row.items() if key != "place"} for row in places]
+    keys = list(dict.fromkeys(key for text in texts for key in text))
+    alike = [key for key in keys if len({text.get(key) for text in texts}) == 1]
+    names = [str(row["place"]) for row in places]
+    tell(f"{', '.join(names)}:")
+    show_table([Column("", [_title(key) for key in alike], "name"), Column("", [texts[0].get(key) for key in alike])])
+    if apart := [key for key in keys if key not in alike]:
+        print()
+        show_table([Column("", names, "name"),
+                    *(Column(_title(key), [text.get(key) for text in texts], inline=f"{_title(key)} {{}}")
+                      for key in apart)])  # fmt: skip
+
+
+def _title(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _text(key: str, value: Any) -> str | None:
     from kernels.units import bytes_text
 
-    return bytes_text(value) if key.endswith("_bytes") and isinstance(value, int | float) else value
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return bytes_text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
 
 
 def _store(path: Path | None) -> str:
-    from workbench.store import Store
+    from workbench.store import Store, place
 
+    if not place(path).exists():
+        return f"{place(path)} is not there yet: `workbench run` begins it"
     try:
         with Store(path) as opened:
-            return f"{opened.path}, {len(opened.runs())} of the newest runs"
+            count = len(opened.runs(MOST_COUNTED))
+            some = f"{count} or more" if count == MOST_COUNTED else count
+            return f"{opened.path}, {some} {'run' if count == 1 else 'runs'}"
     except ValueError as error:
         return str(error)
 

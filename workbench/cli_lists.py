@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from workbench.cli_options import Json
-from workbench.cli_show import show_rows, show_table
+from workbench.cli_show import show_rows
+from workbench.cli_table import Column, show_table
 
 
 def operators(json: Json = False) -> None:
@@ -11,16 +14,23 @@ def operators(json: Json = False) -> None:
     from kernels.operators import OPERATORS
 
     rows = [
-        {"operator": name, "words": stated.words, "flow": stated.flow.value, "collective": stated.collective,
-         "shape": {key.name: key.doc for key in stated.keys}, "splits": dict(stated.splits),
-         "tile_means": stated.tile_means, "occurs": stated.occurs, "source": stated.source}
+        {"operator": name, "title": stated.title, "words": stated.words, "flow": stated.flow.value,
+         "collective": stated.collective, "shape": {key.name: key.doc for key in stated.keys},
+         "splits": dict(stated.splits), "tile_means": stated.tile_means, "occurs": stated.occurs,
+         "source": stated.source}
         for name, stated in OPERATORS.items()
     ]  # fmt: skip
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    columns = ("operator", "in words", "flow", "shape", "occurs")
-    show_table("", columns, [(r["operator"], r["words"], r["flow"], ", ".join(r["shape"]), r["occurs"]) for r in rows])
+    show_table([
+        Column("operator", [row["operator"] for row in rows], "name"),
+        Column("title", [row["title"] for row in rows]),
+        Column("in words", [row["words"] for row in rows]),
+        Column("flow", [row["flow"] for row in rows]),
+        Column("shape", [", ".join(row["shape"]) for row in rows], inline="shape: {}"),
+        Column("occurs", [row["occurs"] for row in rows], inline="in {}"),
+    ])  # fmt: skip
 
 
 def schemes(json: Json = False) -> None:
@@ -32,7 +42,13 @@ def schemes(json: Json = False) -> None:
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    show_table("", ("scheme", "idea", "axes"), [(r["scheme"], r["idea"], ", ".join(r["axes"])) for r in rows])
+    show_table(
+        [
+            Column("scheme", [row["scheme"] for row in rows], "name"),
+            Column("idea", [row["idea"] for row in rows]),
+            Column("axes", [", ".join(row["axes"]) for row in rows], inline="axes: {}"),
+        ]
+    )
 
 
 def _axes(scheme: str) -> dict[str, str]:
@@ -56,16 +72,27 @@ def machines(json: Json = False) -> None:
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    columns = ("machine", "title", "backend", "ranks", "calibrated")
-    show_table("", columns, [(r["machine"], r["title"], r["backend"], r["max_world"], r["calibrated"] or "no")
-                             for r in rows], right=("ranks",))  # fmt: skip
+    show_table([
+        Column("machine", [row["machine"] for row in rows], "name"),
+        Column("ranks", [row["max_world"] for row in rows], "number", inline="{} ranks"),
+        Column("backend", [row["backend"] for row in rows], "name"),
+        Column("title", [row["title"] for row in rows]),
+        Column("calibrated", [row["calibrated"] and _without_clock(str(row["calibrated"])) for row in rows],
+               inline="calibrated {}"),
+    ])  # fmt: skip
+
+
+def _without_clock(calibrated: str) -> str:
+    """The day of a calibration, then where; the hour is in the document."""
+    stamp, _, rest = calibrated.partition(" ")
+    return f"{stamp.partition('T')[0]} {rest}"
 
 
 def presets(json: Json = False) -> None:
     """Shapes of public models."""
     from workbench.presets import presets as known
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"preset": one.name, "title": one.title, "world": one.world, "dtype": one.dtype, "laptop": one.laptop,
          "operators": {entry.operator: dict(entry.shape) for entry in one.entries}, "source": one.source}
         for one in known()
@@ -73,6 +100,12 @@ def presets(json: Json = False) -> None:
     if json:
         show_rows(rows, {"count": len(rows)})
         return
-    lines = [(one.name, one.title, one.world, one.dtype, ", ".join(entry.operator for entry in one.entries))
-             for one in known()]  # fmt: skip
-    show_table("", ("preset", "title", "ranks", "dtype", "operators"), lines, right=("ranks",))
+    show_table(
+        [
+            Column("preset", [row["preset"] for row in rows], "name"),
+            Column("ranks", [row["world"] for row in rows], "number", inline="{} ranks"),
+            Column("dtype", [row["dtype"] for row in rows], "name"),
+            Column("title", [row["title"] for row in rows]),
+            Column("operators", [", ".join(row["operators"]) for row in rows]),
+        ]
+    )

@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kernels.failed import Failed
 from kernels.machine import Machine
 from workbench import cli_options as options
-from workbench.cli_show import say, show_rows, show_table
+from workbench import cli_status
+from workbench.cli_show import say, show_rows
+from workbench.cli_status import Stopped
+from workbench.cli_table import Column, show_table
+
+if TYPE_CHECKING:
+    from workbench.targets import Target
+
+CURVES = ("rate.", "collective.")
+"""Values of a machine that are points of curves."""
 
 
 def calibrate(
     quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of a quarter of a minute.")] = False,
     machine: options.Machine = None,
     probes: Annotated[
-        Path | None, typer.Option(help="Raw results of a machine of GPUs, measured elsewhere: fit them.")
+        Path | None, typer.Option(help="Fit raw results of a machine of GPUs that were measured elsewhere.")
     ] = None,
     devices_of: Annotated[
-        str | None, typer.Option(help="A calibrated machine of fewer such GPUs, each of which is taken over.")
+        str | None, typer.Option(help="A calibrated machine with fewer of the same GPUs: take over its devices.")
     ] = None,
-    links: Annotated[bool, typer.Option("--links", help="With --devices-of: the speed of puts as well.")] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="With --devices-of: take over the speed of puts as well.")
+    ] = False,
     recording: Annotated[
         list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")
     ] = None,
     to: Annotated[Path | None, typer.Option(help="The file to write. Default: beside your runs.")] = None,
+    force: options.Force = False,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
-    """Fit a machine to this computer, by default that of CPU ranks; estimates are then credible."""
+    """Fit a machine to this computer or to a cluster, by default that of CPU ranks; estimates are then credible."""
     from workbench import machines
 
-    if probes is None and devices_of is None and machine in (None, machines.LAPTOP):
-        found, path = _of_ranks(quick, cluster)
+    if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
+        found, path = _of_ranks(quick, cluster, machine)
     else:
-        found, path = _of_gpus(machine, quick, (probes, devices_of, links), recording or [], to)
+        found, path = _of_gpus(machine, quick, (probes, devices_of, links), recording or [],
+                               _target(to, probes, recording or [], force))  # fmt: skip
     _show_calibration(found, path, json)
 
 
-def _of_ranks(quick: bool, cluster: str | None) -> tuple[Machine, Path]:
+def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
     from threading import Event
 
-    from workbench.calibration import Unsound
     from workbench.calibration import calibrate as calibrated
     from workbench.cli_measure import OnDemand, stoppable
     from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS
@@ -51,27 +65,38 @@ def _of_ranks(quick: bool, cluster: str | None) -> tuple[Machine, Path]:
     stop = Event()
     with OnDemand(cluster, 2) as found, stoppable(stop):
         try:
-            return calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop)
-        except Unsound as error:
-            say(str(error))
-            raise typer.Exit(1) from None
+            return calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
+        except Failed:
+            if stop.is_set():
+                raise Stopped("Stopped: the machine stays as it was.") from None
+            raise
+
+
+def _target(to: Path | None, probes: Path | None, against: list[str], force: bool) -> Target | None:
+    """Where the machine is written; refused before anything is measured."""
+    if to is None:
+        return None
+    from workbench.file_kinds import MACHINE
+    from workbench.targets import Target
+
+    target = Target(to, (*([probes] if probes else []), *map(Path, against)), force)
+    target.refuse(MACHINE)
+    return target
 
 
 def _of_gpus(
-    name: str | None, quick: bool, given: tuple[Path | None, str | None, bool], against: list[str], to: Path | None
+    name: str | None, quick: bool, given: tuple[Path | None, str | None, bool], against: list[str], to: Target | None
 ) -> tuple[Machine, Path]:
     """From raw results, from another machine's devices, or by probes on this host."""
-    from workbench import calibration_gpus, machines
+    from workbench import calibration_gpus, place
 
     raw, devices_of, links = given
     if devices_of is not None:
-        onto = machines.of_gpus().name if name is None else name
+        onto = place.of_gpus().name if name is None else name
         return calibration_gpus.keep(calibration_gpus.carry(devices_of, onto, against, links=links), to)
     if raw is None:
-        place = machines.shipped_machine(str(name))
-        raw = machines.calibrated_path(place.name).with_name(f"{place.name}_raw.json")
-        raw.parent.mkdir(parents=True, exist_ok=True)
-        calibration_gpus.probe(place, calibration_gpus.QUICK_SECONDS if quick else calibration_gpus.SECONDS, raw)
+        seconds = calibration_gpus.QUICK_SECONDS if quick else calibration_gpus.SECONDS
+        return calibration_gpus.calibrate_here(str(name), seconds, against, to)
     return calibration_gpus.keep(calibration_gpus.fit(raw, against), to)
 
 
@@ -85,8 +110,7 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
         show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
                            "spread": machine.spread})  # fmt: skip
         return
-    show_table("", ("value", "found", "how"), [(v["key"], f"{v['value']:.3g}", v["source"]) for v in values
-                                               if isinstance(v["value"], float)], right=("found",))  # fmt: skip
+    _show_values([value for value in values if isinstance(value["value"], float)])
     checked = "It was not checked: --recording names measurements to check it against."
     if machine.spread is not None:
         low, high = machine.spread
@@ -94,11 +118,43 @@ def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
     say(f"{machine.name} is calibrated: {machine.calibrated}. {checked} The file is {path}.")
 
 
+def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
+    """Single values with their units; of curves, whose points are many, how many points they have."""
+    single = [value for value in values if not value["key"].startswith(CURVES)]
+    curves: dict[str, list[Mapping[str, Any]]] = {}
+    for value in values:
+        if value["key"].startswith(CURVES):
+            curves.setdefault(".".join(value["key"].split(".")[:2]), []).append(value)
+    show_table(
+        [
+            Column("found", [_with_unit(value["key"], value["value"]) for value in single], "number"),
+            Column("value", [value["key"] for value in single], "name"),
+            Column("how", [value["source"] for value in single], goes_below=16),
+        ]
+    )
+    if curves:
+        print()
+        show_table([
+            Column("points", [len(points) for points in curves.values()], "number"),
+            Column("curve", list(curves), "name"),
+            Column("how", ["; ".join(dict.fromkeys(each["source"] for each in points)) for points in curves.values()]),
+        ])  # fmt: skip
+
+
+def _with_unit(key: str, number: float) -> str:
+    """By the end of its key, as in the machine's file."""
+    from kernels.units import rate_text, seconds_text
+
+    if "bytes_per_second" in key:
+        return rate_text(number)
+    return seconds_text(number) if key.endswith("_seconds") else f"{number:.3g}"
+
+
 def benchmark(
     names: Annotated[list[str] | None, typer.Argument(help="Default: all of them.", show_default=False)] = None,
     cluster: options.Cluster = None,
     json: options.Json = False,
-) -> None:
+) -> int:
     """What the workbench costs and reaches on this computer, with targets beside the numbers. Takes minutes."""
     from cluster.launch import attach
     from workbench.benchmark import benchmark as benchmarked
@@ -107,13 +163,22 @@ def benchmark(
         found = stack.enter_context(attach(cluster)) if cluster is not None else None
         answer = benchmarked(names or None, found)
     rows, summary = answer["rows"], answer["summary"]
+    status = cli_status.FAILED if summary["failed"] else cli_status.DONE
+    status = cli_status.STOPPED if summary["stopped"] else status
     if json:
         show_rows(rows, summary)
-        return
-    lines = [(row["name"], _value(row["value"], row["unit"]), row["target"] and f"{row['target']} {row['unit']}",
-              {True: "yes", False: "no"}.get(row["met"]), row["n"], row["how"]) for row in rows]  # fmt: skip
-    show_table("", ("benchmark", "found", "target", "met", "of", "how"), lines, right=("found", "target", "of"))
+        return status
+    show_table([
+        Column("found", [_value(row["value"], row["unit"]) for row in rows], "number"),
+        Column("target", [row["target"] and f"{row['target']} {row['unit']}".rstrip() for row in rows], "number",
+               inline="target {}"),
+        Column("met", [{True: "yes", False: "no"}.get(row["met"]) for row in rows], "name", inline="met: {}"),
+        Column("of", [row["n"] for row in rows], "number", goes_below=33),
+        Column("benchmark", [row["name"] for row in rows]),
+        Column("how", [row["how"] for row in rows], goes_below=32),
+    ])  # fmt: skip
     say(f"{summary['met']} of {summary['targets']} targets met; {summary['note']}")
+    return status
 
 
 def _value(value: float | None, unit: str) -> str | None:

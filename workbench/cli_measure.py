@@ -5,27 +5,28 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from cluster.devices import local_ranks
 from cluster.probe import usable_cores
-from kernels.outcome import Failure, Sample
+from kernels.outcome import Failure
 from kernels.trial import Trial
-from kernels.units import about
 from workbench.cli_show import say, schedule
-from workbench.outlook import Outlook, crowded
+from workbench.machines import crowded
 
 if TYPE_CHECKING:
     from cluster.dispatch import Cluster
+    from cluster.seating import Ranks
+    from workbench.forecast import Forecast
     from workbench.sitting import Sitting
 
+STARTING_SECONDS = 10.0
+"""Ranks of a command's own are up within this time: so long two of them took on two cores."""
 TELL_S = 0.2
 """Progress is told so far apart."""
-CREDIBLE = 0.1
-"""The share of the samples from which on their own pace says how long the others take."""
 
 
 @contextmanager
@@ -54,10 +55,10 @@ class OnDemand:
     One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
     """
 
-    def __init__(
-        self, address: str | None, num_ranks: int, outlook: Outlook | None = None, backend: str = "cpu"
-    ) -> None:
-        self._address, self._num_ranks, self._outlook, self._backend = address, num_ranks, outlook, backend
+    def __init__(self, address: str | None, num_ranks: int, backend: str = "cpu") -> None:
+        self._address, self._num_ranks, self._backend = address, num_ranks, backend
+        self.ahead: Forecast | None = None
+        """What a person is told before the first trial."""
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
 
@@ -69,6 +70,14 @@ class OnDemand:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def starting_s(self) -> float:
+        """How long its ranks still take to start: a cluster that runs has them."""
+        from cluster.launch import running
+
+        own = self._cluster is None and self._address is None and running() is None
+        return STARTING_SECONDS if own else 0.0
+
     def _connect(self) -> Cluster:
         if self._cluster is None:
             with interrupted(signal.default_int_handler):  # nothing is measured yet: end at once
@@ -77,14 +86,21 @@ class OnDemand:
 
     def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[Mapping[str, Any]]:
         """As `cluster.dispatch.Cluster` does; before the first, a person is told what is to come."""
-        if self._outlook is not None:
-            say(str(self._outlook))
+        if self.ahead is not None:
+            say(str(self.ahead))
             if self._backend == "cpu" and self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
                 say(sentence)
-            self._outlook = None
+            self.ahead = None
         if self._cluster is None and (cancelled := ask.get("cancelled")) is not None and cancelled.is_set():
             return
         yield from self._connect().stream(trials, **ask)
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
+              across: bool = False) -> Ranks | None:  # fmt: skip
+        """Of the cluster that would be asked; of the local one this host tells, whether it runs or not."""
+        if self._cluster is None and self._is_here():
+            return local_ranks(world, backend)
+        return self._connect().ranks(world, backend, cancelled, across)
 
     def _is_here(self) -> bool:
         """Whether the ranks are of this host."""
@@ -119,59 +135,46 @@ def stoppable(cancelled: threading.Event) -> Iterator[None]:
         yield
 
 
-def watch(sitting: Sitting, outlook: Outlook) -> None:
-    """Takes *sitting* to its end, its progress on a terminal's stderr: by samples, because schedules take turns."""
+def watch(sitting: Sitting) -> None:
+    """Takes *sitting* to its end, its progress on a terminal's stderr; the words go on while ranks are silent."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.fields[done]}"), BarColumn(20), TimeElapsedColumn(),
-               TextColumn("{task.fields[left]}"))  # fmt: skip
+    columns = (SpinnerColumn(), TextColumn("{task.fields[words]}"), BarColumn(20), TimeElapsedColumn())
     quiet = not sys.stderr.isatty()
-    pace = Pace(outlook)
     with (
         stoppable(sitting.cancelled),
         Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar,
+        _telling(sitting, lambda share, words: bar.update(task, completed=share, words=words), quiet),
     ):
-        task = bar.add_task(sitting.run, total=max(1, outlook.samples), done="", left=pace.left())
+        task = bar.add_task(sitting.run, total=1.0, words="")
         for found in sitting:
-            if isinstance(found, Sample):
-                pace.count()
-            elif not quiet and isinstance(found, Failure) and found.stage != "cancelled":
+            if not quiet and isinstance(found, Failure) and found.stage not in ("refused", "cancelled"):
                 bar.console.print(f"{schedule(_words(found))} {found.trial.part}: {found.message}", markup=False)
-            if pace.is_due():
-                so_far = sitting.progress
-                words = f"{so_far.done} of {so_far.total} schedules"
-                bar.update(task, completed=min(pace.samples, outlook.samples), done=words, left=pace.left())
 
 
-class Pace:
-    """How fast samples come, and how long they will go on."""
+@contextmanager
+def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
+    """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not."""
+    ended = threading.Event()
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
-        self.samples = 0
-        self._first_at = self._said_at = 0.0
+    def work() -> None:
+        goes_on = True
+        while goes_on:
+            goes_on = not ended.wait(TELL_S)
+            so_far = sitting.progress
+            if so_far.total:
+                tell(so_far.share, ", ".join([*so_far.counted(), so_far.left_words()]))
 
-    def count(self) -> None:
-        """One more."""
-        self._first_at = self._first_at or time.monotonic()
-        self.samples += 1
-
-    def is_due(self) -> bool:
-        """Whether it is time to tell again."""
-        now = time.monotonic()
-        if now - self._said_at < TELL_S:
-            return False
-        self._said_at = now
-        return True
-
-    def left(self) -> str:
-        """As estimated at first, then as the samples come."""
-        share = self.samples / max(1, self._outlook.samples)
-        if share < CREDIBLE:
-            return f"{about(self._outlook.seconds)} left"
-        since_s = time.monotonic() - self._first_at
-        return f"{about(since_s * (1 - share) / share)} left" if share < 1 else ""
+    thread = threading.Thread(target=work, name="workbench progress", daemon=True)
+    if not quiet:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if not quiet:
+            thread.join()
 
 
 def _words(failed: Failure) -> dict[str, Any]:

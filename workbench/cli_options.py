@@ -25,13 +25,19 @@ Machine = Annotated[
 ]
 Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
 Protocol = Annotated[
-    str, typer.Option(help="quick, default, thorough or latency (GPUs: one call at a time): how it is timed.")
+    str, typer.Option(help="How to time it: quick, default, thorough or latency (GPUs: one call at a time).")
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", help="A Dask scheduler's address or file. Default: the lab's, or one made for this."),
+    typer.Option(
+        "--cluster", help=("A Dask scheduler's address or file. Default: the lab's, or one started for this command.")
+    ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is known.")]
+Every = Annotated[bool, typer.Option("--all", help="Print every row, not the first few of each problem.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite beside your runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="The file to write.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="The file to write; one of the same kind is replaced.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a file of another kind, too. What is read is never replaced.")
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench import cli_options as options
-from workbench.cli_show import say, schedule, show_rows, show_table
+from workbench.cli_show import say, say_off, show_rows
 
 if TYPE_CHECKING:
     from workbench.store import Store
@@ -36,51 +36,59 @@ class ReportKind(StrEnum):
 
 
 def _reading(path: Path | None) -> Store:
-    """The store at *path*, which is not begun for being read, or one's own."""
-    from workbench.store import Store
+    """The store at *path*, or one's own; neither is begun for being read."""
+    from workbench.store import Store, place
 
     if path is not None and not path.exists():
-        raise ValueError(f"The store {path} was asked for, and there is no such file. Accepted: a file that "
-                         "`workbench run --store PATH` wrote; without --store, your own.")  # fmt: skip
+        raise ValueError(f"There is no store {path}. Accepted: a file that `workbench run --store PATH` wrote; "
+                         "without --store, your own.")  # fmt: skip
+    if not place(path).exists():
+        raise ValueError(f"You have no store yet: {place(path)} is not there. `workbench run` begins it. Accepted "
+                         "until then: --store PATH.")  # fmt: skip
     return Store(path)
+
+
+def _is_to_come(path: Path | None) -> bool:
+    """Whether one's own store is meant, and nothing was run yet."""
+    from workbench.store import place
+
+    return path is None and not place().exists()
 
 
 def runs(store: options.StorePath = None, json: options.Json = False) -> None:
     """What was run here, the newest first."""
-    from datetime import datetime
 
-    with _reading(store) as opened:
-        found = opened.runs(RECENT)
-    rows = [{"run": run["id"], "started_at": run["started_at"], "ended_at": run["ended_at"], "status": run["status"],
-             "title": run["title"], "host": run["provenance"].get("host")} for run in found]  # fmt: skip
+    from workbench.cli_stored import show_runs
+    from workbench.summaries import summaries
+
+    rows = []
+    if not _is_to_come(store):
+        with _reading(store) as opened:
+            rows = summaries(opened, RECENT)
     if json:
         show_rows(rows, {"count": len(rows)})
-        return
-    show_table("", ("run", "started", "status", "title"), [
-        (row["run"], datetime.fromtimestamp(row["started_at"]).isoformat(" ", "minutes"), row["status"], row["title"])
-        for row in rows])  # fmt: skip
+    else:
+        show_runs(rows)
 
 
 def compare(
     first: RunName,
     second: RunName,
     store: options.StorePath = None,
+    every: options.Every = False,
     json: options.Json = False,
 ) -> None:
     """Two runs side by side: the schedules that both timed, and what else differs."""
-    from kernels.units import seconds_text
+    from workbench.cli_stored import show_comparison
     from workbench.comparison import compare as compared
 
     with _reading(store) as opened:
         rows, differences = compared(opened, first, second)
+        names = [opened.run(name)["id"] for name in (first, second)]
     if json:
         show_rows(rows, {"count": len(rows), "differences": differences})
         return
-    lines = [(schedule(row), seconds_text(row["first_s"]), seconds_text(row["second_s"]), f"{row['ratio']:.2f} x",
-              row["second_is"]) for row in rows]  # fmt: skip
-    show_table("", ("schedule", "first", "second", "ratio", "the second is"), lines, right=("first", "second", "ratio"))
-    for name, (one, other) in differences.items():
-        say(f"{name} differs: {one} and {other}")
+    show_comparison(rows, differences, names, every=every)
 
 
 def validate(
@@ -92,12 +100,13 @@ def validate(
         str | None, typer.Option(help="With --recording: whose estimates. Default: the machine that was recorded.")
     ] = None,
     store: options.StorePath = None,
+    every: options.Every = False,
     json: options.Json = False,
 ) -> None:
     """How well today's estimates predict what was measured."""
-    from kernels.units import seconds_text
     from workbench import machines
-    from workbench.validation import by_kind, validate_recordings
+    from workbench.cli_stored import show_validation
+    from workbench.validation import off_now, validate_recordings
     from workbench.validation import validate as validated
 
     if recording:
@@ -109,47 +118,51 @@ def validate(
     if json:
         show_rows(rows, summary)
         return
-    lines = [(schedule(row), row["part"], seconds_text(row["measured_s"]), seconds_text(row["estimated_s"]),
-              f"{row['error']:+.0%}") for row in sorted(rows, key=lambda row: -abs(row["error"]))]  # fmt: skip
-    show_table(
-        "", ("schedule", "part", "measured", "estimated", "error"), lines, right=("measured", "estimated", "error")
-    )
-    kinds = [(k["operator"], k["scheme"], k["collective"], k["part"], str(k["count"]), f"{k['ratio']:.2f}",
-              f"{k['lowest']:.2f} to {k['highest']:.2f}") for k in by_kind(rows)]  # fmt: skip
-    show_table("", ("operator", "scheme", "by", "part", "trials", "estimated / measured", "from"), kinds,
-               right=("trials", "estimated / measured"))  # fmt: skip
-    if rows:
-        say(f"{summary['count']} trials: median error {summary['median_absolute_error']:.0%}, "
-            f"{summary['within_15_percent']:.0%} within 15 %; "
-            f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
-    else:
-        say("0 measurements are stored: `workbench run` makes some.")
+    show_validation(rows, summary, "recorded" if recording else "measured", every=every)
+    if not recording:
+        say_off(off_now(rows))
 
 
 def report(
-    source: Annotated[str, typer.Argument(metavar="RUN|NOTEBOOK", help="A run, or the path of an .ipynb file.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="RUN...|NOTEBOOK", help="Runs side by side, or the path of an .ipynb file.")
+    ],
     output: options.Output,
-    to: Annotated[ReportKind | None, typer.Option(help="Default: what the file is called.")] = None,
+    to: Annotated[ReportKind | None, typer.Option(help="Default: the ending of the file's name.")] = None,
+    note: Annotated[str, typer.Option(help="What you have to say; it stands under the title.")] = "",
+    force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
-    """Write a stored run or a notebook as one file."""
+    """Write stored runs or a notebook as one file. An older report of that name is replaced."""
     kind = to or _kind_of(output)
+    from workbench.file_kinds import REPORTS
     from workbench.reports.export import export as written
+    from workbench.store import place
+    from workbench.targets import Target, told
 
-    if source.endswith(".ipynb"):
-        say(str(written(Path(source), output, kind=kind.value)))
-        return
-    from workbench.reports.stored import stored_report
+    target = Target(output, (place(store), *map(Path, sources)), force)
+    target.refuse(REPORTS[kind])
+    was_there = output.exists()
+    notebooks = [source for source in sources if source.endswith(".ipynb")]
+    if notebooks and (len(sources) > 1 or note):
+        beside = "a note" if note else f"{len(sources) - 1} more"
+        raise ValueError(f"The report of {notebooks[0]} cannot hold {beside} as well: a notebook is reported as it is. "
+                         "Accepted: one notebook, or runs.")  # fmt: skip
+    if notebooks:
+        written(Path(notebooks[0]), target, kind=kind.value)
+    else:
+        from workbench.reports.side_by_side import stored_runs
 
-    with _reading(store) as opened:
-        say(str(written(stored_report(opened, source), output, kind=kind.value)))
+        with _reading(store) as opened:
+            written(stored_runs(opened, sources, note=note), target, kind=kind.value)
+    say(told(output, was_there))
 
 
 def _kind_of(output: Path) -> ReportKind:
     kinds = [kind.value for kind in ReportKind]
     if output.suffix[1:] not in kinds:
-        raise ValueError(f"A report named {output.name} was asked for, whose ending is none of {', '.join(kinds)}. "
-                         "Accepted: such an ending, or --to.")  # fmt: skip
+        raise ValueError(f"A report cannot be named {output.name}: its ending is not one of {', '.join(kinds)}. "
+                         "Accepted: one of these endings, or --to.")  # fmt: skip
     return ReportKind(output.suffix[1:])
 
 
@@ -160,20 +173,27 @@ def export(
     samples: Annotated[
         bool, typer.Option("--samples", help="Every raw sample instead of rows; parquet and csv.")
     ] = False,
+    force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
     """Write a run down for other tools."""
     from workbench import recordings, trace
-    from workbench.store import frames
+    from workbench.compared import with_ratios
+    from workbench.file_kinds import EXPORTS
+    from workbench.store import frames, place
+    from workbench.targets import Target, told
 
+    target = Target(output, (place(store),), force)
+    target.refuse(EXPORTS[to])
+    was_there = output.exists()
     with _reading(store) as opened:
         name = opened.run(run)["id"]
         match to:
             case ExportKind.PERFETTO:
-                trace.write(opened, name, output)
+                trace.write(opened, name, target)
             case ExportKind.RECORDING:
-                recordings.write(opened, name, output)
+                recordings.write(opened, name, target)
             case _:
-                table = opened.sample_frame(name) if samples else opened.frame(name)
-                frames.export(table, to.value, output)
-    say(str(output))
+                table = opened.sample_frame(name) if samples else frames.frame(with_ratios(opened.rows(name)))
+                frames.export(table, to.value, target)
+    say(told(output, was_there))

@@ -1,33 +1,89 @@
-"""What a command prints: one JSON document and nothing else, or a table; sentences go to stderr."""
+"""What a command prints: one JSON document and nothing else, or sentences that end their lines between words."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kernels.outcome import ROW_KEYS
-from kernels.units import rate_text, seconds_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from workbench.off_estimates import Off
 
 DOCUMENT_KEYS = tuple(key for key in ROW_KEYS if key != "part")
 """What `run --json` and `predict --json` print of one outcome; it is always of the whole."""
-NOTHING = "–"
-PIPE_COLUMNS = 260
 RUNS_NAMED = 3
+USUAL_COLUMNS = 80
+"""Of a terminal that does not say how wide it is."""
+INDENT = "  "
+_KEPT = "\N{NO-BREAK SPACE}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|min|hours|[kMGT]?[Bb](?:/s)?|[KMGT]iB|x|ranks?|cores?|points)\b)")
 
 
 def say(sentence: str) -> None:
     """To the person, beside what is printed."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(wrapped(sentence, width(sys.stderr)), file=sys.stderr, flush=True)
+
+
+def tell(sentence: str) -> None:
+    """A sentence that is part of what was asked for."""
+    print(wrapped(sentence, width(sys.stdout)))
+
+
+def width(stream: TextIO) -> int | None:
+    """Columns of the terminal that *stream* is; a pipe has none."""
+    if not stream.isatty():
+        return None
+    if (stated := os.environ.get("COLUMNS", "")).isdigit():
+        return int(stated) or USUAL_COLUMNS
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
+    except (OSError, ValueError):
+        return USUAL_COLUMNS
+
+
+def wrapped(text: str, columns: int | None, indent: str = INDENT) -> str:
+    """*text* in lines of at most *columns* where its words allow it, behind *indent* from the second on.
+
+    A number stays beside its unit.
+    """
+    if columns is None:
+        return text
+    lines = [
+        line
+        for given in text.splitlines()
+        for line in textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, given), columns, subsequent_indent=indent,
+                                  break_long_words=False, break_on_hyphens=False) or [""]
+    ]  # fmt: skip
+    return "\n".join(lines).replace(_KEPT, " ")
+
+
+class _Printed:
+    """What this process printed since its command began."""
+
+    documents = 0
+
+
+def begin() -> None:
+    """A command begins: it has not printed a document yet."""
+    _Printed.documents = 0
+
+
+def documents() -> int:
+    """How many documents the command has printed."""
+    return _Printed.documents
 
 
 def show_json(value: Any) -> None:
     """One document; what is not a finite number is null, as JSON wants it."""
-    print(json.dumps(_finite(value), allow_nan=False, default=str))
+    text = json.dumps(_finite(value), allow_nan=False, default=str)
+    _Printed.documents += 1
+    print(text)
 
 
 def _finite(value: Any) -> Any:
@@ -50,39 +106,6 @@ def document(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row.get(key) for key in DOCUMENT_KEYS}
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """A table as wide as the terminal; columns named in *right* hold numbers."""
-    from rich.table import Table
-    from rich.text import Text
-
-    if title:
-        print(title)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=number == 0)
-    for row in rows:
-        # Text: a name in brackets is a name, not markup
-        table.add_row(*(Text(NOTHING if cell is None else str(cell)) for cell in row))
-    _print(table)
-
-
-def _print(table: Table) -> None:
-    from rich.console import Console
-
-    # a pipe has no width of its own
-    Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
-
-
-def show_outcomes(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Timed and estimated schedules side by side, fastest first."""
-    columns = ("schedule", "measured", "estimated", "of the floor", "faster than sequential", "skew", "correct")
-    lines = [line[1:] for line in sorted(_lines(rows), key=lambda line: line[0])]
-    if lines:
-        said = [number for number, _ in enumerate(columns) if any(line[number] is not None for line in lines)]
-        show_table(title, [columns[number] for number in said], ([line[n] for n in said] for line in lines),
-                   right=columns[1:6])  # fmt: skip
-
-
 def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
     """Which of the schedules shown were measured earlier, and so perhaps not in one sitting."""
     from datetime import datetime
@@ -97,58 +120,13 @@ def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
         f"{' and '.join(some)}: --fresh measures them together.")  # fmt: skip
 
 
-def show_failures(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What failed, and why."""
-    failed = [row for row in rows if row["outcome"] == "failure"]
-    if failed:
-        show_table("Failed", ("schedule", "stage", "why"), ((schedule(r), r["stage"], r["message"]) for r in failed))
-
-
-def _lines(rows: Sequence[Mapping[str, Any]]) -> Iterable[tuple[Any, ...]]:
-    """One per schedule: its time, then the cells."""
-    by_key: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["time_s"] is not None:
-            by_key.setdefault(row["key"], {})["guess" if row["source"] == "estimated" else "clock"] = row
-    for found in by_key.values():
-        row = found.get("clock") or found["guess"]
-        time_s, floor_s, sequential_s = row["time_s"], row["floor_s"], row["sequential_s"]
-        yield (
-            time_s, schedule(row), _timed(found.get("clock")), _timed(found.get("guess")),
-            floor_s and f"{time_s / floor_s:.2f} x", sequential_s and f"{sequential_s / time_s:.2f} x",
-            seconds_text(row["skew_s"]) if row["skew_s"] is not None else None,
-            {True: "yes", False: "no"}.get(row["correct"]),
-        )  # fmt: skip
-
-
-def _timed(row: Mapping[str, Any] | None) -> str | None:
-    if row is None:
-        return None
-    marks = {"recorded": " (recorded)"}.get(row["source"], "")
-    return seconds_text(row["time_s"]) + (" (not calibrated)" if row["calibrated"] is False else marks)
+def say_off(found: Sequence[Off]) -> None:
+    """Which estimates are off, and the command that makes them right."""
+    for each in found:
+        say(f"{each} {each.advice}")
 
 
 def schedule(row: Mapping[str, Any]) -> str:
     """The row's schedule as people write it."""
     axes = ", ".join(f"{name}={value}" for name, value in (row["axes"] or {}).items())
     return f"{row['scheme']}({axes})"
-
-
-def link(row: Mapping[str, Any]) -> str:
-    """The row's fabric: its kind, and of an emulated one the ratio and the bandwidth that follows from it."""
-    kind, _, stated = str(row["fabric"]).partition(":")
-    numbers = dict(part.partition("=")[::2] for part in stated.split(",") if part)
-    said = [f"wire:compute {numbers['wire_to_compute']}"] if "wire_to_compute" in numbers else []
-    if "bandwidth_bytes_per_second" in numbers:
-        said.append(rate_text(float(numbers["bandwidth_bytes_per_second"])))
-    return f"{kind} link, {', '.join(said)}" if said else kind
-
-
-def problem(row: Mapping[str, Any]) -> str:
-    """The row's problem, machine and link in one line; one rank alone has no link."""
-    shape = ", ".join(f"{name}={value}" for name, value in (row["shape"] or {}).items())
-    ranks = f"{row['world']} ranks" if row["world"] != 1 else "1 rank"
-    said = f"{row['operator']}({shape}) {row['dtype']}, {ranks}, {row['machine']}"
-    said += f", {link(row)}" if row["world"] != 1 else ""
-    on_cpu = row["backend"] == "cpu" and row["source"] in ("measured", "recorded")
-    return f"{said}; plan executed on CPU ranks" if on_cpu else said

@@ -1,18 +1,27 @@
-"""What `workbench recommend` says of schedules that were measured before: the fastest of each scheme, and where."""
+"""What `workbench recommend` says: the fastest schedules that were measured and where, then those worth measuring."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from kernels.machine import Machine
 from kernels.units import seconds_text
 from workbench import metrics
-from workbench.cli_show import say, show_table
+from workbench.cli_outcomes import clock_heading, gain_text, heading, signed, tell_shared
+from workbench.cli_show import say, tell
+from workbench.cli_table import Column, show_table
+from workbench.cli_words import Axes, facts
+from workbench.compared import TOGETHER
+from workbench.machines import trust
 from workbench.provenance import provenance
 from workbench.request import COMPARED, Request
 from workbench.store import Store
-from workbench.tuned import Tuned, known, tuned
+from workbench.tuned import Known, Tuned, Winner, known, tuned
+
+Row = Mapping[str, Any]
 
 
 def found(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
@@ -23,16 +32,83 @@ def found(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
         mine = [each for each in known(problem.operator, store)
                 if each.trial.schedule.scheme in (request.schemes or COMPARED)]  # fmt: skip
         answer = tuned(problem, machine, fabric, mine, provenance(machine), dict(request.settings))
-        rows = [{**metrics.row_of(each.known.measurement(), each.known.run, machine),
-                 "message": "; ".join((each.source, *each.differs))} for each in answer.winners]  # fmt: skip
+        rows = [{**_joined(each.known, machine), "message": "; ".join((each.source, *each.differs))}
+                for each in answer.winners]  # fmt: skip
     return answer, rows
 
 
-def show(answer: Tuned) -> None:
-    """A table of the winners, and under it where each was measured; a sentence where there are none."""
+def _joined(winner: Known, machine: Machine) -> dict[str, Any]:
+    """The row of *winner*, joined with what was timed in its own block."""
+    outcomes = (winner.measurement(), *winner.beside())
+    return metrics.fill([metrics.row_of(outcome, winner.run, machine) for outcome in outcomes])[0]
+
+
+def show_recommended(answer: Tuned, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
+    """Of which problem, the winners that were measured, and the schedules that are worth measuring."""
     if not answer.winners:
         say(answer.sentence)
+    if examples := [*estimates[:1], *measured[:1]]:
+        here = {name: words for name, words in facts(examples[0]).items() if name != "protocol"}
+        tell_shared(here, Axes({}, {}))
+    if answer.winners:
+        print()
+        tell("Measured before on this hardware, the best of each scheme:")
+        _show_winners(answer.winners, measured)
+    print()
+    if not estimates:
+        tell("No schedule is legal.")
         return
-    show_table("Measured before, on this hardware", ("schedule", "measured", "when and where", "what differs"),
-               [(str(each.schedule), seconds_text(each.known.time_s), each.source, "; ".join(each.differs) or None)
-                for each in answer.winners], right=("measured",))  # fmt: skip
+    tell(f"The fastest by estimate, of {num_points:,} points looked at:")
+    _show_estimates(estimates)
+    if not all(row["calibrated"] for row in estimates):
+        name = estimates[0]["machine"]
+        say(f"{name} is {trust(name)}: read the order, not the size.")
+
+
+def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
+    """Their times, and under them where each was measured and what is not as it was then."""
+    todays = [{"scheme": each.schedule.scheme, "axes": dict(each.schedule.axes)} for each in winners]
+    axes = Axes.of(todays)
+    _tell_lines(axes)
+    title, is_mixed = clock_heading(measured)
+    times = [signed(row["source"], row["time_s"], is_mixed) for row in measured]
+    show_table([
+        Column(title, times, "number"),
+        Column("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
+        Column("schedule", list(map(axes.label, todays)), "cut"),
+    ])  # fmt: skip
+    if len({row["block"] for row in measured}) > 1:
+        tell(TOGETHER)
+    origins: dict[str, list[str]] = {}
+    for each in winners:
+        differs = f". Not as asked here: {'; '.join(each.differs)}." if each.differs else ""
+        origins.setdefault(f"{each.source}{differs}", []).append(each.schedule.scheme)
+    for origin, schemes in origins.items():
+        tell(f"{', '.join(schemes)}: {origin}")
+
+
+def _show_estimates(rows: Sequence[Row]) -> None:
+    """No two of them are estimated the same: what changes nothing in an estimate stands behind its schedule."""
+    axes = Axes.of(rows)
+    _tell_lines(axes)
+    times = [Column(title, [seconds_text(row[key]) for row in rows], "number", goes_below=goes_below)
+             for title, key, goes_below in ((heading("estimated"), "time_s", 0), ("at least", "low_s", 34),
+                                      ("at most", "high_s", 35))]  # fmt: skip
+    show_table([*times, Column("schedule", list(map(axes.label, rows)), "cut")])
+    for words, numbers in _alike(rows).items():
+        which = "all of them" if len(numbers) == len(rows) > 1 else f"number {', '.join(map(str, numbers))}"
+        tell(f"The same estimate ({which}) with {words}.")
+
+
+def _alike(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """What does not matter to estimates, and to which of them, from 1."""
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(rows, 1):
+        for name, values in row["alike"].items():
+            found.setdefault(f"{name}={' or '.join(map(str, values))}", []).append(number)
+    return found
+
+
+def _tell_lines(axes: Axes) -> None:
+    for line in axes.lines():
+        tell(line)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.metrics import apart, gain
+from workbench.one_problem import ASKED, PLACE
 from workbench.store import Store
 
 Row = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
-_SAME_QUESTION = ("operator", "shape", "dtype", "world", "scheme", "axes", "part")
-_CIRCUMSTANCES = ("backend", "machine", "fabric", "protocol")
-_PROVENANCE = ("host", "cpu", "cores", "versions", "kernel_fingerprint", "machine_digest")
+SAME_QUESTION = (*ASKED, "scheme", "axes", "part")
+_CIRCUMSTANCES = ("backend", *PLACE)
+_PROVENANCE = ("host", "cpu", "cores", "versions", "source_print", "ranks", "kernel_fingerprint", "machine_digest")
 
 
 def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -21,43 +24,50 @@ def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]]
     ValueError where they have no schedule in common.
     """
     runs = [store.run(first), store.run(second)]
-    timed = [_timed(store, run["id"]) for run in runs]
-    both = [question for question in timed[0] if question in timed[1]]
+    found = [timed(store.rows(run["id"])) for run in runs]
+    both = [question for question in found[0] if question in found[1]]
     if not both:
         raise ValueError(
-            f"Runs {runs[0]['id']} and {runs[1]['id']} were to be compared, but of their {len(timed[0])} and "
-            f"{len(timed[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
+            f"Runs {runs[0]['id']} and {runs[1]['id']} cannot be compared: of their {len(found[0])} and "
+            f"{len(found[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
         )
-    pairs = [(timed[0][question], timed[1][question]) for question in both]
-    return [_compared(*pair) for pair in pairs], _differences(runs, pairs)
+    pairs = [(found[0][question], found[1][question]) for question in both]
+    return [compared(*pair) for pair in pairs], differences(_facts(runs, pairs))
 
 
-def _timed(store: Store, run: str) -> dict[str, Row]:
-    rows = [row for row in store.rows(run) if row["outcome"] == "measurement" and row["part"] == "whole"]
-    return {_text([row[key] for key in _SAME_QUESTION]): row for row in rows}
+def timed(rows: Sequence[Row]) -> dict[str, Row]:
+    """The whole schedules of a run that have a measured time, by the question that they answer: what runs may share."""
+    measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
+    return {_text([row.get(key) for key in SAME_QUESTION]): row for row in measured}
 
 
-def _compared(first: Row, second: Row) -> dict[str, Any]:
-    apart = second["low_s"] > first["high_s"] or first["low_s"] > second["high_s"]
-    verdict = ("slower" if second["time_s"] > first["time_s"] else "faster") if apart else "alike"
+def compared(first: Row, second: Row) -> dict[str, Any]:
+    """The same schedule in two runs: both times, the second over the first, which was faster, and the speed-up of each.
+
+    A speed-up is formed inside the block of its own run. `same_block`: it is one measurement, shown in both runs.
+    """
+    verdict = ("slower" if second["time_s"] > first["time_s"] else "faster") if apart(first, second) else "alike"
     return {
-        **{key: first[key] for key in _SAME_QUESTION},
+        **{key: first.get(key) for key in SAME_QUESTION},
         "first_s": first["time_s"], "second_s": second["time_s"], "ratio": second["time_s"] / first["time_s"],
-        "second_is": verdict,
+        "second_is": verdict, "first_source": first["source"], "second_source": second["source"],
+        "first_speed_up": gain(first), "second_speed_up": gain(second),
+        "same_block": first.get("block") is not None and first.get("block") == second.get("block"),
     }  # fmt: skip
 
 
-def _differences(runs: list[dict[str, Any]], pairs: list[tuple[Row, Row]]) -> dict[str, Any]:
-    found = {}
-    for key in _PROVENANCE:
-        values = [run["provenance"].get(key) for run in runs]
-        if values[0] != values[1]:
-            found[key] = values
-    for key in _CIRCUMSTANCES:
-        seen = {(first[key], second[key]) for first, second in pairs if first[key] != second[key]}
-        if seen:
-            found[key] = list(min(seen))
-    return found
+def differences(of_runs: Sequence[Facts]) -> dict[str, list[Any]]:
+    """Each fact that is not the same in all runs: its value in each."""
+    names = dict.fromkeys(name for facts in of_runs for name in facts)
+    values = {name: [facts.get(name) for facts in of_runs] for name in names}
+    return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
+
+
+def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[str, Any]]:
+    """Provenance of each run, and the circumstances of the first schedule that the runs timed differently."""
+    first = {key: next((pair for pair in pairs if pair[0][key] != pair[1][key]), pairs[0]) for key in _CIRCUMSTANCES}
+    return [{**{key: run["provenance"].get(key) for key in _PROVENANCE},
+             **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -10,13 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
+from kernels.failed import Failed
 from workbench import resources
 
 EXPLORER = "explore.ipynb"
@@ -32,53 +35,75 @@ class Server:
     process: subprocess.Popen[bytes]
     token: str
 
-    def explorer(self) -> str:
-        """The address of the explorer's page, once the server listens."""
-        return f"{_url(self.process)}lab/tree/{quote(EXPLORER)}?{urlencode({'token': self.token})}"
+    def address(self) -> str:
+        """Where it listens, as soon as it does; ValueError where it does not."""
+        return _url(self.process)
+
+    def explorer(self, address: str) -> str:
+        """The address of the explorer's page, with the token that opens it."""
+        return f"{address}lab/tree/{quote(EXPLORER)}?{urlencode({'token': self.token})}"
 
 
 @contextmanager
 def jupyter(port: int | None = None) -> Iterator[Server]:
     """JupyterLab, ended when the `with` ends."""
     token = secrets.token_urlsafe(24)
-    process = subprocess.Popen(
-        _command(notebooks(), port),
-        # not on the command line, which every user of this host can read
-        env={**os.environ, "JUPYTER_TOKEN": token},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us: kernels are then ended in good order
-    )
-    try:
-        yield Server(process, token)
-    finally:
-        _end(process)
+    with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as layouts:
+        process = subprocess.Popen(
+            _command(notebooks(), Path(layouts), port),
+            # not on the command line, which every user of this host can read
+            env={**os.environ, "JUPYTER_TOKEN": token},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us: kernels are then ended in good order
+        )
+        try:
+            yield Server(process, token)
+        finally:
+            _end(process)
 
 
-def _command(folder: Path, port: int | None) -> list[str]:
+def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
+    """*layouts* is empty: each lab begins with the explorer alone, and a page that is loaded anew stays as it was."""
     options = {
         "ServerApp.ip": LOOPBACK,
         "ServerApp.root_dir": str(folder),
         "ServerApp.open_browser": "False",
-        "LabApp.news_url": "",
+        "LabApp.workspaces_dir": str(layouts),
+        "LabApp.extra_labextensions_path": str(resources.labextensions_directory()),
         **({} if port is None else {"ServerApp.port": str(port), "ServerApp.port_retries": "0"}),
         **({"ServerApp.allow_root": "True"} if hasattr(os, "geteuid") and os.geteuid() == 0 else {}),
     }
-    return [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+    start = "from workbench.quick_start import import_jsonschema; import_jsonschema(); "
+    start += "from jupyterlab.labapp import main; main()"
+    return [sys.executable, "-c", start, *(f"--{name}={value}" for name, value in options.items())]
 
 
 def notebooks() -> Path:
     """The folder of notebooks that a person may write: ours, or a copy where ours came in a wheel."""
     shipped = resources.notebooks_directory()
     if not (shipped / EXPLORER).is_file():
-        raise ValueError(f"The lab was asked for, but {shipped / EXPLORER} is missing. Install the workbench again.")
+        raise ValueError(f"The lab cannot start: {shipped / EXPLORER} is missing. Install the workbench again.")
     if shipped.parent == Path(resources.__file__).parent:
         own = resources.runs_directory().parent / "notebooks"
         if not own.exists():
-            shutil.copytree(shipped, own)
+            _copied(shipped, own)
         return own
     return shipped
+
+
+def _copied(shipped: Path, own: Path) -> None:
+    """All of the folder or nothing: half a copy would be taken for the whole one for ever."""
+    unfinished = own.with_name(f".{uuid4().hex}.unfinished")
+    try:
+        shutil.copytree(shipped, unfinished)
+        unfinished.rename(own)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if not own.exists():  # nor has another lab made it meanwhile
+            raise Failed(f"The lab's notebooks cannot be copied to {own}: {error.strerror or error}. Accepted: room "
+                         "in a folder that you may write.") from error  # fmt: skip
 
 
 def _url(process: subprocess.Popen[bytes]) -> str:
@@ -92,7 +117,7 @@ def _url(process: subprocess.Popen[bytes]) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ValueError(f"JupyterLab ended at once with exit code {process.returncode}. "
+            raise Failed(f"JupyterLab ended at once with exit code {process.returncode}. "
                              f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
         # not yet there, half written, or written before the server listens
         with suppress(FileNotFoundError, json.JSONDecodeError, ConnectionRefusedError):
@@ -100,8 +125,8 @@ def _url(process: subprocess.Popen[bytes]) -> str:
             socket.create_connection((LOOPBACK, found["port"]), timeout=START_SECONDS).close()
             return str(found["url"])
         time.sleep(0.05)
-    raise ValueError(f"JupyterLab was started, but did not listen within {START_SECONDS:.0f} s. "
-                     f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
+    raise Failed(f"JupyterLab started, but did not listen within {START_SECONDS:.0f} s. `{sys.executable} -m "
+                     "jupyterlab` says why.")  # fmt: skip
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

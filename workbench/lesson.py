@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.axes import Value
-from kernels.fabric import Fabric, parse
+from kernels.backends.offers import Runner
+from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
 from kernels.outcome import Estimate
 from kernels.plan import Kind, Lane
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
-from kernels.schemes import expand, schedule
+from kernels.schemes import axes as offered_axes
+from kernels.schemes import expand, reads, schedule
 from kernels.trial import Trial
 from kernels.units import bytes_text
 from workbench import machines, metrics, presets, recordings
@@ -24,7 +26,7 @@ from workbench.experiment import Experiment
 from workbench.predictions import predictions
 from workbench.recommend import recommend
 from workbench.simulator.predict import predict, resolved
-from workbench.space import Choice, Space
+from workbench.space import EVERY, Choice, Space
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +65,16 @@ class Lesson:
         return predictions(self._experiment(_choice(scheme, axes)), self.machine)
 
     def fastest(self, scheme: str, **axes: Values) -> Estimate:
-        """The one of all combinations that is estimated fastest; `all` stands for every value of an axis."""
-        space = Space((_choice(scheme, axes),))
-        found, _ = recommend(self.problem, self.machine, self.fabric, space, PROTOCOLS["default"], 1)
-        return found[0]
+        """The one of all combinations that is estimated fastest; `all` stands for every value of an axis.
+
+        Of an axis that this problem's kernel does not read there is none.
+        """
+        known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
+        unread = {name for name, values in axes.items() if values == EVERY and name in reads.FUSED} - known
+        space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
+        found, _ = recommend(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
+                             measured=False)  # fmt: skip
+        return found[0].estimate
 
     def _experiment(self, choice: Choice) -> Experiment:
         return Experiment(problems=(self.problem,), space=Space((choice,)), backend=self.machine.backend,
@@ -115,8 +123,8 @@ def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = 
     """The problem of *operator* in *preset*, on a machine as shipped; its link is the preset's or the machine's own."""
     found = machines.shipped_machine(machine)
     (asked,) = presets.preset(preset, operator, world=world)
-    meant = presets.named(preset).fabric if found.backend == "cpu" else "nvlink"
-    link = parse(fabric or meant or "emulated")
+    meant = presets.named(preset).fabric if found.backend == "cpu" else None
+    link = parse(fabric or meant or usual(found, asked.world))
     return Lesson(problem=asked, machine=found, fabric=resolved(link, asked, found))
 
 
@@ -127,13 +135,30 @@ def table(rows: Sequence[Row], *axes: str) -> pd.DataFrame:
     return pd.DataFrame([_line(row, axes) for row in rows]).set_index(["scheme", *axes])
 
 
+def beside(simulated: Sequence[Row], recorded: Sequence[Row], axis: str) -> pd.DataFrame:
+    """One line per value of *axis* that was recorded: both times, each also over its own sequential time."""
+    import pandas as pd
+
+    estimates = {row["axes"][axis]: row for row in simulated}
+    both = [(estimates[row["axes"][axis]], row) for row in recorded if row["axes"].get(axis) in estimates]
+    return pd.DataFrame([{
+        axis: known["axes"][axis],
+        "simulated (ms)": round(estimate["time_s"] * 1e3, 1),
+        "simulated, of sequential": round(metrics.time_ratio(estimate["time_s"], estimate["sequential_s"]), 2),
+        "recorded (ms)": round(known["time_s"] * 1e3, 1),
+        "recorded, of sequential": round(metrics.time_ratio(known["time_s"], known["sequential_s"]), 2),
+        "middle 80 % (ms)": f"{known['low_s'] * 1e3:.0f} to {known['high_s'] * 1e3:.0f}",
+        "skew (ms)": round(known["skew_s"] * 1e3, 1),
+    } for estimate, known in both]).set_index(axis)  # fmt: skip
+
+
 def _line(row: Row, axes: Sequence[str]) -> dict[str, Any]:
     time_s, sequential_s, compute_s, comm_s = (row[key] for key in ("time_s", "sequential_s", "compute_s", "comm_s"))
     hidden = metrics.overlap_efficiency(time_s, sequential_s, compute_s, comm_s)
     return {
         "scheme": row["scheme"], **{axis: row["axes"].get(axis, "") for axis in axes},
         "time (ms)": round(time_s * 1e3, 2), "floor (ms)": round(row["floor_s"] * 1e3, 2),
-        "over sequential": round(metrics.time_ratio(time_s, sequential_s), 2),
+        "of sequential": round(metrics.time_ratio(time_s, sequential_s), 2),
         "exposed (ms)": round(metrics.exposed_communication(time_s, compute_s) * 1e3, 2),
         "hidden share": None if hidden is None else round(hidden, 2),
     }  # fmt: skip

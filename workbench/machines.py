@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from cluster import gpus
-from kernels.backends import BACKENDS
+from kernels.fabric import OF_BACKEND
 from kernels.machine import Machine, load
 from kernels.schedule import Refusal
+from workbench.resources import LAPTOP as LAPTOP
 from workbench.resources import data_directory, runs_directory
 
-LAPTOP = "laptop_cpu"
-"""The machine of CPU ranks, whatever computer they run on."""
-OF_GPU = {
-    "NVIDIA H200": "h200_nvl",
-    "NVIDIA H100 80GB HBM3": "h100_nvl",
-    "NVIDIA A100-SXM4-80GB": "a100_nvl",
-    "NVIDIA A40": "a40_pcie",
-}
-"""What the driver calls a GPU, and how the names of machines begin that are made of it; their count follows."""
+TOLD = "assumed: as its worker tells"
+"""How the provenance begins of what a machine's own workers told, and no document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,15 @@ def machine(name: str) -> Machine:
     """The machine called *name*, as calibrated on this computer if it was, else as shipped; Refusal lists the names."""
     _check_known(name)
     calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
-    return _read(calibrated if calibrated.exists() else shipped)
+    if not calibrated.exists():
+        return _read(shipped)
+    return _read(calibrated) if name != LAPTOP else _as_many_ranks(_read(calibrated), _read(shipped))
+
+
+def _as_many_ranks(fitted: Machine, shipped: Machine) -> Machine:
+    """How many CPU ranks there may be is nothing that one measures: files of older versions say 8."""
+    pairs = zip(fitted.dimensions, shipped.dimensions, strict=False)
+    return replace(fitted, dimensions=tuple(replace(own, count=max(own.count, other.count)) for own, other in pairs))
 
 
 def shipped_machine(name: str) -> Machine:
@@ -57,44 +59,27 @@ def shipped_machine(name: str) -> Machine:
     return _read(shipped if shipped.exists() else calibrated)
 
 
-def of_gpus() -> Machine:
-    """The machine that this host's GPUs make; Refusal where none is described, to state one."""
-    found = gpus.here()
-    kinds = {gpu.name for gpu in found}
-    prefix = OF_GPU.get(found[0].name) if len(kinds) == 1 else None
-    # of those that have enough, the one with the fewest
-    fits = sorted((count, name) for name in names() if prefix and (count := _count(name, prefix)) >= len(found))
-    if fits:
-        return machine(fits[0][1])
-    offered = [name for name in names() if machine(name).backend == "triton"]
-    which = f" ({', '.join(sorted(kinds))})" if kinds else ""
-    raise Refusal(
-        f"backend = triton was asked for without a machine, and none describes this host's {len(found)} GPUs{which}. "
-        f"Accepted: --machine with one of {', '.join(offered)}."
-    )
-
-
-def _count(name: str, prefix: str) -> int:
-    """How many GPUs the machine called *name* has, if it is one of those that *prefix* begins, or else 0."""
-    rest = name.removeprefix(prefix)
-    return int(rest) if name.startswith(prefix) and rest.isdigit() else 0
+def trust(name: str) -> str:
+    """How far the description of machine *name* is to be trusted that was never calibrated, in words."""
+    told = name in names() and machine(name).provenance_of("device.name").startswith(TOLD)
+    return "assumed, not calibrated" if told else "not calibrated"
 
 
 def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
     """Why *world* ranks of this host, or ranks *elsewhere* of this version, cannot measure on *of*; or None."""
     count = 0 if elsewhere or of.backend == "cpu" else len(gpus.here())
-    able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
+    able = [name for name in OF_BACKEND if name == "cpu" or elsewhere or count]
     if of.backend in able:
         if world <= count or count == 0:
             return None
         return (
-            f"world = {world} was asked for on backend = {of.backend}, where every rank has a GPU of its own, but this "
+            f"world = {world} is too large for backend = {of.backend}. Every rank needs a GPU of its own, and this "
             f"host has {count}. Accepted: world 1 to {count}, or `workbench predict` with the same words."
         )
     return (
-        f"A measurement on machine {of.name} was asked for, whose backend is {of.backend}, but the ranks "
-        f"{'there' if elsewhere else 'here'} have {', '.join(able)}. Accepted: --machine {LAPTOP}, or "
-        "`workbench predict` with the same words."
+        f"Machine {of.name} cannot be measured {'there' if elsewhere else 'here'}. Its backend is {of.backend}, "
+        f"but the ranks have {', '.join(able)}. Accepted: --machine {LAPTOP}, or `workbench predict` with the same "
+        "words."
     )
 
 
@@ -117,15 +102,23 @@ def _folders() -> tuple[Path, Path]:
 
 def _check_known(name: str) -> None:
     if name not in names():
-        raise Refusal(f"machine {name!r} was asked for, which is unknown. Accepted: {', '.join(names())}.")
+        raise Refusal(f"There is no machine {name!r}. Accepted: {', '.join(names())}.")
 
 
 def _read(path: Path) -> Machine:
     found = _load(path, path.stat().st_mtime_ns)
     if found.name != path.stem:
         raise ValueError(f"{path.name} says name = {found.name!r}, but a machine is found by its file's name. "
-                         f"Write name = {path.stem!r}, or call the file {found.name}.toml.")  # fmt: skip
+                         f"Accepted: name = {path.stem!r}, or a file called {found.name}.toml.")  # fmt: skip
     return found
+
+
+def crowded(world: int, cores: int) -> str | None:
+    """What to know before *world* ranks are timed on *cores*, or None."""
+    if world <= cores:
+        return None
+    some = f"{cores} core" if cores == 1 else f"{cores} cores"
+    return f"{world} ranks share {some} here: they slow each other down beyond what overlap explains."
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +135,7 @@ def _values(of: Machine) -> Iterator[tuple[str, object]]:
             else:
                 yield f"{table}.{name}", value
     for level, dimension in enumerate(of.dimensions):
-        yield from ((f"dimension.{level}.{name}", value) for name, value in asdict(dimension).items())
+        yield from ((f"dimension.{level}.{name}", value) for name, value in asdict(dimension).items() if value != "")
     for rate in of.rates:
         yield f"rate.{rate.work}.{rate.dtype}.{rate.width:g}.{rate.size:g}", rate.per_second
     for call in of.collectives:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import comb
 from typing import Any
 
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, Span, row
 from kernels.problem import Problem
-from kernels.schemes import expand
+from kernels.schemes import BASELINE, expand
 from kernels.trial import Trial
+from workbench.one_problem import computation_of, problem_of
 
 Row = Mapping[str, Any]
 
 EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest")
 """Columns beside kernels.outcome.ROW_KEYS: what the floor is computed from, and what an estimate rests on."""
+JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s")
+"""What `fill` adds to a row: numbers of its block."""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -65,6 +70,36 @@ def share_of_ideal(time_s: float, sequential_s: float, floor_s: float) -> float 
 def time_ratio(time_s: float, sequential_s: float) -> float:
     """Below 1 is faster than sequential."""
     return time_s / sequential_s
+
+
+def speed_up(time_s: float, sequential_s: float) -> float:
+    """Above 1 is faster than sequential."""
+    return sequential_s / time_s
+
+
+def gain(row: Row) -> float | None:
+    """The speed-up of *row* over the best sequential schedule of its own block, or None where none was timed there.
+
+    Every table, sentence and chart takes the ratio of a schedule from here: another block may have been quieter.
+    """
+    time_s, sequential_s = row.get("time_s"), row.get("sequential_s")
+    return speed_up(time_s, sequential_s) if time_s and sequential_s else None
+
+
+def above_floor(time_s: float, floor_s: float) -> float:
+    """What a time is more than its floor, as a share of the floor."""
+    return time_s / floor_s - 1
+
+
+def apart(first: Row, second: Row) -> bool:
+    """Whether two times can be told from each other: neither lies within the other's spread, its middle 80 %."""
+    return not (_within(first, second) or _within(second, first))
+
+
+def _within(one: Row, other: Row) -> bool:
+    """Whether the time of *one* lies within the spread of *other*."""
+    low_s, high_s = (other["time_s"] if other.get(key) is None else other[key] for key in ("low_s", "high_s"))
+    return bool(low_s <= one["time_s"] <= high_s)
 
 
 def algbw(problem: Problem, comm_s: float) -> float:
@@ -140,6 +175,32 @@ def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return merged
 
 
+MEDIAN_CONFIDENCE = 0.95
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Between which two of *values* the median of what they were drawn from lies, MEDIAN_CONFIDENCE sure.
+
+    By order statistics: as many of n values lie below the median as a fair coin falls heads in n throws, whatever the
+    distribution (Hahn and Meeker, Statistical Intervals, 1991, section 5.2). Below six values the widest that there is,
+    which is less sure; None of one value.
+    """
+    if len(values) < 2:
+        return None
+    ordered, outside = sorted(values), _outside(len(values))
+    return ordered[outside], ordered[-1 - outside]
+
+
+@lru_cache(maxsize=1024)
+def _outside(count: int) -> int:
+    """How many of *count* values may be left out on each side."""
+    below, number = 0.0, -1
+    while below <= (1 - MEDIAN_CONFIDENCE) / 2:
+        number += 1
+        below += comb(count, number) / 2**count
+    return max(0, number - 1)
+
+
 def wire_bytes(trial: Trial) -> int:
     """Bytes that leave the rank that sends most, by the trial's plan."""
     plan = expand(trial.problem, trial.schedule).part(trial.part)
@@ -173,7 +234,10 @@ FASTEST = "compute at its fastest"
 
 
 class Joins:
-    """The best times of the parts seen so far, by problem; estimates are joined with estimates alone."""
+    """The best times of the parts seen so far, by block and problem; estimates are joined with estimates alone.
+
+    A ratio is formed inside one block; what was recorded before there were blocks is of one for each file and problem.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._best: dict[tuple[Any, ...], float] = {}
@@ -186,22 +250,22 @@ class Joins:
             return
         part = row.get("part")
         if part == "compute":
-            self._lower((part, *_same_compute(row)), row["time_s"])
-            self._lower((FASTEST, *_same_compute(row)), _fastest(row))
-        if row.get("scheme") == "sequential" and part in ("communication", "whole"):
-            self._lower((part, *_same_problem(row)), row["time_s"])
+            self._lower((part, *same_compute(row)), row["time_s"])
+            self._lower((FASTEST, *same_compute(row)), _fastest(row))
+        if row.get("scheme") == BASELINE and part in ("communication", "whole"):
+            self._lower((part, *same_problem(row)), row["time_s"])
 
     def _lower(self, key: tuple[Any, ...], seconds: float) -> None:
         self._best[key] = min(seconds, self._best.get(key, seconds))
 
     def fill(self, row: Row) -> dict[str, Any]:
         """*row* with floor_s, compute_s, comm_s and sequential_s; None where their trials are missing."""
-        compute_s = self._best.get(("compute", *_same_compute(row)))
+        compute_s = self._best.get(("compute", *same_compute(row)))
         found = {
             "compute_s": compute_s,
-            "comm_s": self._best.get(("communication", *_same_problem(row))),
-            "sequential_s": self._best.get(("whole", *_same_problem(row))),
-            "floor_s": _floor_of(row, self._best.get((FASTEST, *_same_compute(row)))),
+            "comm_s": self._best.get(("communication", *same_problem(row))),
+            "sequential_s": self._best.get(("whole", *same_problem(row))),
+            "floor_s": _floor_of(row, self._best.get((FASTEST, *same_compute(row)))),
         }
         return {**row, **found}
 
@@ -210,6 +274,17 @@ def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """All *rows* with floor_s, compute_s, comm_s and sequential_s, each from the trials among *rows*."""
     joins = Joins(rows)
     return [joins.fill(each) for each in rows]
+
+
+def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """*rows* with the joined numbers of their block alike: a row that came early was told of fewer trials."""
+    least: dict[tuple[Any, ...], float] = {}
+    for each in rows:
+        for key in JOINED:
+            if (seconds := each.get(key)) is not None:
+                place = (key, *same_problem(each))
+                least[place] = min(seconds, least.get(place, seconds))
+    return [{**each, **{key: least.get((key, *same_problem(each))) for key in JOINED}} for each in rows]
 
 
 def _fastest(row: Row) -> float:
@@ -230,12 +305,11 @@ def _floor_of(row: Row, compute_s: float | None) -> float | None:
     return None if link is None else floor(compute_s, needed, link)
 
 
-def _same_compute(row: Row) -> tuple[Any, ...]:
-    """Compute alone crosses no link, so any fabric's will do."""
-    shape = tuple((row.get("shape") or {}).items())
-    return (row.get("source") == "estimated", row["operator"], shape,
-            *(row.get(key) for key in ("dtype", "world", "backend", "machine", "protocol")))  # fmt: skip
+def same_compute(row: Row) -> tuple[Any, ...]:
+    """Rows whose computation alone is the same: of one block, measured or estimated; any link will do."""
+    return row.get("source") == "estimated", row.get("block"), *computation_of(row)
 
 
-def _same_problem(row: Row) -> tuple[Any, ...]:
-    return *_same_compute(row), row.get("fabric")
+def same_problem(row: Row) -> tuple[Any, ...]:
+    """Rows of one problem and one block, measured or estimated: ratios are formed among these."""
+    return row.get("source") == "estimated", row.get("block"), *problem_of(row)

@@ -63,8 +63,8 @@ class Preset:
                 return problem(operator, shape, dtype=dtype or self.dtype, world=ranks)
         offered = ", ".join(entry.operator for entry in self.entries)
         others = ", ".join(each.name for each in offering(operator))
-        raise Refusal(f"{operator} was asked for in preset {self.name}, which has no problem of it. "
-                      f"Accepted: {offered}; or a preset that has it: {others}.")  # fmt: skip
+        raise Refusal(f"Preset {self.name} has no problem of {operator}. Accepted: {offered}; or a preset that has "
+                      f"it: {others}.")  # fmt: skip
 
     def problems(self, *, world: int | None = None, dtype: str | None = None) -> tuple[Problem, ...]:
         """All of its problems."""
@@ -80,8 +80,8 @@ def presets() -> tuple[Preset, ...]:
     for path in files:
         for each in _load(path, path.stat().st_mtime_ns):
             if each.name in found:
-                raise ValueError(f"{path.name} has the preset {each.name!r}, which {home[each.name]} has already: a "
-                                 f"name means one preset. Accepted: any other name.")  # fmt: skip
+                raise ValueError(f"{path.name} has the preset {each.name!r}, but {home[each.name]} has 1 of this "
+                                 "name already. Accepted: any other name.")  # fmt: skip
             found[each.name], home[each.name] = each, path.name
     return tuple(found.values())
 
@@ -90,7 +90,7 @@ def named(name: str) -> Preset:
     """The preset called *name*; Refusal lists the names."""
     known = {each.name: each for each in presets()}
     if name not in known:
-        raise Refusal(f"preset {name!r} was asked for, which is unknown. Accepted: {', '.join(known)}.")
+        raise Refusal(f"There is no preset {name!r}. Accepted: {', '.join(known)}.")
     return known[name]
 
 
@@ -146,8 +146,8 @@ def _size(key: str, size: Size, world: int) -> Size:
         return count * world
     if count % world:
         divisors = ", ".join(str(ranks) for ranks in range(1, 129) if count % ranks == 0)
-        raise Refusal(f"world = {world} was asked for, but {key} is {count} / world: {world} does not divide {count}. "
-                      f"Accepted: world {divisors}.")  # fmt: skip
+        raise Refusal(f"world = {world} does not fit: {key} is {count} / world, and {world} does not divide "
+                      f"{count}. Accepted: world {divisors}.")  # fmt: skip
     return count // world
 
 
@@ -157,10 +157,10 @@ def _load(path: Path, modified_ns: int) -> tuple[Preset, ...]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path.name} cannot be read as presets: {error}. Presets are a TOML file.") from None
+        raise ValueError(f"{path.name} cannot be read as presets: {error}. Accepted: a TOML file.") from None
     _check_keys(data, {"source"}, {"preset"}, path.name)
     if not isinstance(data["preset"], list):
-        raise ValueError(f"{path.name}: [preset] is one table, but there may be several. Write [[preset]].")
+        raise ValueError(f"{path.name}: [preset] is one table, but a file may have several. Accepted: [[preset]].")
     return tuple(_preset(entry, data.get("source"), path.name) for entry in data["preset"])
 
 
@@ -170,9 +170,9 @@ def _preset(data: Any, source: str | None, where: str) -> Preset:
     where = f"{where}, preset {data['name']!r}"
     texts = {"name": data["name"], "title": data["title"], "source": data.get("source", source)}
     if missing := [key for key, value in texts.items() if not (isinstance(value, str) and value)]:
-        raise ValueError(f"{where}: {missing[0]} = {texts[missing[0]]!r}, but every preset states it as text.")
+        raise ValueError(f"{where}: {missing[0]} = {texts[missing[0]]!r} does not fit. Accepted: a text.")
     if not isinstance(data["problem"], list) or type(data["world"]) is not int:
-        raise ValueError(f"{where}: a preset has [[preset.problem]] entries and world = a whole number.")
+        raise ValueError(f"{where} does not fit. Accepted: [[preset.problem]] entries and world = a whole number.")
     found = Preset(
         **texts, world=data["world"], dtype=str(data["dtype"]), laptop=data.get("laptop", False) is True,
         divided=str(data.get("divided", "")), fabric=data.get("fabric"),
@@ -185,25 +185,25 @@ def _preset(data: Any, source: str | None, where: str) -> Preset:
 def _entry(data: Any, where: str) -> Entry:
     _check_keys(data, {"note"}, {"operator", "shape"}, f"{where} [[preset.problem]]")
     if not isinstance(data["shape"], dict):
-        raise ValueError(f"{where}: shape = {data['shape']!r}, but it is a table of sizes.")
+        raise ValueError(f"{where}: shape = {data['shape']!r} does not fit. Accepted: a table of sizes.")
     return Entry(operator=str(data["operator"]), shape=data["shape"], note=str(data.get("note", "")))
 
 
 def _check_keys(data: Any, optional: set[str], needed: set[str], where: str) -> None:
     if not isinstance(data, dict):
-        raise ValueError(f"{where} holds {data!r}, which is no table.")
+        raise ValueError(f"{where} holds {data!r}. Accepted: a table.")
     if unknown := sorted(set(data) - needed - optional):
         accepted = ", ".join(sorted(needed | optional))
-        raise ValueError(f"{where} has the key {unknown[0]!r}, which nothing reads. Accepted: {accepted}.")
+        raise ValueError(f"{where} has the unknown key {unknown[0]!r}. Accepted: {accepted}.")
     if missing := sorted(needed - set(data)):
-        raise ValueError(f"{where} has no {missing[0]!r}; it states {', '.join(sorted(needed))}.")
+        raise ValueError(f"{where} has no {missing[0]!r}. It needs {', '.join(sorted(needed))}.")
 
 
 def _check_preset(found: Preset, where: str) -> None:
     operators = [entry.operator for entry in found.entries]
     if twice := [name for name in operators if operators.count(name) > 1]:
-        raise ValueError(f"{where} has {operators.count(twice[0])} problems of {twice[0]}, but a preset has 1 of each "
-                         f"operator. Make it two presets.")  # fmt: skip
+        raise ValueError(f"{where} has {operators.count(twice[0])} problems of {twice[0]}, but a preset has 1 of "
+                         "each operator. Accepted: two presets.")  # fmt: skip
     try:
         found.problems()
         if found.fabric is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from cluster.probe import PACKAGES, cpu_model, version
 from cluster.probe import usable_cores as usable_cores  # the widgets ask for it too
 from kernels.machine import Machine
-from kernels.trial import fingerprint
+from kernels.prints import source_print
 
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 """How the library that torch brings for GPUs is called, by the CUDA that it is for."""
@@ -29,7 +29,7 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES} | {"nccl": next(filter(None, map(version, NCCL)), None)},
         "git_commit": _git_commit(),
-        "kernel_fingerprint": fingerprint(),
+        "source_print": machine and source_print(machine.backend),
         "machine": machine and machine.name,
         "machine_digest": machine and machine.digest,
         "seed": seed,

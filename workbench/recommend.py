@@ -1,66 +1,69 @@
-"""Which schedules are worth trying: whole spaces by closed form first, the best of them played."""
+"""Which schedules are worth trying: whole spaces by closed form first, the best of those that ranks run played."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-from math import prod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
 
 import numpy as np
 
 from kernels.axes import Value
+from kernels.backends.offers import Runner, fitting
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, schedule
+from kernels.schemes import axes, reads, refusal, schedule
 from kernels.trial import Trial
 from workbench.simulator import grid
 from workbench.simulator.predict import predict, resolved
-from workbench.space import EVERY, Space
+from workbench.space import EVERY, MOST_POINTS, Choice, Space, columns, once, values
 
-MOST_POINTS = 1_000_000
-"""A space that is larger is refused: its columns would not fit beside a notebook."""
 PLAYED = 4
 """So many times more schedules are played than are recommended: closed form and play may disagree about neighbours."""
+SAME = 1e-6
+"""Estimates that differ by less, relative to each other, are one."""
+LOOKED_AT_MOST = 100
+"""Schedules of one estimate among which one is sought that is legal and runs."""
+NEAR = 0.4
+"""Closed form and play are never further apart: what is, is not played to see whether it is the same."""
 UNSEEN = ("num_warps", "num_stages", "group_rows")
 """Axes of GPU kernels that change no estimate: their defaults are recommended, and only measuring tells more."""
 
 
-def recommend(problem: Problem, machine: Machine, fabric: Fabric, space: Space, protocol: Protocol,
-              count: int) -> tuple[list[Estimate], int]:  # fmt: skip
-    """The *count* schedules estimated fastest, fastest first, and how many points were looked at."""
-    fabric = resolved(fabric, problem, machine)
-    favourites: list[tuple[float, Schedule]] = []
-    num_points = 0
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """One estimate that no other recommended schedule has."""
+
+    estimate: Estimate
+    alike: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """Axis -> the other values with which it would be estimated the same, all else being equal."""
+
+
+def recommend(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, count: int, *,
+              measured: bool = True) -> tuple[list[Recommended], int]:  # fmt: skip
+    """The *count* schedules estimated fastest, fastest first, and how many points were looked at.
+
+    They are to be *measured*: what the *ranks*' backend does not run is left out, and Refusal says so where nothing is
+    left. Else whatever is legal counts.
+    """
+    machine, fabric = ranks.machine, resolved(ranks.fabric, problem, ranks.machine)
+    looked = _Looked(problem, machine, fabric, protocol, measured)
+    num_points, favourites = 0, list[tuple[float, Schedule]]()
     for choice in space.choices:
-        columns = _columns(problem, choice.scheme, dict(choice.values), machine, fabric)
-        seconds = grid.times(problem, choice.scheme, columns, machine, fabric)
+        crossed, seconds = looked.at(choice)
         num_points += len(seconds)
-        order = np.argsort(seconds)[: np.count_nonzero(np.isfinite(seconds))]
-        made = (_made(problem, choice.scheme, columns, int(number), machine, fabric) for number in order)
-        best = islice(
-            ((float(seconds[n]), asked) for n, asked in zip(order, made, strict=True) if asked), PLAYED * count
-        )
-        favourites += best
+        favourites += islice(looked.fastest(choice.scheme, crossed, seconds), PLAYED * count)
+    if not favourites and measured:
+        for choice in space.choices:
+            fitting(problem, choice.scheme, ranks)  # which says why the ranks run none
     favourites = sorted(favourites, key=lambda entry: entry[0])[: PLAYED * count]
-    trials = [Trial(problem=problem, schedule=asked, backend=machine.backend, machine=machine.name, fabric=fabric,
-                    protocol=protocol) for _, asked in favourites]  # fmt: skip
-    played = [predict(trial, machine, with_spans=False) for trial in trials]
-    return sorted(played, key=lambda estimate: estimate.time_s)[:count], num_points
-
-
-def estimates(problem: Problem, schedules: Sequence[Schedule], machine: Machine, fabric: Fabric) -> list[float]:
-    """Seconds of many schedules by closed form; infinite where it finds one illegal."""
-    found = np.full(len(schedules), np.inf)
-    for scheme in dict.fromkeys(asked.scheme for asked in schedules):
-        mine = [number for number, asked in enumerate(schedules) if asked.scheme == scheme]
-        names = [name for name, _ in schedules[mine[0]].axes]
-        columns = {name: np.array([schedules[number][name] for number in mine]) for name in names}
-        found[mine] = grid.times(problem, scheme, columns, machine, resolved(fabric, problem, machine))
-    return [float(seconds) for seconds in np.nan_to_num(found, nan=np.inf)]
+    played = sorted((looked.played(asked) for _, asked in favourites), key=lambda estimate: estimate.time_s)
+    distinct = [next(same) for _, same in groupby(played, key=_Steps())][:count]
+    return [Recommended(one, looked.alike(one, space)) for one in distinct], num_points
 
 
 def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fabric) -> dict[str, tuple[str, ...]]:
@@ -69,28 +72,101 @@ def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fa
     return {name: (EVERY,) for name in found if name not in UNSEEN}
 
 
-def _columns(problem: Problem, scheme: str, wanted: dict[str, tuple[Value, ...]], machine: Machine,
-             fabric: Fabric) -> dict[str, np.ndarray]:  # fmt: skip
-    """The product of the values wanted, axes not mentioned at their default, as columns."""
-    lists = {}
-    for axis in axes(problem, scheme, machine, fabric):
-        values = wanted.get(axis.name, (axis.default,))
-        lists[axis.name] = axis.values if EVERY in values else values
-    size = prod(len(values) for values in lists.values())
-    if size > MOST_POINTS:
-        raise Refusal(f"All values of all axes of {scheme} were asked for, which are {size:,} points; at most "
-                      f"{MOST_POINTS:,} are looked at. Fix some axes, such as --set tile=128x128x64.")  # fmt: skip
-    numbers = np.meshgrid(*(np.arange(len(values)) for values in lists.values()), indexing="ij")
-    return {
-        name: np.array(values)[number.ravel()] for (name, values), number in zip(lists.items(), numbers, strict=True)
-    }
+class _Steps:
+    """Numbers rising times, given one after the other, by those that differ."""
+
+    def __init__(self) -> None:
+        self._last, self._number = 0.0, 0
+
+    def __call__(self, estimate: Estimate) -> int:
+        if not _same(estimate.time_s, self._last):
+            self._last, self._number = estimate.time_s, self._number + 1
+        return self._number
 
 
-def _made(problem: Problem, scheme: str, columns: dict[str, np.ndarray], number: int, machine: Machine,
-          fabric: Fabric) -> Schedule | None:  # fmt: skip
-    """Point *number* as a schedule; None where only the scheme itself knows that it is illegal."""
-    values = {name: column[number].item() for name, column in columns.items()}
-    try:
-        return schedule(problem, scheme, values, machine, fabric)
-    except Refusal:
-        return None
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME * max(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """One problem, and who would measure it."""
+
+    problem: Problem
+    machine: Machine
+    fabric: Fabric
+    protocol: Protocol
+    measured: bool
+
+    @property
+    def _ranks(self) -> Runner | None:
+        return Runner(self.machine, self.fabric) if self.measured else None
+
+    def _runs(self, asked: Schedule) -> bool:
+        return self._ranks is None or self._ranks.refusal(self.problem, asked) is None
+
+    def at(self, choice: Choice) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Every combination of the values that ranks run, and its estimate by closed form; nan where it cannot be."""
+        lists = values(choice, self.problem, self.machine, self.fabric, MOST_POINTS, self._ranks)
+        if not all(lists.values()):
+            return {}, np.zeros(0)
+        crossed = columns(lists)
+        seconds = grid.times(self.problem, choice.scheme, crossed, self.machine, self.fabric)
+        return crossed, np.where(once(self.problem, choice.scheme, crossed, self.machine), seconds, np.nan)
+
+    def fastest(self, scheme: str, crossed: Mapping[str, np.ndarray],
+                seconds: np.ndarray) -> Iterator[tuple[float, Schedule]]:  # fmt: skip
+        """One schedule per estimate, fastest first: of those that share it, the one with the most defaults."""
+        defaults = {axis.name: axis.default for axis in axes(self.problem, scheme, self.machine, self.fabric)}
+        changed = sum((column != defaults[name] for name, column in crossed.items()), np.zeros(len(seconds), dtype=int))
+        rounded = np.round(np.log(seconds) / SAME)
+        order = np.lexsort((changed, rounded))[: np.count_nonzero(np.isfinite(seconds))]
+        for _, numbers in groupby(order, key=lambda number: rounded[number]):
+            made = (self._made(scheme, crossed, int(number)) for number in islice(numbers, LOOKED_AT_MOST))
+            first = next(((number, asked) for number, asked in made if asked is not None), None)
+            if first is not None:
+                yield float(seconds[first[0]]), first[1]
+
+    def _made(self, scheme: str, crossed: Mapping[str, np.ndarray], number: int) -> tuple[int, Schedule | None]:
+        """Point *number* as a schedule; None where only the scheme itself, or the ranks' backend, knows better."""
+        point = {name: column[number].item() for name, column in crossed.items()}
+        asked = reads.read(self.problem, Schedule(scheme, tuple(point.items())), self.machine.backend)
+        try:
+            legal = schedule(self.problem, scheme, dict(asked.axes), self.machine, self.fabric)
+        except Refusal:
+            return number, None
+        return number, legal if self._runs(legal) else None
+
+    def played(self, asked: Schedule) -> Estimate:
+        """Its estimate, step by step."""
+        trial = Trial(problem=self.problem, schedule=asked, backend=self.machine.backend, machine=self.machine.name,
+                      fabric=self.fabric, protocol=self.protocol)  # fmt: skip
+        return predict(trial, self.machine, with_spans=False)
+
+    def alike(self, estimate: Estimate, space: Space) -> dict[str, tuple[Value, ...]]:
+        """What does not matter to *estimate*, axis by axis, of what *space* asks about."""
+        asked = estimate.trial.schedule
+        wanted = dict(next(choice.values for choice in space.choices if choice.scheme == asked.scheme))
+        known = axes(self.problem, asked.scheme, self.machine, self.fabric)
+        found = {axis.name: tuple(self._alike(estimate, axis.name, self._offered(axis.values, wanted[axis.name])))
+                 for axis in known if axis.name in wanted and axis.name in dict(asked.axes)}  # fmt: skip
+        return {name: others for name, others in found.items() if others}
+
+    @staticmethod
+    def _offered(offered: Sequence[Value], wanted: Sequence[Value]) -> Sequence[Value]:
+        return offered if EVERY in wanted else wanted
+
+    def _alike(self, estimate: Estimate, name: str, offered: Iterable[Value]) -> Iterator[Value]:
+        asked = estimate.trial.schedule
+        for value in offered:
+            other = Schedule(asked.scheme, tuple({**dict(asked.axes), name: value}.items()))
+            if value == asked[name] or refusal(self.problem, other, self.machine, self.fabric) is not None:
+                continue
+            column = {key: np.array([each]) for key, each in other.axes}
+            near = grid.times(self.problem, asked.scheme, column, self.machine, self.fabric)[0]
+            if (
+                self._runs(other)
+                and abs(near / estimate.time_s - 1) < NEAR
+                and _same(self.played(other).time_s, estimate.time_s)
+            ):
+                yield value

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernels.hardware import Hardware
 from kernels.outcome import Measurement, Sample, row, span, span_values
+from kernels.problem import Problem
 from kernels.trial import Trial
-from workbench import resources
+from workbench import resources, targets
 from workbench.answer import Recorded
+from workbench.blocks import older_block
+from workbench.file_kinds import EXPORTS
 from workbench.store import Store
+from workbench.targets import Target
 
 SUFFIX = ".jsonl"
 
@@ -28,15 +33,19 @@ def recordings(name: str | Path) -> list[Recorded]:
     path = known.get(str(name), Path(name))
     if not path.is_file():
         raise ValueError(
-            f"Recording {str(name)!r} was asked for, and there is no such file. "
-            f"Accepted: a {SUFFIX} file, or one of {', '.join(known) or 'none yet'}."
+            f"There is no recording {str(name)!r}. Accepted: a {SUFFIX} file, or one of "
+            f"{', '.join(known) or 'none yet'}."
         )
     return read(path)
 
 
 def read(path: Path) -> list[Recorded]:
-    """The measurements in *path*; ValueError names the line that cannot be read."""
-    found = []
+    """The measurements in *path*; ValueError names the line that cannot be read.
+
+    What was recorded before there were blocks counts as one block for each problem of the file.
+    """
+    found: list[Recorded] = []
+    numbers: dict[Problem, int] = {}
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -44,25 +53,30 @@ def read(path: Path) -> list[Recorded]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(_recorded(json.loads(line)))
+                found.append(_recorded(json.loads(line), path.stem, numbers))
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise ValueError(
-                    f"{path} line {number} is no recorded trial: {error!r}. Accepted: lines that "
-                    "`workbench export RUN --to recording` writes."
+                    f"{path} line {number} is not a recorded trial: {error!r}. Accepted: lines that `workbench "
+                    "export RUN --to recording` writes."
                 ) from error
     return found
 
 
-def _recorded(line: Mapping[str, Any]) -> Recorded:
+def _recorded(line: Mapping[str, Any], name: str, numbers: dict[Problem, int]) -> Recorded:
+    """One line of the recording *name*, whose older problems have *numbers* so far."""
     trial = Trial.from_json(line["trial"])
-    samples = tuple(Sample(trial.key, int(r), int(n), float(s), float(at)) for r, n, s, at in line["raw"])
+    if (block := line.get("block")) is None:
+        block = older_block(name, numbers.setdefault(trial.problem, len(numbers) + 1))
+    samples = tuple(Sample(trial.key, int(r), int(n), float(s), float(at), block) for r, n, s, at in line["raw"])
     by_rank = [tuple(s.seconds for s in samples if s.rank == rank) for rank in range(trial.world)]
     if not all(by_rank):
         raise ValueError(f"rank {by_rank.index(())} of {trial.world} has no samples")
     measurement = Measurement(
         trial=trial, samples=tuple(by_rank), source="recorded", correct=line["correct"],
         max_relative_error=line["max_relative_error"], spans=tuple(map(span, line["spans"])), unseen=line["message"],
-        conditions=tuple(line.get("conditions", ())),
+        conditions=tuple(line.get("conditions", ())), block=block, source_print=line.get("source_print"),
+        versions_print=line.get("versions_print"),
+        hardware=Hardware.from_json(told) if (told := line.get("hardware")) else None,
     )  # fmt: skip
     return Recorded(measurement=measurement, samples=samples, provenance=line["provenance"])
 
@@ -74,17 +88,13 @@ def of_run(store: Store, run: str) -> list[Recorded]:
             for measured, raw in store.recorded(run)]  # fmt: skip
 
 
-def write(store: Store, run: str, path: Path) -> Path:
+def write(store: Store, run: str, target: Target | Path) -> Path:
     """The measurements of *run* as a recording; ValueError when there are none."""
     found = of_run(store, run)
     if not found:
-        raise ValueError(f"A recording of run {run} was asked for, but it has 0 measurements. Accepted: one with some.")
+        raise ValueError(f"Run {run} cannot become a recording: it has 0 measurements. Accepted: a run with some.")
     lines = [json.dumps(_line(entry, run)) for entry in found]
-    try:
-        path.write_text("\n".join(lines) + "\n")
-    except OSError as error:
-        raise ValueError(f"The recording cannot be written to {path}: {error.strerror}.") from error
-    return path
+    return targets.of(target, store.path).write(EXPORTS["recording"], ("\n".join(lines) + "\n").encode())
 
 
 def _line(entry: Recorded, run: str) -> dict[str, Any]:

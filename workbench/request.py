@@ -9,14 +9,16 @@ from typing import Any
 from kernels import fabric as fabrics
 from kernels import operators
 from kernels.axes import Axis
+from kernels.backends.refusals import BACKENDS, dtypes
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Refusal
 from kernels.schemes import axes, scheme
-from workbench import machines, presets
+from workbench import machines, place, presets
 from workbench.experiment import Experiment
+from workbench.naming import operator_title
 from workbench.space import Space, choices
 
 COMPARED = ("sequential", "decomposed", "fused")
@@ -24,12 +26,6 @@ COMPARED = ("sequential", "decomposed", "fused")
 MEASURED = {"cpu": COMPARED, "triton": ("sequential", "fused")}
 """Those of them that ranks can run, by backend; the others are simulated only."""
 WORLD = 2
-BACKENDS = ("cpu", "triton")
-DTYPES = {"cpu": "float32", "triton": "bfloat16"}
-LINKS = {"cpu": fabrics.DEFAULT, "triton": "nvlink"}
-"""What is meant where dtype or fabric is not stated, by backend."""
-GATHERED = "float32"
-"""The dtype of embedding tables unless stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +48,13 @@ class Request:
     def machine_description(self) -> Machine:
         """The machine, by default the one of CPU ranks or of this host's GPUs; Refusal where it has another backend."""
         if self.backend not in (None, *BACKENDS):
-            raise Refusal(
-                f"backend = {self.backend!r} was asked for, which is unknown. Accepted: {', '.join(BACKENDS)}."
-            )
+            raise Refusal(f"There is no backend {self.backend!r}. Accepted: {', '.join(BACKENDS)}.")
         if self.machine is None and self.backend == "triton":
-            return machines.of_gpus()
+            return place.of_gpus()
         found = machines.machine(self.machine or machines.LAPTOP)
         if self.backend not in (None, found.backend):
             raise Refusal(
-                f"backend = {self.backend} was asked for on machine {found.name}, whose backend is {found.backend}. "
+                f"backend = {self.backend} does not run on machine {found.name}, whose backend is {found.backend}. "
                 f"Accepted: backend = {found.backend}, or another machine."
             )
         return found
@@ -70,13 +64,12 @@ class Request:
         if self.preset is not None:
             if self.shape:
                 raise Refusal(
-                    f"preset = {self.preset} and shape {_pairs(self.shape)} were both asked for, and each states the "
-                    "sizes. Accepted: one of them."
+                    f"preset = {self.preset} and shape {_pairs(self.shape)} both state the sizes: 2 > 1. Accepted: "
+                    "one of them."
                 )
             operators.operator(self.operator)
             return presets.preset(self.preset, self.operator, world=self.world, dtype=self.dtype)[0]
-        gathers = operators.operator(self.operator).work == "gather"
-        usual = GATHERED if gathers else DTYPES[machine.backend]
+        usual = dtypes(machine.backend, operators.operator(self.operator).name)[0]
         return operators.problem(self.operator, dict(self.shape), dtype=self.dtype or usual,
                                  world=WORLD if self.world is None else self.world)  # fmt: skip
 
@@ -87,8 +80,9 @@ class Request:
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
         meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
-        found = fabrics.parse(self.fabric or meant or LINKS[machine.backend])
-        if (sentence := fabrics.refusal(found, machine)) is not None:
+        world = self.problem(machine).world
+        found = fabrics.parse(self.fabric or meant or fabrics.usual(machine, world))
+        if (sentence := fabrics.refusal(found, machine, world)) is not None:
             raise Refusal(sentence)
         return found
 
@@ -107,7 +101,7 @@ class Request:
         return Experiment(
             problems=(problem,), space=self.space(problem, machine, fabric), backend=machine.backend,
             machine=machine.name, fabric=fabric, protocol=protocol(self.protocol),
-            **{"title": f"{self.operator}: {', '.join(self.schemes or COMPARED)}", **fields},
+            **{"title": f"{operator_title(self.operator)}: {', '.join(self.schemes or COMPARED)}", **fields},
         )  # fmt: skip
 
 
@@ -120,6 +114,6 @@ def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     split = [text.partition("=") for text in texts]
     if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
         raise Refusal(
-            f"{option} {wrong[0]!r} was asked for, which is not of the form name=value. Write {option} m=1024."
+            f"{option} {wrong[0]!r} does not have the form name=value. Accepted: values such as {option} m=1024."
         )
     return tuple((name.strip(), value.strip()) for name, _, value in split)

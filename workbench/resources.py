@@ -4,6 +4,9 @@ from pathlib import Path
 
 import platformdirs
 
+LAPTOP = "laptop_cpu"
+"""The machine of CPU ranks on this computer."""
+
 _PACKAGE = Path(__file__).parent
 
 
@@ -15,6 +18,11 @@ def notebooks_directory() -> Path:
 def data_directory() -> Path:
     """The folder of machines, problems and recordings."""
     return _shipped("data")
+
+
+def labextensions_directory() -> Path:
+    """The folder of what is added to JupyterLab's page, as JupyterLab looks for it."""
+    return _PACKAGE.resolve() / "labextensions"
 
 
 def runs_directory() -> Path:

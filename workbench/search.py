@@ -13,6 +13,7 @@ from typing import Any
 
 from kernels.axes import Value
 from kernels.schedule import Refusal, Schedule
+from workbench.blocks import MOST
 
 KINDS = ("exhaustive", "random", "estimate_first", "optuna")
 
@@ -34,11 +35,18 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise Refusal(f"search = {self.kind!r} was asked for, which is unknown. Accepted: {', '.join(KINDS)}.")
+            raise Refusal(f"There is no search {self.kind!r}. Accepted: {', '.join(KINDS)}.")
         if self.kind != "exhaustive" and self.count is None:
-            raise Refusal(f"search = {self.kind} was asked for without count, the most to measure. Give count = 20.")
+            raise Refusal(
+                f"search = {self.kind} needs count, the most to measure. Accepted: values such as count = 20."
+            )
         if self.count is not None and self.count < 1:
-            raise Refusal(f"count = {self.count} was asked for; a search measures 1 schedule or more.")
+            raise Refusal(f"count = {self.count} is too small: {self.count} < 1. Accepted: 1 schedule or more.")
+
+    @property
+    def proposes(self) -> bool:
+        """Whether times decide what is measured next."""
+        return self.kind == "optuna"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,22 +58,24 @@ class Search:
 
 def rounds(search: Search, schedules: Sequence[Schedule], estimates: Estimates) -> Rounds:
     """The schedules to measure, list by list."""
+    if search.proposes:
+        yield from _optuna(search, schedules, estimates)
+    else:
+        yield [schedules[number] for number in order(search, len(schedules), lambda: estimates(schedules))]
+
+
+def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) -> Sequence[int]:
+    """Which of *count* schedules are measured, in order; of a search that proposes, how many.
+
+    *seconds*, what they are estimated to take, is asked by a search that goes by it.
+    """
     match search.kind:
-        case "exhaustive":
-            yield schedules[: search.count]
         case "random":
-            chosen = random.Random(search.seed).sample(range(len(schedules)), min(search.count or 0, len(schedules)))
-            yield [schedules[number] for number in chosen]
+            return random.Random(search.seed).sample(range(count), min(search.count or 0, count))
         case "estimate_first":
-            yield ranked(schedules, estimates)[: search.count]
-        case _:
-            yield from _optuna(search, schedules, estimates)
-
-
-def ranked(schedules: Sequence[Schedule], estimates: Estimates) -> list[Schedule]:
-    """The schedules, the one estimated fastest first; equal ones stay in order."""
-    seconds = estimates(schedules)
-    return [schedules[number] for number in sorted(range(len(schedules)), key=lambda number: seconds[number])]
+            found = seconds()
+            return sorted(range(count), key=lambda number: found[number])[: search.count]
+    return range(count)[: search.count]
 
 
 def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates) -> Rounds:
@@ -74,33 +84,40 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
         import optuna
     except ImportError as error:
         raise Refusal(
-            "search = optuna was asked for, but optuna is not installed. "
-            "Accepted: pip install 'overlap-workbench[search]', or search = estimate_first."
+            "search = optuna needs optuna, which is not installed. Accepted: pip install "
+            "'overlap-workbench[search]', or search = estimate_first."
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=search.seed)
     study = optuna.create_study(direction="minimize", sampler=sampler)
     offered = set(schedules)
-    for favourite in ranked(schedules, estimates)[: max(1, (search.count or 0) // 4)]:
-        study.enqueue_trial(_names(favourite))
-    values = _values(schedules)
+    favourites = Search(kind="estimate_first", count=max(1, (search.count or 0) // 4))
+    for number in order(favourites, len(schedules), lambda: estimates(schedules)):
+        study.enqueue_trial(_names(schedules[number]))
+    values, target = _values(schedules), min(search.count or 0, len(schedules))
     measured: set[Schedule] = set()
     times: Times = {}
-    for _ in range(20 * (search.count or 0)):  # proposals may repeat or be illegal
-        if len(measured) == min(search.count or 0, len(schedules)):
-            return
+    waiting: dict[Schedule, Any] = {}
+    for _ in range(20 * target):  # proposals may repeat or be illegal
         trial = study.ask()
         proposed = _propose(trial, values)
-        if proposed not in offered:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            continue
-        if proposed not in measured:
-            measured.add(proposed)
-            times = yield [proposed]
-        if (seconds := times.get(proposed)) is None:
+        if proposed in times:
+            study.tell(trial, times[proposed])
+        elif proposed not in offered or proposed in waiting or proposed in measured:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
-            study.tell(trial, seconds)
+            waiting[proposed] = trial
+        if len(waiting) == min(MOST, target - len(measured)):  # as many as are timed in turns
+            times = yield list(waiting)
+            for asked, told in waiting.items():
+                failed = {} if asked in times else {"state": optuna.trial.TrialState.FAIL}
+                study.tell(told, times.get(asked), **failed)
+            measured |= waiting.keys()
+            waiting = {}
+        if len(measured) == target:
+            return
+    if waiting:
+        yield list(waiting)
 
 
 def _values(schedules: Sequence[Schedule]) -> dict[str, dict[str, list[Value]]]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
+import numpy as np
+
 from kernels.axes import Axis, Value
+from kernels.backends import offers
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, schedule
+from kernels.schemes import axes, reads, schedule
 
+MOST_POINTS = 1_000_000
+"""A space that is larger is refused: its columns would not fit beside a notebook."""
 EVERY = "all"
 """Stands for all values that an axis offers on the problem at hand."""
 
@@ -54,32 +60,135 @@ class Points:
 
     schedules: tuple[Schedule, ...]
     refused: tuple[tuple[Schedule, str], ...]
-    """What was asked, axes at their default left out, and the sentence that says why not."""
+    """What was asked by its values, axes at their default left out, and the sentence that says why not."""
+    left_out: tuple[tuple[Schedule, str], ...] = ()
+    """The same of what nobody asked by its values: combinations of EVERY value that cannot be."""
 
 
-def points(space: Space, problem: Problem, machine: Machine, fabric: Fabric) -> Points:
-    """The legal schedules of *space*. Refusal where a scheme or an axis is unknown: no point could be meant by it."""
+def points(
+    space: Space, problem: Problem, machine: Machine, fabric: Fabric, ranks: offers.Runner | None = None
+) -> Points:
+    """The legal schedules of *space*, and where *ranks* are to measure them, those that they run.
+
+    Refusal where a scheme or an axis is unknown: no point could be meant by it.
+    """
     legal: dict[Schedule, None] = {}
     refused: dict[Schedule, str] = {}
+    left_out: dict[Schedule, str] = {}
     for choice in space.choices:
+        every = any(EVERY in wanted for _, wanted in choice.values)
         for asked in _asked(choice, axes(problem, choice.scheme, machine, fabric)):
+            stated = dict(_without_effect(choice, problem, asked, machine).axes)
             try:
-                legal[schedule(problem, choice.scheme, dict(asked.axes), machine, fabric)] = None
+                legal[_complete(problem, choice.scheme, stated, machine, fabric, ranks)] = None
             except Refusal as refusal:
-                refused[asked] = str(refusal)
-    return Points(tuple(legal), tuple(refused.items()))
+                (left_out if every else refused)[asked] = str(refusal)
+    return Points(tuple(legal), tuple(refused.items()), tuple(left_out.items()))
+
+
+def left_out_words(found: Sequence[Points]) -> str:
+    """How many combinations of all values were left out, and for each axis or scheme that was to blame one reason."""
+    reasons: dict[str, list[str]] = {}
+    for points in found:
+        for _, sentence in points.left_out:
+            reasons.setdefault(sentence.partition(" ")[0], []).append(sentence)
+    if not reasons:
+        return ""
+    count = sum(map(len, reasons.values()))
+    each = " ".join(f"{len(said):,} for {name}: {said[0]}" for name, said in reasons.items())
+    return f"{count:,} combinations of all values were left out. {each}"
+
+
+def _complete(
+    problem: Problem, scheme: str, stated: Mapping[str, Value], machine: Machine, fabric: Fabric,
+    ranks: offers.Runner | None,
+) -> Schedule:  # fmt: skip
+    if ranks is not None:
+        return offers.complete(problem, scheme, stated, ranks)
+    return schedule(problem, scheme, stated, machine, fabric)
+
+
+def _without_effect(choice: Choice, problem: Problem, asked: Schedule, machine: Machine) -> Schedule:
+    """*asked* without what only other tile orders of the same choice read: it is tried once."""
+    wanted = dict(choice.values).get(reads.TILE_ORDER, ())
+    several = len(wanted) > 1 or EVERY in wanted
+    return reads.read(problem, asked, machine.backend) if several else asked
+
+
+def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
+    """Which points of *crossed* are not met before: of an axis that changes nothing there, the first value counts."""
+    kept = np.ones(len(next(iter(crossed.values()))), dtype=bool)
+    if "slice_tiles" not in crossed or reads.TILE_ORDER not in crossed or not len(kept):
+        return kept
+    orders = crossed[reads.TILE_ORDER]
+    for order in np.unique(orders):
+        of_order: dict[str, Value] = {reads.TILE_ORDER: str(order), "slice_tiles": 1}
+        if "slice_tiles" in reads.unread(problem, scheme, of_order, machine.backend):
+            kept &= (orders != order) | (crossed["slice_tiles"] == crossed["slice_tiles"][0])
+    return kept
 
 
 def _asked(choice: Choice, known: Sequence[Axis]) -> Iterator[Schedule]:
     by_name = {axis.name: axis for axis in known}
     names = [name for name, _ in choice.values]
     if unknown := [name for name in names if name not in by_name]:
-        raise Refusal(
-            f"axis {unknown[0]!r} was asked for, which {choice.scheme} does not have. Accepted: {', '.join(by_name)}."
-        )
+        raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
     lists = [by_name[name].values if EVERY in wanted else wanted for name, wanted in choice.values]
     for values in product(*lists):
         yield Schedule(choice.scheme, tuple(zip(names, values, strict=True)))
+
+
+def values(
+    choice: Choice, problem: Problem, machine: Machine, fabric: Fabric, most: int, ranks: offers.Runner | None = None
+) -> dict[str, tuple[Value, ...]]:
+    """The values that each axis of *choice* takes, in the scheme's order; Refusal of more than *most* combinations.
+
+    Where *ranks* are to measure them, those that they run: none of an axis, where they run none.
+    """
+    known = axes(problem, choice.scheme, machine, fabric)
+    by_name = {axis.name: axis for axis in known}
+    wanted = dict(choice.values)
+    if unknown := [name for name in wanted if name not in by_name]:
+        raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
+    fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
+    try:
+        usual = dict(_complete(problem, choice.scheme, fixed, machine, fabric, ranks).axes)
+    except Refusal:  # then none of them is legal, or only together with what is swept
+        usual = {axis.name: axis.default for axis in known} | fixed
+    lists = {
+        axis.name: axis.values if EVERY in wanted.get(axis.name, ()) else
+        tuple(dict.fromkeys(wanted.get(axis.name, (usual.get(axis.name, axis.default),)))) for axis in known
+    }  # fmt: skip
+    if ranks is not None:
+        lists = offers.run_values(problem, choice.scheme, lists, ranks)
+    if (size := prod(len(some) for some in lists.values())) > most:
+        several = ", ".join(name for name, some in lists.items() if len(some) > 1)
+        raise Refusal(
+            f"{choice.scheme} with all values of {several} has {size:,} schedules: {size:,} > {most:,}. "
+            f"Accepted: at most {most:,}. Fix some axes."
+        )
+    return lists
+
+
+def _decides(name: str, some: Sequence[Value], wanted: Mapping[str, Sequence[Value]]) -> bool:
+    """Whether what is not stated follows from *some* values of axis *name*: one value, or slices, which want turns."""
+    return len(some) == 1 or (name == "slice_tiles" and reads.TILE_ORDER not in wanted)
+
+
+def columns(lists: Mapping[str, Sequence[Value]]) -> dict[str, np.ndarray]:
+    """Every combination of *lists*, column by column, the last axis varying fastest."""
+    numbers = np.meshgrid(*(np.arange(len(some)) for some in lists.values()), indexing="ij")
+    return {name: np.array(some)[number.ravel()] for (name, some), number in zip(lists.items(), numbers, strict=True)}
+
+
+def combinations(crossed: Mapping[str, np.ndarray]) -> Iterator[dict[str, Value]]:
+    """The points of *crossed*, one by one."""
+    for point in zip(*(column.tolist() for column in crossed.values()), strict=True):
+        yield dict(zip(crossed, point, strict=True))
+
+
+def _unknown(name: str, scheme: str, known: Mapping[str, Axis]) -> str:
+    return f"{scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
 def choices(
@@ -91,10 +200,7 @@ def choices(
     """
     offered = list(dict.fromkeys(axis.name for name in schemes for axis in known[name]))
     if unknown := [name for name in settings if name not in offered]:
-        raise Refusal(
-            f"axis {unknown[0]!r} was asked for, which is an axis of none of {', '.join(schemes)}. "
-            f"Accepted: {', '.join(offered)}."
-        )
+        raise Refusal(f"None of {', '.join(schemes)} has an axis {unknown[0]!r}. Accepted: {', '.join(offered)}.")
     return Space(tuple(_choice(scheme, settings, known[scheme]) for scheme in schemes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from kernels import operators
 from kernels.machine import Machine
 from kernels.protocol import protocol
 from kernels.schemes import axes, scheme
-from workbench.experiment import PARTS, Experiment
+from workbench.blocks import PARTS
+from workbench.experiment import Experiment
 from workbench.request import COMPARED, Request
 from workbench.search import Search
 from workbench.space import EVERY, Space
@@ -21,8 +22,10 @@ _KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "b
          "parts", "scheme")  # fmt: skip
 
 
-def load(path: Path) -> Experiment:
+def load(path: Path, placed: Callable[[Request], Request] = lambda request: request) -> Experiment:
     """The experiment in TOML file *path*: lists of operators, dtypes, worlds and sizes make several problems.
+
+    *placed* states the machine where the file states none.
 
     operator = "gemm_all_to_all"      preset = "..." or [shape] m = 1024, n = [1024, 2048], ...
     world = [2, 4]                    search = {kind = "estimate_first", count = 20}
@@ -31,7 +34,7 @@ def load(path: Path) -> Experiment:
     """
     data = _read(path)
     requests = _requests(data, path.name)
-    machine = requests[0].machine_description()
+    machine = placed(requests[0]).machine_description()
     problems = tuple(dict.fromkeys(request.problem(machine) for request in requests))
     fabric = requests[0].link(machine)
     experiment = Experiment(
@@ -61,15 +64,13 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise ValueError(
-            f"{path} was asked for as a space, and there is no such file. Accepted: a TOML file."
-        ) from None
+        raise ValueError(f"There is no space file {path}. Accepted: a TOML file.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} cannot be read as a space: {error}. A space is a TOML file.") from error
+        raise ValueError(f"{path} cannot be read as a space: {error}. Accepted: a TOML file.") from error
     if unknown := [key for key in data if key not in _KEYS]:
-        raise ValueError(f"{path.name} has the key {unknown[0]!r}, which nothing reads. Accepted: {', '.join(_KEYS)}.")
+        raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(_KEYS)}.")
     if "operator" not in data:
-        raise ValueError(f"{path.name} has no 'operator'; every space states it. Accepted: "
+        raise ValueError(f"{path.name} has no 'operator', and every space needs one. Accepted: "
                          f"{', '.join(operators.OPERATORS)}.")  # fmt: skip
     return data
 
@@ -78,14 +79,18 @@ def _requests(data: Mapping[str, Any], where: str) -> list[Request]:
     """One per problem."""
     shape = data.get("shape", {})
     if not isinstance(shape, Mapping):
-        raise ValueError(f"{where}: shape = {shape!r}, but it is a table of sizes. Write [shape], then m = 1024.")
+        raise ValueError(
+            f"{where}: shape = {shape!r} does not fit. Accepted: a table of sizes: [shape], then m = 1024."
+        )
     fixed = {key: data[key] for key in ("preset", "machine", "backend", "fabric", "protocol") if key in data}
     if wrong := [key for key, value in fixed.items() if not isinstance(value, str)]:
         raise ValueError(f'{where}: {wrong[0]} = {fixed[wrong[0]]!r}, but it is one name. Write {wrong[0]} = "...".')
     found = []
     for operator, dtype, world in product(*(_list(data.get(key)) for key in ("operator", "dtype", "world"))):
         if world is not None and (not isinstance(world, int) or isinstance(world, bool)):
-            raise ValueError(f"{where}: world = {world!r}, but it is a whole number of ranks. Write world = 2.")
+            raise ValueError(
+                f"{where}: world = {world!r} does not fit. Accepted: a whole number of ranks, such as world = 2."
+            )
         for sizes in product(*(_list(size) for size in shape.values())):
             texts = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
             found.append(Request(operator=str(operator), dtype=dtype, world=world, shape=texts, **fixed))
@@ -107,7 +112,7 @@ def _space(tables: Any, where: str) -> Space:
         for axis, values in entry["values"].items():
             if wrong := [v for v in values if not isinstance(v, int | str) or isinstance(v, bool)]:
                 raise ValueError(
-                    f"{where}: {entry['scheme']}.{axis} = {wrong[0]!r}, but values are whole numbers or words."
+                    f"{where}: {entry['scheme']}.{axis} = {wrong[0]!r} does not fit. Accepted: whole numbers or words."
                 )
     return Space.from_json(data)
 
@@ -119,11 +124,11 @@ def _search(stated: Any, where: str) -> Search:
         raise ValueError(f"{where}: search = {asked!r}. Write search = \"exhaustive\", or "
                          f"search = {{kind = \"estimate_first\", count = 20}}.")  # fmt: skip
     if wrong := [key for key in ("count", "seed") if not isinstance(fields.get(key, 0), int)]:
-        raise ValueError(f"{where}: search.{wrong[0]} = {fields[wrong[0]]!r}, but it is a whole number.")
+        raise ValueError(f"{where}: search.{wrong[0]} = {fields[wrong[0]]!r} does not fit. Accepted: a whole number.")
     return Search.from_json(fields)
 
 
 def _one_of(value: Any, accepted: Sequence[str], what: str) -> str:
     if value not in accepted:
-        raise ValueError(f"{what} = {value!r} was asked for, which is unknown. Accepted: {', '.join(accepted)}.")
+        raise ValueError(f"{what} = {value!r} is unknown. Accepted: {', '.join(accepted)}.")
     return str(value)

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kernels.outcome import Span, TileTimes
+from workbench import targets
+from workbench.file_kinds import EXPORTS, MADE
 from workbench.store import Store
+from workbench.targets import Target
 
 LANES = ("compute", "copy_engine", "link", "library")
 """One thread of the trace each, in this order; others follow."""
@@ -20,24 +23,21 @@ BLOCKS_MOST = 64
 Event = dict[str, Any]
 
 
-def write(store: Store, run: str, path: Path) -> Path:
+def write(store: Store, run: str, target: Target | Path) -> Path:
     """One process per trial and rank, one thread per lane and SM; ValueError when no outcome of *run* has spans."""
     events: list[Event] = []
     for row in store.rows(run):
         events += _events(store, row, first_process=len({event["pid"] for event in events}) + 1)
     if not events:
         raise ValueError(
-            f"A trace of run {run} was asked for, but 0 of its outcomes have spans. Accepted: a run with a measurement."
+            f"Run {run} cannot become a trace: 0 of its outcomes have spans. Accepted: a run with a measurement."
         )
-    try:
-        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
-    except OSError as error:
-        raise ValueError(f"The trace cannot be written to {path}: {error.strerror}.") from error
-    return path
+    trace = {"otherData": {"made": MADE}, "displayTimeUnit": "ns", "traceEvents": events}
+    return targets.of(target, store.path).write(EXPORTS["perfetto"], json.dumps(trace).encode())
 
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
-    spans = store.spans(row["run"], row["key"], row["source"])
+    spans = store.spans(row["run"], row["key"], row["source"], row["block"])
     lanes = [*LANES, *sorted({span.lane for span in spans} - set(LANES))]
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
     events: list[Event] = []

@@ -6,6 +6,7 @@ other versions or older kernels still answers, and says so.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,14 +14,16 @@ from math import log2
 from typing import Any
 
 from kernels.fabric import Fabric
+from kernels.hardware import Hardware
 from kernels.machine import Machine
 from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import schedule
+from kernels.schemes import BASELINE, reads, schedule
 from kernels.trial import Trial
 from workbench import recordings
-from workbench.answer import Recorded, as_asked
+from workbench.answer import Recorded
+from workbench.compared import leading
 from workbench.store import Store
 
 FARTHEST = 2.0
@@ -44,14 +47,20 @@ class Known:
     """That run; None of a recording."""
     at: float
     """Unix time of its last sample."""
+    block: str | None
+    """What it was timed in turns with."""
     facts: Facts
+    hardware: Hardware | None
+    """What it ran on; None where nobody wrote it down."""
     measurement: Callable[[], Measurement]
     """With its samples."""
+    beside: Callable[[], Sequence[Measurement]] = tuple
+    """What its block was timed with, the baseline among them: the ratio of a known schedule is to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The fastest known schedule of one scheme."""
+    """The best known schedule of one scheme."""
 
     known: Known
     schedule: Schedule
@@ -64,8 +73,8 @@ class Winner:
         """Where and when, with which versions and kernels."""
         known = self.known
         versions = [f"{name} {found}" for name, found in _versions(known)]
-        hardware = [str(known.facts["gpus"])] if known.facts.get("gpus") else []
-        parts = [*hardware, *versions, f"kernels {known.facts.get('kernel_fingerprint') or 'unknown'}"]
+        hardware = known.hardware or known.facts.get("gpus")
+        parts = [*([str(hardware)] if hardware else []), *versions, f"kernels {_kernels(known) or 'unknown'}"]
         return f"{known.where} of {datetime.fromtimestamp(known.at).date()}: {', '.join(parts)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -74,14 +83,14 @@ class Winner:
             "key": known.trial.key, "scheme": known.trial.schedule.scheme, "where": known.where,
             "date": str(datetime.fromtimestamp(known.at).date()), "time_s": known.time_s,
             "shape": dict(known.trial.problem.shape), "axes": dict(self.schedule.axes),
-            "versions": dict(_versions(known)), "kernel_fingerprint": known.facts.get("kernel_fingerprint"),
-            "differs": list(self.differs),
+            "versions": dict(_versions(known)), "source_print": _kernels(known),
+            "hardware": known.hardware and known.hardware.to_json(), "differs": list(self.differs),
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The answer: the winners, fastest first, or a sentence that says why there are none."""
+    """The answer: the winners, best first, or a sentence that says why there are none."""
 
     winners: tuple[Winner, ...]
     sentence: str = ""
@@ -89,7 +98,8 @@ class Tuned:
 
 def known(operator: str, store: Store | None = None) -> list[Known]:
     """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*."""
-    found = [_recorded(entry, name) for name in recordings.paths() for entry in recordings.recordings(name)
+    shipped = {name: recordings.recordings(name) for name in recordings.paths()}
+    found = [_recorded(entry, name, entries) for name, entries in shipped.items() for entry in entries
              if _is_right_whole(entry.measurement, operator)]  # fmt: skip
     return found + [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else found
 
@@ -98,29 +108,41 @@ def _is_right_whole(measured: Measurement, operator: str) -> bool:
     return measured.trial.problem.operator == operator and measured.trial.part == "whole" and bool(measured.correct)
 
 
-def _recorded(entry: Recorded, name: str) -> Known:
+def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> Known:
     return Known(
         trial=entry.measurement.trial, time_s=entry.measurement.time_s, where=f"recording {name}", run=None,
-        at=max(sample.at for sample in entry.samples), facts=entry.provenance, measurement=lambda: entry.measurement,
+        at=max(sample.at for sample in entry.samples), block=entry.measurement.block,
+        hardware=entry.measurement.hardware,
+        facts=_with_print(entry.provenance, entry.measurement.source_print),
+        measurement=lambda: entry.measurement,
+        beside=lambda: [each.measurement for each in entries if each.measurement.block == entry.measurement.block],
     )  # fmt: skip
 
 
 def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
     return Known(
         trial=Trial.from_json(entry["trial"]), time_s=entry["time_s"], where=f"run {entry['run']}", run=entry["run"],
-        at=entry["at"], facts={**entry["provenance"], "kernel_fingerprint": entry["fingerprint"]},
+        at=entry["at"], block=entry["block"], facts=_with_print(entry["provenance"], entry["source_print"]),
+        hardware=Hardware.from_json(json.loads(entry["hardware"])) if entry["hardware"] else None,
         measurement=lambda: store.measurement(entry["id"]),
+        beside=lambda: [one for one, _ in store.beside(store.measurement(entry["id"]).block or "")],
     )  # fmt: skip
+
+
+def _with_print(facts: Facts, own: str | None) -> Facts:
+    """*facts* with the measurement's own print: a run may outlive a change of the kernels."""
+    return {**facts, "source_print": own} if own else facts
 
 
 def tuned(
     problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[Known], here: Facts,
     pinned: Mapping[str, Sequence[Any]] | None = None,
 ) -> Tuned:  # fmt: skip
-    """The fastest of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
+    """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
 
-    Of a trial that was measured several times the newest counts. Where this problem was never measured on this
-    hardware, the nearest shape that was answers, and says so. *pinned*: axis values that are asked for.
+    Of a trial that was measured several times the newest counts, of a baseline the one beside the best. Where this
+    problem was never measured on this hardware, the nearest shape that was answers, and says so. *pinned*: axis values
+    that are asked for.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
     mine = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
@@ -129,22 +151,41 @@ def tuned(
     near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
     if near is None:
         return Tuned((), _absent(problem, machine, fabric, of_operator, here))
-    newest: dict[str, Known] = {}
-    for each in sorted(mine, key=lambda each: each.at):
-        if distances[each.trial.problem] == near:
-            newest[each.trial.key] = each
+    nearest = [each for each in mine if distances[each.trial.problem] == near]
     best: dict[str, Winner] = {}
-    for each in sorted(newest.values(), key=lambda each: each.time_s):
+    for each in _best_first(nearest, of_operator):
         if each.trial.schedule.scheme not in best and (winner := _winner(each, problem, machine, fabric, here)):
             best[each.trial.schedule.scheme] = winner
     return Tuned(tuple(best.values()), "" if best else _absent(problem, machine, fabric, of_operator, here))
+
+
+def _best_first(nearest: Sequence[Known], every: Iterable[Known]) -> list[Known]:
+    """Each trial of *nearest* once; ordered as everywhere, by baselines among *every* where blocks are several."""
+    sequential_s: dict[str | None, float] = {}
+    for each in every:
+        if each.trial.schedule.scheme == BASELINE and each.block is not None:
+            sequential_s[each.block] = min(each.time_s, sequential_s.get(each.block, each.time_s))
+
+    def ordered(some: Iterable[Known]) -> list[Known]:
+        numbered = dict(enumerate(some))
+        rows = [{"number": number, "source": "recorded", "time_s": each.time_s, "block": each.block,
+                 "sequential_s": sequential_s.get(each.block), **each.trial.schedule.to_json()}
+                for number, each in numbered.items()]  # fmt: skip
+        return [numbered[row["number"]] for row in leading(rows)]
+
+    newest = ordered({each.trial.key: each for each in sorted(nearest, key=lambda each: each.at)}.values())
+    overlapped = [each for each in newest if each.trial.schedule.scheme != BASELINE]
+    home = overlapped[0].block if overlapped else None
+    beside = [each for each in nearest if home and each.block == home and each.trial.schedule.scheme == BASELINE]
+    return ordered([*overlapped, *beside]) if beside else newest
 
 
 def _winner(each: Known, problem: Problem, machine: Machine, fabric: Fabric, here: Facts) -> Winner | None:
     """None where today's schemes find its schedule illegal."""
     then = each.trial.schedule
     try:
-        now = schedule(problem, then.scheme, dict(then.axes), machine, fabric)
+        read = reads.read(problem, then, machine.backend)
+        now = schedule(problem, then.scheme, dict(read.axes), machine, fabric)
     except Refusal:
         return None
     differs = []
@@ -161,11 +202,23 @@ def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> st
     trial = each.trial
     if trial.machine != machine.name or trial.backend != machine.backend:
         return trial.machine
-    if trial.backend == "cpu" and (each.facts.get("cpu"), each.facts.get("cores")) != (here["cpu"], here["cores"]):
-        return f"{each.facts.get('cpu')} with {each.facts.get('cores')} cores"
-    if trial.world > 1 and as_asked(trial.fabric) != as_asked(fabric):
+    if trial.backend == "cpu" and _processor(each) != (here["cpu"], here["cores"]):
+        return str(each.hardware or f"{each.facts.get('cpu')} with {each.facts.get('cores')} cores")
+    if trial.world > 1 and trial.fabric.as_asked != fabric.as_asked:
         return f"{trial.machine} over {trial.fabric}"
     return None
+
+
+def _processor(each: Known) -> tuple[Any, Any]:
+    """The processor of CPU ranks, and how many cores they had."""
+    if each.hardware is None:  # as older runs and recordings wrote it down, of the host that asked
+        return each.facts.get("cpu"), each.facts.get("cores")
+    return each.hardware.model, each.hardware.cores and each.hardware.cores * each.trial.world
+
+
+def _kernels(each: Known) -> str | None:
+    """The print of the source that ran it, or what older runs and recordings have instead."""
+    return each.facts.get("source_print") or each.facts.get("kernel_fingerprint")
 
 
 def _distance(known: Problem, asked: Problem) -> float:
@@ -184,7 +237,7 @@ def _is_pinned(asked: Schedule, pinned: Mapping[str, Sequence[Any]]) -> bool:
 
 
 def _versions(each: Known) -> list[tuple[str, str]]:
-    stated = each.facts.get("versions") or {}
+    stated = {**(each.facts.get("versions") or {}), **((each.facts.get("ranks") or {}).get("versions") or {})}
     return [(name, str(stated[name])) for name in VERSIONS[each.trial.backend] if stated.get(name)]
 
 
@@ -192,18 +245,18 @@ def _different_versions(each: Known, here: Facts) -> list[str]:
     mine = here["versions"]
     told = [f"{name} {then}, here {mine.get(name) or 'none'}" for name, then in _versions(each)
             if then != mine.get(name)]  # fmt: skip
-    kernels = each.facts.get("kernel_fingerprint")
-    if kernels != here["kernel_fingerprint"]:
-        told.append(f"kernels {kernels or 'unknown'}, here {here['kernel_fingerprint']}")
+    kernels = _kernels(each)
+    if kernels != here["source_print"]:
+        told.append(f"kernels {kernels or 'unknown'}, here {here['source_print']}")
     return told
 
 
 def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[Known], here: Facts) -> str:
     """What was measured instead."""
-    wanted = f"{_shape(problem)} {problem.dtype}, {problem.world} ranks, {machine.name} over {as_asked(fabric)}"
+    wanted = f"{_shape(problem)} {problem.dtype}, {problem.world} ranks, {machine.name} over {fabric.as_asked}"
     places = dict.fromkeys(_elsewhere(each, machine, fabric, here) or "other shapes or axes here" for each in others)
-    said = f"{len(others)} trials of it are known, of {'; '.join(places)}" if others else "no trial of it is known"
-    return f"Nobody has measured {problem.operator}({wanted}), nor a shape near it: {said}."
+    said = f"{len(others)} trials of it are known, from {'; '.join(places)}" if others else "no trial of it is known"
+    return f"Nobody has measured {problem.operator}({wanted}) or a shape near it: {said}."
 
 
 def _shape(problem: Problem) -> str:

@@ -1,4 +1,7 @@
-"""How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it."""
+"""How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it.
+
+The estimate that was made before it was measured stands there too: that one never changes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import Any
 
 from kernels.machine import Machine
 from kernels.outcome import row as row_of
+from kernels.prints import source_print
 from kernels.schedule import Refusal
+from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import machines, recordings
+from workbench.off_estimates import Off, off_pairs
 from workbench.simulator.predict import predict
 from workbench.store import Store
 
@@ -21,13 +27,22 @@ CLOSE = 0.15
 def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """One row per measured trial of *runs* (its newest measurement), and how far the estimates are off in all."""
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
+    before: dict[str, float] = {}
     for run in runs:
         trials = store.trials(run)
         for row in store.rows(run):
-            if row["outcome"] == "measurement" and row["source"] == "measured":
-                newest[row["key"]] = (row, trials[row["key"]])
+            if row["outcome"] == "estimate":
+                before[row["key"]] = row["time_s"]
+            elif row["outcome"] == "measurement" and row["source"] == "measured":
+                newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
     rows = _estimated(newest.values(), None)
-    return rows, _summary(rows)
+    return rows, {**_summary(rows), "off": [each.to_json() for each in off_now(rows)]}
+
+
+def off_now(rows: Iterable[Mapping[str, Any]]) -> list[Off]:
+    """Which of today's estimates among the *rows* of `validate` are off; other kernels than today's are no evidence."""
+    fresh = [row for row in rows if row["source_print"] == source_print(row["backend"])]
+    return off_pairs(({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh)
 
 
 def validate_recordings(
@@ -43,7 +58,7 @@ def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Ratios of estimated to measured times by operator, scheme and part: how many, the middle, the extremes."""
     kinds: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
-        how = str(row["axes"].get("collective", "")) if row["scheme"] == "sequential" else ""
+        how = str(row["axes"].get("collective", "")) if row["scheme"] == BASELINE else ""
         kinds.setdefault((row["operator"], row["scheme"], how, row["part"]), []).append(1 + row["error"])
     names = ("operator", "scheme", "collective", "part")
     return [{**dict(zip(names, kind, strict=True)), "count": len(ratios), "ratio": median(ratios),
@@ -57,11 +72,12 @@ def _estimated(measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Mac
             estimate = predict(trial, machine or machines.machine(trial.machine), with_spans=False)
         except Refusal:
             continue
-        keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "machine", "fabric")
+        keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "backend", "machine",
+                "fabric", "block", "source_print")  # fmt: skip
         rows.append({
             **{key: row[key] for key in keys}, "measured_s": row["time_s"], "estimated_s": estimate.time_s,
             "low_s": estimate.low_s, "high_s": estimate.high_s, "calibrated": estimate.calibrated,
-            "error": estimate.time_s / row["time_s"] - 1,
+            "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
         })  # fmt: skip
     return rows
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster import probe
-from cluster.dispatch import Cluster, open_client
+from cluster.connection import open_client
+from cluster.dispatch import Cluster
 from cluster.launch.contract import DISTRIBUTION, refusal, stranger
 from cluster.rank import Entry
 

@@ -70,8 +70,18 @@ def missing(kind: str, module: str, extra: str) -> str | None:
     if util.find_spec(module) is not None:
         return None
     return (
-        f"A cluster of kind {kind} was asked for, which needs the Python package {module}, and that is not installed "
-        f"here. Accepted after: pip install 'overlap-workbench[{extra}]'"
+        f"A cluster of kind {kind} needs the Python package {module}, which is not installed here. Accepted after: "
+        f"pip install 'overlap-workbench[{extra}]'"
+    )
+
+
+def idle_gpus(name: str, count: int, ranks: str, num_ranks: int) -> str | None:
+    """Why *count* GPUs do not suit *num_ranks* ranks, or None; *name* and *ranks* are the options that say so."""
+    if 0 <= count <= num_ranks:
+        return None
+    return (
+        f"{name} = {count} does not fit {ranks} = {num_ranks}. A rank has 1 GPU, and others would be idle. Accepted: "
+        f"{name} = 0 to {num_ranks}."
     )
 
 
@@ -81,9 +91,9 @@ def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | Non
     if not broad:
         return None
     return (
-        f"The cluster at {address} was asked for, but a rank needs a worker with 1 thread, and {len(broad)} of its "
-        f"{len(workers)} workers have another number: {_first(broad)}. "
-        f"Accepted: workers started with `dask worker {address} {' '.join(ARGUMENTS)}`."
+        f"The cluster at {address} does not fit. A rank needs a worker with 1 thread, and {len(broad)} of its "
+        f"{len(workers)} workers have another number: {_first(broad)}. Accepted: workers started with `dask worker "
+        f"{address} {' '.join(ARGUMENTS)}`."
     )
 
 
@@ -98,7 +108,7 @@ def stranger(address: str, told: Mapping[str, Mapping[str, Any]]) -> str | None:
     if not others:
         return None
     return (
-        f"The cluster at {address} was asked for, but {len(others)} of its {len(told)} workers do not have "
+        f"The cluster at {address} has another version: {len(others)} of its {len(told)} workers do not have "
         f"{DISTRIBUTION} {ours} as this process has: {_first(others)}. Accepted: the same version for all of them."
     )
 

@@ -18,6 +18,7 @@ from cluster.launch.contract import Kind
 from cluster.launch.held import refuse_second
 from cluster.launch.kinds import kind_of
 from cluster.scheduler_file import Record
+from kernels.failed import Failed
 
 END_S = 20.0
 """A keeper ends its cluster within this time, or is killed: then its workers notice by themselves that it is gone."""
@@ -66,17 +67,17 @@ def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record
         if record is not None and record.pid == keeper.pid:
             return record
         if keeper.poll() is not None:
-            raise ValueError(f"{_last_words(log, kind)} More in {log}.")
+            raise Failed(f"{_last_words(log, kind)} More in {log}.")
         time.sleep(0.05)
-    raise ValueError(
-        f"A cluster of kind {kind.name} was asked for, but its scheduler did not answer within "
-        f"{kind.patience_s:.0f} s. More in {log}."
+    raise Failed(
+        f"The cluster of kind {kind.name} did not start: its scheduler did not answer within {kind.patience_s:.0f} "
+        f"s. More in {log}."
     )
 
 
 def _last_words(log: Path, kind: Kind) -> str:
     said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
-    return said[-1] if said else f"A cluster of kind {kind.name} was asked for, but its process ended at once."
+    return said[-1] if said else f"The cluster of kind {kind.name} did not start: its process ended at once."
 
 
 def down() -> Record:
@@ -84,13 +85,13 @@ def down() -> Record:
     record = scheduler_file.read()
     if record is None or not record.alive:
         raise ValueError(
-            "The end of a cluster was asked for, but none of this user runs on this host. "
-            "Accepted: a cluster that `workbench cluster up` started here."
+            "There is no cluster to stop: you run 0 on this host. Accepted: a cluster that `workbench cluster up` "
+            "started here."
         )
     if not record.detached:
         raise ValueError(
-            f"The end of the cluster at {record.address} was asked for, but it belongs to a lab (process {record.pid}) "
-            "and ends with it. Accepted: end the lab, with Ctrl-C where it runs."
+            f"The cluster at {record.address} belongs to a lab (process {record.pid}) and ends with it. Accepted: "
+            "end the lab, with Ctrl-C where it runs."
         )
     _end(record.pid)
     scheduler_file.remove(record)

@@ -17,6 +17,7 @@ from cluster.dispatch import Cluster
 from cluster.launch.contract import LOOPBACK, Kind
 from cluster.rank import Entry
 from cluster.scheduler_file import Record
+from kernels.failed import Failed
 
 
 @contextlib.contextmanager
@@ -54,7 +55,7 @@ def _started(kind: Kind) -> DaskCluster:
         return kind.start()
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"A cluster of kind {kind.name} was asked for, but it did not start: {why}") from error
+        raise Failed(f"The cluster of kind {kind.name} did not start: {why}") from error
 
 
 def _nearby(link: str) -> str:
@@ -68,6 +69,6 @@ def refuse_second() -> None:
     if (other := scheduler_file.running()) is not None:
         how = "with `workbench cluster down`" if other.detached else f"by ending the lab (process {other.pid})"
         raise ValueError(
-            f"A cluster was asked for, but one of kind {other.kind} with {other.num_ranks} ranks runs already at "
-            f"{other.address}, and a user has one on a host. Accepted: use that one, or stop it first {how}."
+            f"A second cluster does not start. One of kind {other.kind} with {other.num_ranks} ranks runs already "
+            f"at {other.address}, and a user has 1 on a host. Accepted: use that one, or stop it first {how}."
         )

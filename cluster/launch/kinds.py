@@ -19,14 +19,14 @@ KINDS: dict[str, Callable[..., Kind]] = {"local": Local, "ssh": Ssh, "slurm": Sl
 def kind_of(name: str, options: dict[str, Any]) -> Kind:
     """The kind with these options; ValueError says what is accepted, or what is not installed."""
     if name not in KINDS:
-        raise ValueError(f"A cluster of kind {name!r} was asked for, which is unknown. Accepted: {', '.join(KINDS)}.")
+        raise ValueError(f"There is no cluster of kind {name!r}. Accepted: {', '.join(KINDS)}.")
     fields = signature(KINDS[name]).parameters
-    unknown = [f"{option}, which is unknown" for option in options if option not in fields]
+    unknown = [f"the unknown {option}" for option in options if option not in fields]
     absent = [f"no {field}" for field, how in fields.items() if how.default is how.empty and field not in options]
     if unknown or absent:
         raise ValueError(
-            f"A cluster of kind {name} was asked for with {' and '.join(unknown + absent)}. "
-            f"Accepted: {', '.join(fields)}."
+            f"A cluster of kind {name} does not start with {' and '.join(unknown + absent)}. Accepted: "
+            f"{', '.join(fields)}."
         )
     kind = KINDS[name](**options)
     if (sentence := kind.refusal()) is not None:

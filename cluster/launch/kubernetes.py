@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 from dask.utils import parse_bytes
 
-from cluster.launch.contract import ARGUMENTS, environment, missing
+from cluster.launch.contract import ARGUMENTS, environment, idle_gpus, missing
+
+GPU = "nvidia.com/gpu"
+"""The resource of NVIDIA's device plugin; what is requested of it must equal its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,8 @@ class Kubernetes:
     num_pods: int = 1
     ranks_per_pod: int = 1
     """Ranks of one pod share memory; pods do not, even on the same node."""
+    gpus_per_pod: int = 0
+    """NVIDIA GPUs that the pod's specification asks for; each is one rank's, and ranks beyond them are CPU ranks."""
     memory_per_rank: str = "8 GiB"
     """Of which shared memory is a part."""
     namespace: str | None = None
@@ -38,9 +43,11 @@ class Kubernetes:
     def refusal(self) -> str | None:
         if self.num_pods < 1 or self.ranks_per_pod < 1:
             return (
-                f"num_pods = {self.num_pods} and ranks_per_pod = {self.ranks_per_pod} were asked for. "
-                "Accepted: 1 or more of each."
+                f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod} is too small. Accepted: 1 "
+                "or more of each."
             )
+        if (sentence := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
+            return sentence
         return missing("kubernetes", "dask_kubernetes", "kubernetes")
 
     def start(self) -> Any:
@@ -75,6 +82,8 @@ class Kubernetes:
         worker["args"] = [word for word in worker["args"] if word != "--dashboard"]
         memory = parse_bytes(self.memory_per_rank) * self.ranks_per_pod
         room = {"cpu": str(self.ranks_per_pod), "memory": str(memory)}
+        if self.gpus_per_pod:
+            room[GPU] = str(self.gpus_per_pod)
         worker["resources"] = {"requests": room, "limits": room}
         worker["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
         pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]

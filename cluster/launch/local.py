@@ -21,7 +21,8 @@ from cluster.probe import usable_cores
 
 FEWEST, MOST = 4, 8
 """Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
-
+EACH_S = 10.0
+"""A core of a busy host starts a worker within this time."""
 
 UNSTATED = -1
 """Stands for the default, which of the ranks depends on the GPUs."""
@@ -55,19 +56,18 @@ class Local:
 
     @property
     def patience_s(self) -> float:
-        return 60.0
+        """Workers that share a core start one after the other, in effect."""
+        return 60.0 + EACH_S * self.num_ranks / usable_cores()
 
     def refusal(self) -> str | None:
         if self.num_ranks < 1:
-            return (
-                f"num_ranks = {self.num_ranks} was asked for, but a cluster has at least 1 rank. Accepted: 1 or more."
-            )
+            return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
         found = len(gpus.here()) if self.gpus else 0
         if self.gpus > found:
-            return f"gpus = {self.gpus} was asked for, but this host has {found} GPUs. Accepted: 0 to {found}."
+            return f"gpus = {self.gpus} does not fit: this host has {found} GPUs. Accepted: 0 to {found}."
         if self.gpus and self.num_ranks > self.gpus:
             return (
-                f"num_ranks = {self.num_ranks} was asked for, but every rank has a GPU of its own, and there are "
+                f"num_ranks = {self.num_ranks} is too large. Every rank needs a GPU of its own, and there are "
                 f"{self.gpus}. Accepted: 1 to {self.gpus}, or gpus=0 for ranks without."
             )
         return None
@@ -104,7 +104,8 @@ class Local:
         owned: list[gpus.Gpu | None] = [*found[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
         hidden = bool(found)  # where there are none, the environment stays as it is
         return {
-            f"{host}-rank{rank}": {"cls": Nanny, "options": _options(gpu, hidden)} for rank, gpu in enumerate(owned)
+            f"{host}-rank{rank}": {"cls": Nanny, "options": _options(gpu, hidden) | {"death_timeout": self.patience_s}}
+            for rank, gpu in enumerate(owned)
         }
 
 

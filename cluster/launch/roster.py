@@ -8,16 +8,21 @@ from typing import Any
 from distributed import Client
 
 from cluster import broker, keeper, probe
-from cluster.dispatch import open_client
+from cluster.connection import open_client
+from kernels.hardware import Device
+from kernels.prints import versions_print
 
 Row = dict[str, Any]
+
+_TOLD = ("backend", "device", "source_prints", "versions_print")
 
 
 def status(address: str | Path | None = None) -> list[Row]:
     """One row per worker of the cluster at this address or scheduler file, by default the lab's; ValueError if none.
 
     Keys: name, address, host, threads, state (idle, granted, starting, troubled; foreign where the workbench was never
-    connected), client (who holds it), trouble, fingerprint, backend, rank_pid, rank_alive, and what `probe.here` has.
+    connected), client (who holds it), trouble, gpu (the one that its rank process sees, by name and UUID), backend,
+    device (its model), source_prints (by backend), versions_print, rank_pid, rank_alive, and what `probe.here` has.
     """
     with open_client(address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -44,12 +49,19 @@ def _describe(dask_scheduler: Any) -> dict[str, Any]:
 
 def _state(known: Row | None) -> Row:
     if known is None:
-        return {"state": "foreign", "client": None, "fingerprint": None, "backend": None}
+        return {"state": "foreign", "client": None, "gpu": None, **dict.fromkeys(_TOLD)}
     calm = "idle" if known["ready"] else "starting"
     state = "troubled" if known["trouble"] else "granted" if known["busy"] else calm
     trouble = {"trouble": known["trouble"]} if known["trouble"] else {}
-    told = {key: known[key] or None for key in ("fingerprint", "backend")}
-    return {"state": state, "client": known["client"]} | told | trouble
+    return {"state": state, "client": known["client"]} | _told(known) | trouble
+
+
+def _told(known: Row) -> Row:
+    """What the rank process said in its hello, and what its worker has."""
+    device = Device.from_json(known["device"]) if known["device"] else None
+    prints = [known["source_prints"] or None, versions_print(known["versions"]) if known["versions"] else None]
+    gpu = {"gpu": known["gpu"] and f"{known['gpu']['name']} {known['gpu']['uuid']}"}
+    return gpu | dict(zip(_TOLD, [known["backend"] or None, device and device.model, *prints], strict=True))
 
 
 def _of_worker(worker: Any) -> Row:

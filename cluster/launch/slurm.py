@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from dask.utils import parse_bytes
 from distributed import Status
 
-from cluster.launch.contract import ARGUMENTS, NEARBY, environment, missing
+from cluster.launch.contract import ARGUMENTS, NEARBY, environment, idle_gpus, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class Slurm:
     num_jobs: int
     ranks_per_job: int = 1
     """Ranks of one job sit on one host and share memory."""
+    gpus_per_job: int = 0
+    """GPUs that a job asks for (--gres); each is one rank's, and ranks beyond them are CPU ranks."""
     queue: str | None = None
     """SLURM's partition."""
     account: str | None = None
@@ -33,7 +35,7 @@ class Slurm:
     interface: str | None = None
     """Network between the hosts, such as ib0; by default the one towards the scheduler."""
     directives: Sequence[str] = ()
-    """Further #SBATCH lines, such as --gres=gpu:4."""
+    """Further #SBATCH lines, such as --constraint=nvlink."""
 
     @property
     def num_ranks(self) -> int:
@@ -46,15 +48,17 @@ class Slurm:
     def refusal(self) -> str | None:
         if self.num_jobs < 1 or self.ranks_per_job < 1:
             return (
-                f"num_jobs = {self.num_jobs} and ranks_per_job = {self.ranks_per_job} were asked for. "
-                "Accepted: 1 or more of each."
+                f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job} is too small. Accepted: 1 "
+                "or more of each."
             )
+        if (sentence := idle_gpus("gpus_per_job", self.gpus_per_job, "ranks_per_job", self.ranks_per_job)) is not None:
+            return sentence
         if (sentence := missing("slurm", "dask_jobqueue", "jobqueue")) is not None:
             return sentence
         if shutil.which("sbatch") is None:
             return (
-                "A cluster of kind slurm was asked for, but this host has no command sbatch. "
-                "Accepted: a host from which jobs are submitted, such as a login node."
+                "A cluster of kind slurm needs the command sbatch, which this host does not have. Accepted: a "
+                "host that submits jobs, such as a login node."
             )
         return None
 
@@ -90,6 +94,9 @@ class Slurm:
             interface=self.interface,
             worker_extra_args=list(ARGUMENTS),
             job_script_prologue=[f"export {name}={value}" for name, value in environment().items()],
-            job_extra_directives=list(self.directives),
+            job_extra_directives=[
+                *([f"--gres=gpu:{self.gpus_per_job}"] if self.gpus_per_job else []),
+                *self.directives,
+            ],
             scheduler_options={"dashboard_address": NEARBY},
         )

@@ -25,6 +25,7 @@ class Ssh:
     hosts: Sequence[str]
     """Names or addresses; the scheduler runs on the first of them."""
     ranks_per_host: int = 1
+    """On a host with GPUs each of its first ranks has one of its own; as many as it has make all of them GPU ranks."""
     python: str = sys.executable
     """The Python on the hosts, with this distribution installed in the same version."""
 
@@ -39,8 +40,8 @@ class Ssh:
     def refusal(self) -> str | None:
         if self.num_ranks < 1 or isinstance(self.hosts, str):
             return (
-                f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} were asked for. Accepted: a list "
-                "of one host or more, and at least 1 rank on each."
+                f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} is too small. Accepted: a "
+                "list of one host or more, and at least 1 rank on each."
             )
         return missing("ssh", "asyncssh", "ssh")
 

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from importlib import util
 
 from kernels.backends.base import Backend, Seat
+from kernels.backends.refusals import BACKENDS, dtypes, refusal
 from kernels.schedule import Refusal
 
-BACKENDS = ("cpu", "triton")
+__all__ = ["BACKENDS", "dtypes", "open_backend", "refusal", "warm_backends"]
 
 
 def open_backend(name: str, seat: Seat) -> Backend:
     """The backend called *name*, opened for one rank of a gang."""
     opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu, "triton": _triton}
     if name not in opens:
-        raise Refusal(f"backend {name!r} was asked for, which this rank does not have. Accepted: {', '.join(opens)}.")
+        raise Refusal(f"This rank has no backend {name!r}. Accepted: {', '.join(opens)}.")
     return opens[name](seat)
 
 
@@ -40,8 +41,7 @@ def _warm_gpu() -> None:
         import kernels.backends.triton.backend
 
         assert kernels.backends.triton.backend
-        if torch.cuda.device_count() == 1:  # else the GPU is known by the seat only
-            torch.empty(1, device="cuda")
+        torch.empty(1, device="cuda")
 
 
 def _cpu(seat: Seat) -> Backend:
@@ -55,7 +55,7 @@ def _triton(seat: Seat) -> Backend:
 
     if not torch.cuda.is_available():
         raise Refusal(
-            "backend = triton was asked for, but torch finds 0 GPUs on this host. Accepted: backend = cpu here, or a "
+            "backend = triton needs a GPU, and torch finds 0 on this host. Accepted: backend = cpu here, or a "
             "cluster whose workers have NVIDIA GPUs."
         )
     from kernels.backends.triton.backend import TritonBackend

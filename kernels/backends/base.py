@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kernels.outcome import Span
 from kernels.trial import Trial
+
+LONGEST_COMPILATION_SECONDS = 60.0
+"""One compilation that takes longer has stopped: the largest kernel, a GEMM that sums, takes 3 s of one core."""
+
+Compiling = Callable[[Trial, int], None]
+"""Called with the trial that is compiled next, and how many were before it: a rank says nothing while it compiles."""
+
+
+def unheard(trial: Trial, number: int) -> None:
+    """For those whom nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +84,11 @@ class Backend(Protocol):
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 
-    def prepare(self, trials: Sequence[Trial]) -> Sequence[Prepared]:
-        """Compiles trials of one problem, none of them refused; their operands are the same tensors."""
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[Prepared]:
+        """Compiles trials of one problem, none of them refused; their operands are the same tensors.
+
+        Calls *compiling* before each of them. No rank is ahead of another by more than one compilation.
+        """
 
     def barrier(self) -> float:
         """All ranks meet; returns the common moment of leaving."""

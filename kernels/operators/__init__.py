@@ -34,7 +34,7 @@ OPERATORS: dict[str, Operator] = {
 def operator(name: str) -> Operator:
     """The operator called *name*; Refusal lists the names."""
     if name not in OPERATORS:
-        raise Refusal(f"operator {name!r} was asked for, which is unknown. Accepted: {', '.join(OPERATORS)}.")
+        raise Refusal(f"There is no operator {name!r}. Accepted: {', '.join(OPERATORS)}.")
     return OPERATORS[name]
 
 
@@ -42,14 +42,12 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
     """A checked Problem; Refusal says which size breaks which rule."""
     stated = operator(name)
     if dtype not in DTYPE_BYTES:
-        raise Refusal(f"dtype {dtype!r} was asked for, which is unknown. Accepted: {', '.join(DTYPE_BYTES)}.")
+        raise Refusal(f"There is no dtype {dtype!r}. Accepted: {', '.join(DTYPE_BYTES)}.")
     if world < 1:
-        raise Refusal(f"world = {world} was asked for; a world has 1 rank or more.")
+        raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
     names = [key.name for key in stated.keys]
     if unknown := [key for key in shape if key not in names]:
-        raise Refusal(
-            f"shape key {unknown[0]!r} was asked for, which {name} does not have. Accepted: {', '.join(names)}."
-        )
+        raise Refusal(f"{name} has no shape key {unknown[0]!r}. Accepted: {', '.join(names)}.")
     built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in stated.keys), dtype, world)
     if (sentence := stated.rule(built)) is not None:
         raise Refusal(sentence)
@@ -60,14 +58,18 @@ def _size(key: Key, shape: Mapping[str, object], name: str) -> int | str:
     if key.words:
         word = str(shape.get(key.name, key.words[0]))
         if word not in key.words:
-            raise Refusal(f"{key.name} = {word!r} was asked for, {key.doc}. Accepted: {', '.join(key.words)}.")
+            raise Refusal(
+                f"{key.name} = {word!r} is unknown ({key.name}: {key.doc}). Accepted: {', '.join(key.words)}."
+            )
         return word
     if key.name not in shape:
-        raise Refusal(f"{name} was asked for without {key.name}, {key.doc}. Give it as {key.name}=SIZE.")
+        raise Refusal(f"{name} needs {key.name} ({key.doc}). Accepted: {key.name}=SIZE.")
     try:
         size = int(str(shape[key.name]))
     except ValueError:
         size = 0
     if size < 1:
-        raise Refusal(f"{key.name} = {shape[key.name]} was asked for, {key.doc}. Accepted: whole numbers from 1.")
+        raise Refusal(
+            f"{key.name} = {shape[key.name]} is not a size ({key.name}: {key.doc}). Accepted: whole numbers from 1."
+        )
     return size

@@ -20,6 +20,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = gemm.operator(
     name="all_gather_gemm",
+    title="all-gather -> GEMM",
     words="gather the sharded activations, then GEMM",
     occurs="sequence and tensor parallel, FSDP",
     source="arXiv:2512.10236",

@@ -20,6 +20,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = gemm.operator(
     name="all_to_all_gemm",
+    title="all-to-all -> GEMM",
     words="tokens go to their experts, then GEMM",
     occurs="MoE dispatch",
     source="arXiv:2512.10236",

@@ -44,8 +44,11 @@ class Operator:
     """A computation and the collective that depends on it. Schemes are written over `flow` and `extent` alone."""
 
     name: str
+    """For machines: what is typed and stored."""
+    title: str
+    """For people, everywhere: "GEMM -> all-to-all"."""
     words: str
-    """For people: "expert GEMM, then tokens go home"."""
+    """One sentence about it: "expert GEMM, then tokens go home"."""
     occurs: str
     source: str
     flow: Flow
@@ -90,6 +93,6 @@ def divides(problem: Problem, key: str) -> str | None:
     low = problem[key] // problem.world * problem.world
     near = " or ".join(str(v) for v in (low, low + problem.world) if v > 0)
     return (
-        f"{key} is {problem[key]}, but world is {problem.world} and each rank owns {key}/world rows: "
+        f"{key} = {problem[key]} does not share out evenly: each rank owns {key}/world rows, and world = "
         f"{problem.world} does not divide {problem[key]}. Accepted: multiples of {problem.world}, such as {near}."
     )

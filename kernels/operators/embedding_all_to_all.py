@@ -52,6 +52,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = Operator(
     name="embedding_all_to_all",
+    title="embedding -> all-to-all",
     words="embedding lookup, then every rank gets its samples",
     occurs="DLRM",
     source="arXiv:2305.06942",

@@ -20,6 +20,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = gemm.operator(
     name="gemm_all_reduce",
+    title="GEMM -> all-reduce",
     words="GEMM, then everybody gets the sum",
     occurs="tensor and data parallel training",
     source="arXiv:2606.09200",

@@ -20,6 +20,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = gemm.operator(
     name="gemm_all_to_all",
+    title="GEMM -> all-to-all",
     words="expert GEMM, then tokens go home",
     occurs="MoE combine",
     source="arXiv:2305.06942",

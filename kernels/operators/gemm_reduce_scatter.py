@@ -20,6 +20,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = gemm.operator(
     name="gemm_reduce_scatter",
+    title="GEMM -> reduce-scatter",
     words="GEMM, then partial sums go to their owners",
     occurs="tensor parallel",
     source="arXiv:2512.10236",

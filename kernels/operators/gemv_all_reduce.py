@@ -15,7 +15,7 @@ def _extent(problem: Problem) -> Extent:
 def _rule(problem: Problem) -> str | None:
     if problem["tokens"] > MAX_TOKENS:
         return (
-            f"tokens is {problem['tokens']}, but gemv_all_reduce is for 1 to {MAX_TOKENS} tokens (decode): "
+            f"tokens = {problem['tokens']} is too many: gemv_all_reduce decodes 1 to {MAX_TOKENS} tokens, and "
             f"{problem['tokens']} > {MAX_TOKENS}. Accepted: tokens 1..{MAX_TOKENS}, or gemm_all_reduce for more."
         )
     return divides(problem, "n") or divides(problem, "k")
@@ -43,6 +43,7 @@ def _whole(problem: Problem) -> Sizes:
 
 OPERATOR = Operator(
     name="gemv_all_reduce",
+    title="GEMV -> all-reduce",
     words="matrix times a few tokens, then everybody gets the sum",
     occurs="transformer decode",
     source="arXiv:2305.06942",

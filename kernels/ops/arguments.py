@@ -90,9 +90,9 @@ def read(operator: str, first: Operand, second: Operand, world: int) -> Sizes:
     sizes = Sizes(_READ.get(operator, _gemm)(first.shape, second.shape, world), world)
     for key, size in sizes.by_key.items():
         if size < 1:
-            raise Refusal(f"{operator} was asked for with {key} = {size}. Accepted: sizes from 1.")
+            raise Refusal(f"{operator} got {key} = {size}, and {size} < 1. Accepted: sizes from 1.")
     if (sentence := stated.rule(sizes.as_problem())) is not None:
-        raise Refusal(f"{operator} was asked for in a group of {world}: {sentence}")
+        raise Refusal(f"{operator} does not run in a group of {world}: {sentence}")
     _check_shapes(operator, called, (first, second), sizes)
     return sizes
 
@@ -115,19 +115,19 @@ def _check_kinds(operator: str, called: tuple[str, str], first: Operand, second:
     for name, operand in zip(called, (first, second), strict=True):
         if len(operand.shape) != (3 if looks_up else 2):
             raise Refusal(
-                f"{operator} was asked for with {name} of {len(operand.shape)} dimensions, {operand}. "
-                f"Accepted: {_meant(operator)[name]}."
+                f"{operator} got {name} with {len(operand.shape)} dimensions, {operand}. Accepted: "
+                f"{_meant(operator)[name]}."
             )
     wanted = torch.int64 if looks_up else first.dtype
     if second.dtype != wanted:
         raise Refusal(
-            f"{operator} was asked for with {called[0]} of {first.dtype} and {called[1]} of {second.dtype}. "
-            f"Accepted: {called[1]} of {wanted}."
+            f"{operator} got {called[0]} of {first.dtype} and {called[1]} of {second.dtype}. Accepted: {called[1]} "
+            f"of {wanted}."
         )
     if first.device != second.device:
         raise Refusal(
-            f"{operator} was asked for with {called[0]} on {first.device} and {called[1]} on {second.device}. "
-            "Accepted: both on the device of this rank."
+            f"{operator} got {called[0]} on {first.device} and {called[1]} on {second.device}. Accepted: both on "
+            "the device of this rank."
         )
 
 
@@ -138,9 +138,9 @@ def _check_shapes(operator: str, called: tuple[str, str], operands: tuple[Operan
         if operand.shape != expected[name]:
             beside = operands[called.index(other)]
             raise Refusal(
-                f"{operator} was asked for with {name} of shape {operand}, but beside {other} of shape {beside} in a "
-                f"group of {sizes.world} it is {' x '.join(map(str, expected[name]))}. "
-                f"Accepted: {', '.join(_meant(operator).values())}."
+                f"{operator} got {name} of shape {operand}. Beside {other} of shape {beside} in a group of "
+                f"{sizes.world} it must be {' x '.join(map(str, expected[name]))}. Accepted: "
+                f"{', '.join(_meant(operator).values())}."
             )
 
 

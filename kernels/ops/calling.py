@@ -106,8 +106,8 @@ def _begin(group: Any, device: torch.device) -> Calls:
         from kernels.ops.gpu import GpuCalls
     except ImportError as error:
         raise Refusal(
-            f"An operator was asked for on {device}, whose kernels are written in Triton, and {error.name} is not "
-            "installed. Accepted: CPU tensors, or an installation with the extra [gpu]."
+            f"An operator on {device} needs {error.name}, which is not installed: its kernels are written in "
+            "Triton. Accepted: CPU tensors, or an installation with the extra [gpu]."
         ) from None
     with torch.cuda.device(device):
         return GpuCalls(Ranks.begin(group, device), device)
@@ -122,4 +122,4 @@ def _current(key: tuple[str, torch.device]) -> bool:
 
 
 def _told(sentence: str) -> str:
-    return f"{sentence} Ranks no longer agree on what was called last: call kernels.ops.close() on all of them first."
+    return f"{sentence} The ranks no longer agree on the last call. Call kernels.ops.close() on all of them first."

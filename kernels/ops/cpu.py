@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from kernels.backends.cpu import pooling
-from kernels.backends.cpu.backend import refusal
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.cpu.layout import Memory
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import Program
+from kernels.backends.cpu.refusals import refusal
 from kernels.backends.regions import heap_bytes
 from kernels.operators import OPERATORS
 from kernels.ops.groups import Ranks

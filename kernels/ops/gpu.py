@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.base import Hang
-from kernels.backends.triton import build
+from kernels.backends.triton import refusals
 from kernels.backends.triton.arena import Arena
 from kernels.backends.triton.context import Heap
 from kernels.backends.triton.heap import DeviceHeap
@@ -70,11 +70,11 @@ class GpuCalls:
         """All ranks together: symmetric memory, tables, the compiled kernel."""
         if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise Refusal(
-                f"The first call of {problem.operator} of these sizes was asked for inside a CUDA graph, but it "
+                f"{problem.operator} cannot make its first call of these sizes inside a CUDA graph, because it "
                 "allocates symmetric memory and compiles. Accepted: one call before the capture."
             )
         asked = trial(problem, schedule, self._machine)
-        if (sentence := build.refusal(asked, True)) is not None:
+        if (sentence := refusals.refusal(asked, True)) is not None:
             raise Refusal(sentence)
         self._agree(problem, schedule)
         plan, seat = expand(problem, asked.schedule), self.ranks.seat
@@ -97,7 +97,7 @@ class GpuCalls:
         if len(set(told)) > 1:
             listed = "; ".join(f"rank {rank}: {what}" for rank, what in enumerate(told))
             raise Refusal(
-                f"{problem.operator} was asked for in {len(set(told))} ways by the {len(told)} ranks of one group "
+                f"The {len(told)} ranks of one group called {problem.operator} in {len(set(told))} ways "
                 f"({listed}). Accepted: the same sizes, dtype and schedule on all ranks."
             )
 

@@ -80,8 +80,8 @@ def embedding_all_to_all(context: Any, upstream: Tensor) -> Gradients:
 def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
     """None: it is for decoding."""
     raise Refusal(
-        "A gradient of gemv_all_reduce was asked for, which is for decoding and has none: 0 of its 2 operands have "
-        "one. Accepted: gemm_all_reduce, or torch.no_grad() around it."
+        "gemv_all_reduce has no gradient: it is for decoding, and 0 of its 2 operands have one. Accepted: "
+        "gemm_all_reduce, or torch.no_grad() around it."
     )
 
 

@@ -31,8 +31,8 @@ def process_group(name: str) -> Any:
         known = sorted(map(str, _C10D._world.pg_names.values()))
         told = ", ".join(map(repr, known)) if known else "none, since torch.distributed has no process group yet"
         raise Refusal(
-            f"group_name = {name!r} was asked for, which is no process group of this rank. Accepted: the group_name of "
-            f"a ProcessGroup that this rank is in ({told}), or '' for one rank alone."
+            f"group_name = {name!r} is not a process group of this rank. Accepted: the group_name of a "
+            f"ProcessGroup that this rank is in ({told}), or '' for one rank alone."
         ) from None
 
 
@@ -58,8 +58,8 @@ class Ranks:
         told = everyone(group, (_host(), _drawn()))
         if len(hosts := {host for host, _ in told}) > 1:
             raise Refusal(
-                f"The operators were asked for in a group of {group.size()} ranks on {len(hosts)} hosts, but ranks "
-                "store into each other's memory, and hosts share 0 bytes of it. Accepted: a group of one host's ranks."
+                f"The operators do not run in a group of {group.size()} ranks on {len(hosts)} hosts. Ranks store "
+                "into each other's memory, and hosts share 0 bytes of it. Accepted: a group of one host's ranks."
             )
         seat = Seat(rank=group.rank(), world=group.size(), session=f"ops_{told[0][1]}", shares_heap=True,
                     deadline_s=_timeout_s(group, device))  # fmt: skip

@@ -38,8 +38,8 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
     name, *stated = [word for word in re.split(r"[\s(),]+", text) if word] or [SCHEME]
     if name != SCHEME:
         raise Refusal(
-            f"schedule = {text!r} was asked for, whose scheme {name!r} is no operator. Accepted: '' for the default, "
-            f"or {SCHEME} and its axes, such as '{SCHEME} slice_tiles=4'."
+            f"schedule = {text!r} does not run here: its scheme {name!r} is not an operator. Accepted: '' for the "
+            f"default, or {SCHEME} and its axes, such as '{SCHEME} slice_tiles=4'."
         )
     known = {axis.name: axis for axis in axes(problem, SCHEME, machine, fabric)}
     values = {}
@@ -47,8 +47,7 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
         axis, equals, value = word.partition("=")
         if not (axis and equals and value):
             raise Refusal(
-                f"schedule = {text!r} was asked for, in which {word!r} is not of the form axis=value. Accepted axes: "
-                f"{', '.join(known)}."
+                f"schedule = {text!r} does not have the form axis=value at {word!r}. Accepted axes: {', '.join(known)}."
             )
         values[axis] = known[axis].parse(value) if axis in known else value
     chosen: Schedule = schedule(problem, SCHEME, values, machine, fabric)
@@ -85,5 +84,5 @@ def _machine(backend: str, device: Device, ranks_most: int) -> Machine:
     )  # fmt: skip
     return Machine(
         name=f"this host's {device.name}", title=device.name, backend=backend, device=device, costs=NOTHING,
-        dimensions=(one_host,), provenance={"device": "assumed: only what is legal is read of it"},
+        dimensions=(one_host,), provenance={"device": "assumed: the workbench reads only legality from it"},
     )  # fmt: skip

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 
+from kernels import fabric as fabrics
 from kernels.axes import Axis, Value, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.plan import Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import concurrent, decomposed, fused, library, sequential
+from kernels.schemes import concurrent, decomposed, fused, library, reads, sequential
 from kernels.schemes.base import Scheme
 from kernels.schemes.limits import too_large, too_many_steps
 
-__all__ = ["SCHEMES", "Scheme", "axes", "expand", "needs_peer_memory", "refusal", "schedule", "scheme", "tile_order"]
+__all__ = [
+    "BASELINE",
+    "SCHEMES",
+    "Scheme",
+    "axes",
+    "expand",
+    "needs_peer_memory",
+    "refusal",
+    "schedule",
+    "scheme",
+    "tile_order",
+]
 
 SCHEMES: dict[str, Scheme] = {
     "sequential": sequential.SCHEME,
@@ -24,12 +36,14 @@ SCHEMES: dict[str, Scheme] = {
     "decomposed": decomposed.SCHEME,
     "fused": fused.SCHEME,
 }
+BASELINE = "sequential"
+"""What every other scheme is compared with."""
 
 
 def scheme(name: str) -> Scheme:
     """The scheme called *name*; Refusal lists the names."""
     if name not in SCHEMES:
-        raise Refusal(f"scheme {name!r} was asked for, which is unknown. Accepted: {', '.join(SCHEMES)}.")
+        raise Refusal(f"There is no scheme {name!r}. Accepted: {', '.join(SCHEMES)}.")
     return SCHEMES[name]
 
 
@@ -43,44 +57,80 @@ def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple
 
 def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     """Why the complete schedule *asked* is illegal for *problem* on *machine* over *fabric*, or None."""
+    sentence = _of_problem(problem, machine, fabric)
+    return sentence or _refusal(problem, asked, machine, fabric, axes(problem, asked.scheme, machine, fabric))
+
+
+def _of_problem(problem: Problem, machine: Machine, fabric: Fabric) -> str | None:
+    """Why no schedule of *problem* is legal on *machine* over *fabric*, or None."""
     if problem.world > machine.max_world:
         return (
-            f"world = {problem.world} was asked for, but {machine.name} connects {machine.max_world} ranks: "
+            f"world = {problem.world} is too large for {machine.name}, which connects {machine.max_world} ranks: "
             f"{problem.world} > {machine.max_world}. Accepted: world 1..{machine.max_world}."
         )
-    if (sentence := too_large(problem, machine)) is not None:
-        return sentence
-    known = {axis.name: axis for axis in axes(problem, asked.scheme, machine, fabric)}
+    return fabrics.refusal(fabric, machine, problem.world) or too_large(problem, machine)
+
+
+def _refusal(
+    problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric, offered: Sequence[Axis]
+) -> str | None:
+    """Of the axes *offered*: a value alone, then what does not go together."""
+    known = {axis.name: axis for axis in offered}
     for name, value in asked.axes:
         if name not in known:
-            return f"axis {name!r} was asked for, which {asked.scheme} does not have. Accepted: {', '.join(known)}."
-        past = library.past_the_link(problem, known[name], value, fabric)
-        if (sentence := past or known[name].refusal(value)) is not None:
+            return _no_axis(problem, asked, name, machine, known)
+        if (sentence := _of_value(problem, known[name], value, fabric)) is not None:
             return sentence
-    return too_many_steps(problem, asked) or scheme(asked.scheme).refusal(problem, asked, machine, fabric)
+    nothing = reads.refusal(problem, asked, machine.backend)
+    return nothing or too_many_steps(problem, asked) or scheme(asked.scheme).refusal(problem, asked, machine, fabric)
+
+
+def _of_value(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
+    """Why *axis* cannot have *value*, whatever the other axes are, or None."""
+    return library.past_the_link(problem, axis, value, fabric) or axis.refusal(value)
+
+
+def _no_axis(problem: Problem, asked: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
+    """Why *asked* cannot have axis *name*: nobody knows it, or nobody reads it here."""
+    alone = Schedule(asked.scheme, ((name, asked[name]),))
+    unread = reads.refusal(problem, alone, machine.backend)
+    return unread or f"{asked.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
 def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: Machine, fabric: Fabric) -> Schedule:
     """The legal schedule with *values*; axes that are not stated take their default, or the next value that is legal.
 
-    Raises Refusal if what is stated cannot be.
+    It has the axes that are read: of a GPU's fused schedule, slices only where they are taken in turns. Raises Refusal
+    if what is stated cannot be.
     """
     known = axes(problem, name, machine, fabric)
-    if unknown := [key for key in values if key not in {axis.name for axis in known}]:
-        accepted = ", ".join(axis.name for axis in known)
-        raise Refusal(f"axis {unknown[0]!r} was asked for, which {name} does not have. Accepted: {accepted}.")
-    first = Schedule(name, tuple((axis.name, values.get(axis.name, axis.default)) for axis in known))
-    sentence = refusal(problem, first, machine, fabric)
-    if sentence is None:
-        return first
-    free = [
+    by_name = {axis.name: axis for axis in known}
+    stated = Schedule(name, tuple(values.items()))
+    for axis, value in values.items():  # no other axis makes up for a value that is illegal by itself
+        if axis not in by_name:
+            raise Refusal(_no_axis(problem, stated, axis, machine, by_name))
+        if (sentence := _of_value(problem, by_name[axis], value, fabric)) is not None:
+            raise Refusal(sentence)
+    refused = _of_problem(problem, machine, fabric)
+    if refused is not None:
+        raise Refusal(refused)
+    for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
+        complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
+        asked = reads.read(problem, complete, machine.backend)
+        dropped = next((axis for axis in values if axis not in dict(asked.axes)), None)
+        judged = asked if dropped is None else complete  # which says why what is stated changes nothing
+        sentence = _refusal(problem, judged, machine, fabric, known)
+        if sentence is None:
+            return asked
+        refused = refused or sentence
+    raise Refusal(refused)
+
+
+def _choices(known: Sequence[Axis], values: Mapping[str, Value]) -> Iterable[Sequence[Value]]:
+    """Every value of every axis that is neither stated nor open, the last axis varying fastest."""
+    return product(*(
         [values[axis.name]] if axis.name in values else [axis.default] if axis.open else axis.values for axis in known
-    ]
-    for choice in product(*free):
-        other = Schedule(name, tuple(zip((axis.name for axis in known), choice, strict=True)))
-        if refusal(problem, other, machine, fabric) is None:
-            return other
-    raise Refusal(sentence)
+    ))  # fmt: skip
 
 
 @lru_cache(maxsize=256)

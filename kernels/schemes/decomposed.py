@@ -13,7 +13,7 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, library
+from kernels.schemes import base, library, reads
 from kernels.schemes.base import Block, Scheme
 from kernels.schemes.finish import Unit, deliver
 
@@ -40,10 +40,10 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     engines = ("library",) if fabric.kind == "network" and problem.world > 1 else engines
     most = min(max(extents(problem, split)) for split in splits[:1])
     pieces = tuple(p for p in PIECES if p <= most)
-    return (
+    known = (
         base.tile_axis(problem, machine),
-        Axis("pieces", pieces, min(8, pieces[-1]), "Pieces that each shard is cut into.", open=True),
-        Axis("split", splits, splits[0], "The direction that is cut."),
+        Axis("pieces", pieces, min(8, pieces[-1]), "How many pieces each shard is cut into.", open=True),
+        Axis("split", splits, splits[0], "The direction of the cut."),
         Axis(
             "steps",
             ("uniform", "local_first"),
@@ -59,6 +59,12 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
             "Who moves the pieces: a copy engine, the SMs (a CPU rank itself), or the library.",
         ),
     )
+    return tuple(axis for axis in known if axis.name in reads.of_decomposed(problem))
+
+
+def split_of(problem: Problem, schedule: Schedule) -> str:
+    """As stated, or the only one that the operator has."""
+    return str(schedule.get("split") or next(iter(base.stated(problem).splits)))
 
 
 def extents(problem: Problem, split: str) -> tuple[int, ...]:
@@ -84,7 +90,7 @@ def counts(schedule: Schedule, direction: str) -> tuple[int, int, int]:
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
-    split, count = str(schedule["split"]), schedule.count("pieces")
+    split, count = split_of(problem, schedule), schedule.count("pieces")
     direction = base.stated(problem).splits[split]
     rows, columns, contraction = counts(schedule, direction)
     extent = base.stated(problem).extent(problem)
@@ -95,19 +101,18 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     ):
         if asked > most:
             return (
-                f"pieces = {count} was asked for with split = {split}, but a shard is only {most} long that way: "
-                f"{asked} > {most}. Accepted: at most {most} that way."
+                f"pieces = {count} with split = {split} is too many. A shard is only {most} long that way: {asked} "
+                f"> {most}. Accepted: at most {most} that way."
             )
     if schedule["pattern"] == "ring" and schedule["grouping"] == "fused":
         return (
-            "grouping = fused was asked for with pattern = ring, but a ring step has one peer's piece and fused "
-            "groups world - 1 of them. Accepted: grouping = unfused, or pattern = all_to_all."
+            "grouping = fused does not go with pattern = ring. A ring step has 1 peer's piece, and fused groups "
+            "world - 1 of them. Accepted: grouping = unfused, or pattern = all_to_all."
         )
     if schedule["pattern"] == "ring" and schedule["steps"] == "local_first":
         return (
-            "steps = local_first was asked for with pattern = ring, whose steps have one chunk each, so that this "
-            "rank's own shard is apart already: both values are 1 plan. Accepted: steps = uniform, or "
-            "pattern = all_to_all."
+            "steps = local_first changes nothing with pattern = ring: both values give 1 plan, because a ring "
+            "already keeps this rank's own shard apart. Accepted: steps = uniform, or pattern = all_to_all."
         )
     if schedule["engine"] == "library":
         return _library_refusal(schedule)
@@ -119,8 +124,8 @@ def _library_refusal(schedule: Schedule) -> str | None:
     for axis, needed in (("pattern", "all_to_all"), ("grouping", "fused"), ("steps", "uniform")):
         if schedule[axis] != needed:
             return (
-                f"{axis} = {schedule[axis]} was asked for with engine = library, but one library call takes all "
-                f"peers' pieces of a step alike. Accepted: {axis} = {needed}, or another engine."
+                f"{axis} = {schedule[axis]} does not go with engine = library: 1 library call takes the pieces of "
+                f"all peers in a step alike. Accepted: {axis} = {needed}, or another engine."
             )
     return None
 
@@ -128,7 +133,7 @@ def _library_refusal(schedule: Schedule) -> str | None:
 def pieces_of(problem: Problem, schedule: Schedule) -> list[Piece]:
     """The pieces in order, rows outermost."""
     extent = base.stated(problem).extent(problem)
-    rows, columns, contraction = counts(schedule, base.stated(problem).splits[str(schedule["split"])])
+    rows, columns, contraction = counts(schedule, base.stated(problem).splits[split_of(problem, schedule)])
     return [
         Piece(r, c, k)
         for r in base.parts(base.stated(problem).chunk_rows(problem), rows)

@@ -15,9 +15,10 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base
+from kernels.schemes import base, reads
 from kernels.schemes.base import Block, Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
+from kernels.schemes.slices import SLICES, TURNS, slice_size
 
 COMM_SMS = 16
 """SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
@@ -25,52 +26,44 @@ GROUP = 8
 """Rows of GEMM tiles computed together on GPUs: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 2 % more."""
 ARRIVING = 4
 """Rows of tiles whose operand arrives, and is then computed, together."""
-TURNS = 64
-"""Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
-SLICES = 8
-"""The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
+    known = {axis.name: axis for axis in (*_plan_axes(problem, machine), *_kernel_axes(problem, machine))}
+    return tuple(known[name] for name in reads.of_fused(problem, machine.backend))
+
+
+def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     tile = base.tile_axis(problem, machine)
     tiles = base.num_tiles(problem, tile.default)
     sizes = tuple(2**e for e in range(tiles.bit_length()))
-    slots = machine.device.slots
-    grids = (0,) if machine.device.kind == "cpu" else (0, slots, 2 * slots)
-    blocks = (0,) if machine.device.kind == "cpu" else tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
+    usual = max(size for size in sizes if size <= _slice(problem, machine, tiles))
     return (
         tile,
-        *_kernel_axes(problem, machine),
         _tile_order(problem, machine),
-        Axis(
-            "slice_tiles",
-            sizes,
-            max(s for s in sizes if s <= _slice(problem, machine, tiles)),
-            "Tiles sent with one signal.",
-            open=True,
-        ),
+        Axis("slice_tiles", sizes, usual, "How many tiles one signal announces.", open=True),
         Axis(
             "write",
             ("zero_copy", "staged"),
             "zero_copy",
             "Straight into the peer's buffer, or through a staging buffer.",
         ),
-        Axis("grid", grids, 0, "Persistent blocks; 0 = as many as are resident."),
-        Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
     )
 
 
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
     """Sums wait in the epilogue of own tiles for what peers send: their own rows come last there."""
     stated = base.stated(problem)
-    orders = ("remote_first", "rotated", "natural", *(() if stated.flow is Flow.RECEIVE else ("interleaved",)))
+    sliced = stated.flow is not Flow.RECEIVE and "slice_tiles" in reads.of_fused(problem, machine.backend)
+    orders = ("remote_first", "rotated", "natural", *((reads.IN_TURNS,) if sliced else ()))
     in_turns = machine.device.kind == "gpu" and stated.flow is Flow.SEND and not stated.reduces
     return Axis(
         "tile_order",
         orders,
-        "interleaved" if in_turns else "rotated",
-        "Whose rows first: remote ones in rank order, remote ones from the next rank on, as they lie, or a slice of "
-        "each in turns. When data come in, the first two begin with a rank's own rows, since they need no wire.",
+        reads.IN_TURNS if in_turns else "rotated",
+        "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
+        "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
+        "wire.",
     )
 
 
@@ -94,24 +87,19 @@ def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
 
 def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     """What only a kernel of ours on a GPU has."""
-    if machine.device.kind == "cpu":
-        return ()
-    work = base.stated(problem).work
-    stores = ("registers",) if work == "gather" else ("tma", "registers")
+    slots = machine.device.slots
+    blocks = tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
-        Axis("store", stores, stores[0], "Tiles leave by the bulk copy engine, or by every thread's stores."),
-        _num_warps(work),
-        Axis("num_stages", (2, 3, 4), 3, "Steps of the contraction that are loaded ahead."),
+        Axis(
+            "store", ("tma", "registers"), "tma",
+            "Tiles leave by the bulk copy engine, or by the stores of every thread.",
+        ),
+        Axis("num_warps", (4, 8), 8 if base.stated(problem).work == "gemm" else 4, "Warps of a block."),
+        Axis("num_stages", (2, 3, 4), 3, "How many steps of the contraction are loaded ahead."),
         *_group_rows(problem),
-    )
-
-
-def _num_warps(work: str) -> Axis:
-    """Recorded lookups of other kernels had more: they are estimated, though today's kernel has one."""
-    doc = "Warps of a block."
-    if work == "gather":
-        return Axis("num_warps", (1,), 1, doc, open=True)
-    return Axis("num_warps", (4, 8), 8 if work == "gemm" else 4, doc)
+        Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
+        Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
+    )  # fmt: skip
 
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
@@ -119,7 +107,7 @@ def _group_rows(problem: Problem) -> tuple[Axis, ...]:
     stated = base.stated(problem)
     if stated.work != "gemm":
         return ()
-    doc = "Rows of tiles that are computed together, column by column: a wave of them reads fewer operands."
+    doc = "How many rows of tiles are computed together, column by column. A wave of them reads fewer operands."
     if stated.flow is Flow.RECEIVE:
         return (Axis("group_rows", (0, 1), 1, "1: the rows of a slice are computed column by column; 0: row by row."),)
     return (Axis("group_rows", (1, 2, 4, 8, 16), GROUP, doc),)
@@ -128,9 +116,9 @@ def _group_rows(problem: Problem) -> tuple[Axis, ...]:
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     if fabric.kind == "network":
         return (
-            "scheme = fused was asked for on fabric = network, but its kernel stores into its peers' memory and "
-            "ranks on different hosts share none: 0 of world - 1 peers can be addressed. Accepted: sequential, or "
-            "decomposed with engine = library."
+            "scheme = fused does not run on fabric = network. Its kernel stores into its peers' memory, and it "
+            "reaches 0 of world - 1 peers on other hosts. Accepted: sequential, or decomposed with engine = "
+            "library."
         )
     return None
 
@@ -141,7 +129,7 @@ Slice = tuple[int, tuple[int, int]]
 
 def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list[Slice]]:
     """All tiles of *rank* and the slices they leave in: chunk after chunk, or one slice of each chunk in turns."""
-    chunks, size = chunk_order(problem, schedule, rank), schedule.count("slice_tiles")
+    chunks, size = chunk_order(problem, schedule, rank), slice_size(problem, schedule)
     found = base.cut([base.whole_chunk(problem, chunk) for chunk in chunks], base.size_of(schedule))
     if group := schedule.get("group_rows"):
         found = Cut(_grouped(found.tiles, int(group) * base.size_of(schedule).m), found.bounds)
@@ -150,7 +138,7 @@ def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list
         for block, chunk in enumerate(chunks)
         for stop in [found.bounds[block + 1]]
     ]
-    if schedule["tile_order"] != "interleaved":
+    if schedule["tile_order"] != reads.IN_TURNS:
         return found.tiles, [each for slices in by_chunk for each in slices]
     return _in_turns(found.tiles, [each for turn in zip(*by_chunk, strict=True) for each in turn])
 
@@ -204,7 +192,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
         [Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices]
         for rank, (_, slices) in enumerate(orders)
     ]
-    deliver(planner, units, in_place=schedule["write"] == "zero_copy")
+    deliver(planner, units, in_place=schedule.get("write") != "staged")
     return planner.plan()
 
 
@@ -244,7 +232,7 @@ def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dic
         for rows in slices:
             for peer in _send_order(planner, rank):
                 arrived[peer][rank, rows[0]] = base.put_rows(planner, rank, peer, rows)
-    if planner.schedule["write"] == "staged":
+    if planner.schedule.get("write") == "staged":
         ends, whole = dict(slices), base.full_k(planner.problem)
         for rank in range(world):
             arrived[rank] = {

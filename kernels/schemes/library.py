@@ -21,8 +21,8 @@ def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) ->
         return None
     accepted = ", ".join(str(other) for other in axis.values)
     return (
-        f"{axis.name} = library was asked for, but the link is emulated: it is crossed by our own puts alone, and the "
-        f"library (NCCL, gloo) would move its bytes past it. Accepted: {accepted}; library where the link is real."
+        f"{axis.name} = library does not run on an emulated link. Only our own puts cross that link; the library "
+        f"(NCCL, gloo) would go past it. Accepted: {accepted}; library where the link is real."
     )
 
 

@@ -8,6 +8,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes.base import num_tiles, stated
+from kernels.schemes.slices import slice_size
 from kernels.units import bytes_text
 
 TILES_MOST = 200_000
@@ -24,9 +25,9 @@ def too_large(problem: Problem, machine: Machine) -> str | None:
     if needed <= machine.device.memory_bytes:
         return None
     return (
-        f"{problem.operator} of these sizes was asked for, whose operands and result take {bytes_text(needed)} on each "
-        f"rank, but a rank of {machine.name} has {bytes_text(machine.device.memory_bytes)}. Accepted: smaller sizes, "
-        "more ranks where they share them, or a machine with more memory."
+        f"{problem.operator} of these sizes is too large. Its operands and result take {bytes_text(needed)} on "
+        f"each rank, but a rank of {machine.name} has {bytes_text(machine.device.memory_bytes)}. Accepted: smaller "
+        "sizes, more ranks where they share them, or a machine with more memory."
     )
 
 
@@ -35,15 +36,15 @@ def too_many_steps(problem: Problem, asked: Schedule) -> str | None:
     tiles = num_tiles(problem, asked["tile"])
     if tiles > TILES_MOST:
         return (
-            f"tile = {asked['tile']} was asked for, which cuts one rank's result into {tiles} tiles: "
-            f"{tiles} > {TILES_MOST}. Accepted: a larger tile."
+            f"tile = {asked['tile']} is too small. It cuts one rank's result into {tiles} tiles: {tiles} > "
+            f"{TILES_MOST}. Accepted: a larger tile."
         )
-    units = -(-tiles // asked.count("slice_tiles")) if asked.scheme == "fused" else 1
+    units = -(-tiles // slice_size(problem, asked)) if asked.scheme == "fused" else 1
     units = asked.count("pieces") * problem.world if asked.scheme == "decomposed" else units
     if units * problem.world <= STEPS_MOST:
         return None
     axis = "slice_tiles" if asked.scheme == "fused" else "pieces"
     return (
-        f"{axis} = {asked[axis]} was asked for, which sends {units * problem.world} units: {units * problem.world} > "
+        f"{axis} = {asked.get(axis, 'default')} sends too many units: {units * problem.world} > "
         f"{STEPS_MOST}. Accepted: fewer and larger ones."
     )

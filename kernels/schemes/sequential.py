@@ -16,7 +16,8 @@ from kernels.schemes.finish import Unit, deliver
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
-    if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST:
+    shares_lie_together = base.stated(problem).work != "gather"  # a copy engine moves a whole share of rows
+    if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST and shares_lie_together:
         own = (*own, "copy_engine")
     ours_first = (*own, "library")
     values = {"emulated": own, "network": ("library",), "nvlink": (*library.CALLS, *own)}.get(fabric.kind, ours_first)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page
+from jupyter_client.blocking.client import BlockingKernelClient
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 from cluster import launch
-from tests.browser.lab import REPOSITORY, Lab, Notebook, running_server
+from tests.browser.lab import REPOSITORY, Lab, Notebook, environment_of, running_server
 
 PACKAGES = ("workbench", "kernels", "cluster", "notebooks")
 SHIPPED = ("machines", "problems", "recordings")
 NOTEBOOK = "explore.ipynb"
-PATIENCE_MS = 20_000
+_number = count()
+PATIENCE_MS = 90_000
 """For one reaction of the page, on a machine that does other things, too."""
 
 
@@ -115,13 +125,25 @@ class ExplorerPage:
             self.at("wb-world").wait_for()
 
     def open_tab(self, name: str) -> None:
-        self.page.locator(f'.wb-panels .lm-TabBar-tab:has-text("{name}")').click()
+        """Clicks a tab until it is the open one: JupyterLab may scroll while the mouse is down, and then it is not."""
+        tab = self.page.locator(f'.wb-panels .lm-TabBar-tab:has-text("{name}")')
+        for pause_ms in (200, 400, 800, 1600, 3200):
+            tab.click()
+            if "lm-mod-current" in (tab.get_attribute("class") or ""):
+                return
+            self.page.wait_for_timeout(pause_ms)
+        raise AssertionError(f"five clicks on the tab {name} did not open it")
 
-    def wait_words(self, mark: str, text: str, deadline_s: float = 60.0) -> None:
+    def wait_words(self, mark: str, text: str, deadline_s: float = 200.0) -> None:
         """Until *text* stands at *mark*."""
         self.page.wait_for_selector(f'.{mark} :text("{text}")', timeout=deadline_s * 1000)
 
-    def run(self, deadline_s: float = 60.0) -> None:
+    def sweep(self, *axes: str, ticked: bool = True) -> None:
+        """Ticks *sweep* beside each of *axes*, or unticks it; `schemes` is one, too."""
+        for axis in axes:
+            self.at(f"wb-sweep-{axis}").locator("input").set_checked(ticked)
+
+    def run(self, deadline_s: float = 200.0) -> None:
         """Presses Run and waits for the end."""
         self.begin()
         self.wait_end(deadline_s)
@@ -132,7 +154,7 @@ class ExplorerPage:
         self.at("wb-run").click()
         self.page.wait_for_function("() => window.wbHasBegun")
 
-    def wait_end(self, deadline_s: float = 60.0) -> None:
+    def wait_end(self, deadline_s: float = 200.0) -> None:
         self.page.wait_for_selector(".wb-run:not([disabled])", timeout=deadline_s * 1000)
 
     def marks(self, mark: str) -> int:
@@ -160,3 +182,76 @@ def opened_explorer(lab: Lab, runs: Path, *, wide: int = 1500, high: int = 1250)
         tab.run_all()
         tab.page.wait_for_selector(".wb-timeline svg.marks")
         yield ExplorerPage(tab, notebook, runs)
+
+
+@dataclass(frozen=True)
+class StartedLab:
+    """`workbench lab` as a person starts it, and what it printed."""
+
+    address: str
+    copy: Path
+    """Its checkout: the notebooks are its own."""
+    started: float
+    """`time.monotonic()` when the command was given, and when the address was printed."""
+    printed: float
+
+    @property
+    def runs(self) -> Path:
+        return self.copy / "data" / "runs"
+
+    @property
+    def notebook(self) -> Path:
+        return self.copy / "notebooks" / NOTEBOOK
+
+    @contextmanager
+    def kernel(self) -> Iterator[BlockingKernelClient]:
+        """A listener on the explorer's kernel, beside its page."""
+        sessions = self.address.replace(f"lab/tree/{NOTEBOOK}", "api/sessions")
+        with urllib.request.urlopen(sessions, timeout=PATIENCE_MS / 1000) as answer:
+            (number,) = [each["kernel"]["id"] for each in json.load(answer) if each["path"] == NOTEBOOK]
+        file = self.copy.parent / "runtime" / f"kernel-{number}.json"
+        client = BlockingKernelClient(connection_file=str(file))
+        client.load_connection_file()
+        client.start_channels(stdin=False, hb=False, control=False)
+        try:
+            yield client
+        finally:
+            client.stop_channels()
+
+    def open(self, context: BrowserContext, notebook: str | None = None) -> ExplorerPage:
+        """A new tab at the printed address, or at that of another notebook alone; nothing is pressed."""
+        tab = Notebook(context.new_page())
+        tab.page.set_default_timeout(PATIENCE_MS)
+        tab.watch()
+        alone = f"workspaces/{next(_number)}/tree/{notebook}"
+        tab.page.goto(self.address if notebook is None else self.address.replace(f"tree/{NOTEBOOK}", alone))
+        return ExplorerPage(tab, self.notebook, self.runs)
+
+
+@contextmanager
+def started_lab(folder: Path, *options: str, deadline_s: float = 200.0) -> Iterator[StartedLab]:
+    """`workbench lab --no-browser` with *options*, in a checkout and with a Jupyter of its own; ended as by Ctrl-C."""
+    copy = working_copy(folder)
+    (copy / "notebooks").unlink()
+    shutil.copytree(REPOSITORY / "notebooks", copy / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    environment = environment_of(folder, copy) | {"XDG_STATE_HOME": str(folder / "state")}
+    command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", *options]
+    started = time.monotonic()
+    with (folder / "lab.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], deadline_s)
+            address = process.stdout.readline().strip() if ready else ""
+            if not address:
+                raise RuntimeError(f"no address within {deadline_s:.0f} s:\n{(folder / 'lab.log').read_text()}")
+            yield StartedLab(address, copy, started, time.monotonic())
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(60)
+            if process.stdout is not None:
+                process.stdout.close()

@@ -78,24 +78,24 @@ def chromium(path: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def running_server(folder: Path, deadline_s: float = 60.0, *, packages: Path = REPOSITORY) -> Iterator[Server]:
+def running_server(folder: Path, deadline_s: float = 200.0, *, packages: Path = REPOSITORY) -> Iterator[Server]:
     """Start JupyterLab, wait until it answers, end it afterwards. Kernels import what lies in *packages*."""
     notebooks = folder / "notebooks"
     notebooks.mkdir()
     _ask_nothing(folder / "jupyter_config_dir")
     token = secrets.token_hex(16)
     log = (folder / "server.log").open("w")
-    environment = _environment(folder, packages)
+    environment = environment_of(folder, packages)
     process = subprocess.Popen(_command(notebooks, token), env=environment, stdout=log, stderr=log)
     try:
         yield Server(_address(folder, process, deadline_s), token, notebooks)
     finally:
         process.terminate()
         try:
-            process.wait(timeout=15)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(timeout=15)
+            process.wait(timeout=60)
         log.close()
 
 
@@ -114,7 +114,7 @@ def _command(notebooks: Path, token: str) -> list[str]:
     ]
 
 
-def _environment(folder: Path, packages: Path) -> dict[str, str]:
+def environment_of(folder: Path, packages: Path) -> dict[str, str]:
     """Nothing of this person's Jupyter is read or changed."""
     own = {name: str(folder / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")}
     own |= {name: str(folder / name.lower()) for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
@@ -174,7 +174,7 @@ class Notebook:
         """Run one of JupyterLab's commands without waiting for what it starts."""
         self.page.evaluate("([name, given]) => { window.jupyterapp.commands.execute(name, given); }", [name, arguments])
 
-    def run_all(self, deadline_s: float = 60.0) -> None:
+    def run_all(self, deadline_s: float = 200.0) -> None:
         """Run every cell and wait until the kernel is idle."""
         self.command("notebook:run-all-cells")
         # every cell has been given a number, and the last one is done
@@ -189,7 +189,7 @@ class Notebook:
         """Write a new cell at the end of the notebook and run it."""
         self.page.evaluate(_ADD_CELL, source)
 
-    def add_cell(self, source: str, deadline_s: float = 30.0) -> None:
+    def add_cell(self, source: str, deadline_s: float = 120.0) -> None:
         """Write a new cell at the end of the notebook, run it and wait until it is done."""
         self.add_cell_and_go_on(source)
         last = '.jp-Notebook .jp-CodeCell >> nth=-1 >> .jp-InputPrompt:text-matches("[0-9]")'
@@ -203,7 +203,7 @@ class Notebook:
             raise RuntimeError(f"{said['error']}\nin\n{source}")
         return str(said["printed"])
 
-    def wait_idle(self, deadline_s: float = 30.0) -> None:
+    def wait_idle(self, deadline_s: float = 120.0) -> None:
         """Wait until the kernel has nothing to do."""
         self.page.wait_for_selector(
             ".jp-Notebook-ExecutionIndicator[data-status=idle]", state="attached", timeout=deadline_s * 1000
@@ -213,19 +213,19 @@ class Notebook:
         """The kernel is running something."""
         return self.page.locator(".jp-Notebook-ExecutionIndicator[data-status=busy]").count() > 0
 
-    def wait_open(self, deadline_s: float = 60.0) -> None:
+    def wait_open(self, deadline_s: float = 200.0) -> None:
         """Wait until the notebook is drawn and its kernel ready."""
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=deadline_s * 1000)
         self.page.wait_for_selector('.jp-KernelName:has-text("Python 3")', timeout=deadline_s * 1000)
         self.wait_idle(deadline_s)
 
-    def save(self, deadline_s: float = 15.0) -> None:
+    def save(self, deadline_s: float = 120.0) -> None:
         """Save the notebook with its outputs."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         dirty = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
         self.page.wait_for_function(dirty, timeout=deadline_s * 1000)
 
-    def wait_output(self, text: str, deadline_s: float = 30.0) -> None:
+    def wait_output(self, text: str, deadline_s: float = 120.0) -> None:
         """Wait until a cell has printed *text*; the source of a cell does not count."""
         self.page.wait_for_selector(f'css=.jp-OutputArea-output pre:has-text("{text}")', timeout=deadline_s * 1000)
 
@@ -237,9 +237,9 @@ class Notebook:
         """Change JupyterLab's theme to `light` or `dark`."""
         self.command("apputils:change-theme", theme=_THEMES[mode])
         body = f'body[data-jp-theme-light="{str(mode == "light").lower()}"]'
-        self.page.wait_for_selector(body, state="attached", timeout=15_000)
+        self.page.wait_for_selector(body, state="attached", timeout=60_000)
         # two themes within the 200 ms in which JupyterLab's splash fades make it take that away twice, and complain
-        self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=15_000)
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
 
     def screenshots(self, folder: Path, name: str) -> list[Path]:
         """The page as it is, in light and in dark."""
@@ -260,7 +260,7 @@ class Lab:
     browser: Browser
 
     @contextmanager
-    def opened(self, notebook: Path | list[str], *, deadline_s: float = 60.0) -> Iterator[Notebook]:
+    def opened(self, notebook: Path | list[str], *, deadline_s: float = 200.0) -> Iterator[Notebook]:
         """A notebook file of the server's folder, or one made from the sources of its cells, with its kernel ready."""
         path = notebook if isinstance(notebook, Path) else self._written(notebook)
         context = self.browser.new_context(viewport={"width": 1400, "height": 1000})

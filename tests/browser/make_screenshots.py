@@ -1,6 +1,7 @@
 """The screenshots of docs/screenshots, taken anew from real runs: `python -m tests.browser.make_screenshots [FOLDER]`.
 
-Takes two minutes on a quiet machine. Look at every one of them before it is committed.
+A laptop's window, light and dark: the first page, a sweep that goes on, each tab, a replay, and the sweep's report.
+Takes a few minutes on a quiet machine. Look at every one of them before it is committed.
 """
 
 from __future__ import annotations
@@ -10,17 +11,46 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.browser.explorer_lab import ExplorerPage, explorer_server, opened_explorer
+from tests.browser.explorer_lab import ExplorerPage, started_lab
 from tests.browser.lab import REPOSITORY, chromium
 
 SETTLED_MS = 900
 """Style sheets, charts and the splash screen follow a change of theme."""
-WIDE, HIGH = 1500, 1250
+SIZE = {"width": 1366, "height": 768}
+MODES = ("light", "dark")
+TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far")
+SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
+RECORDING = "h200_nvl2_gemm"
+
+
+@dataclass(frozen=True)
+class Camera:
+    """Takes one page into one folder."""
+
+    explorer: ExplorerPage
+    folder: Path
+
+    def shoot(self, name: str, modes: Sequence[str] = MODES) -> None:
+        """The page as it is, in each of *modes*."""
+        page = self.explorer.page
+        for mode in modes:
+            self.explorer.notebook.set_mode(mode)
+            page.mouse.move(SIZE["width"] - 2, SIZE["height"] - 2)  # nothing is pointed at
+            page.wait_for_timeout(SETTLED_MS)
+            page.screenshot(path=self.folder / f"{name}-{mode}.png")
+
+
+def show_application(folder: Path) -> None:
+    """The lab of *folder* lets its page be asked for another theme."""
+    settings = folder / "jupyter_config_dir"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "jupyter_lab_config.py").write_text("c.LabApp.expose_app_in_browser = True\n")
 
 
 def workbench(copy: Path, *words: str) -> None:
@@ -29,78 +59,76 @@ def workbench(copy: Path, *words: str) -> None:
     subprocess.run([sys.executable, "-m", "workbench.cli", *words], cwd=copy, env=environment, check=True, timeout=300)
 
 
-def sweep(explorer: ExplorerPage) -> None:
-    """All schemes and all slice sizes of the laptop's preset, with a guess."""
-    explorer.wait_words("wb-cluster", "2 ranks")
-    explorer.at("wb-guess").locator("input").fill("60")
-    for mark in ("wb-sweep-schemes", "wb-sweep-slice_tiles"):
-        explorer.at(mark).click()
-    explorer.run(deadline_s=180)
+def show_tabs(explorer: ExplorerPage) -> None:
+    """The tabs begin at the top of the page; the form stays in sight beside them."""
+    explorer.at("wb-panels").evaluate("at => at.scrollIntoView({ block: 'start' })")
 
 
-def shooter(explorer: ExplorerPage, folder: Path) -> Callable[[str, str], None]:
-    """`shoot(name, mode)` takes the page as it is, in that theme."""
-
-    def shoot(name: str, mode: str) -> None:
-        explorer.notebook.set_mode(mode)
-        explorer.page.wait_for_timeout(SETTLED_MS)
-        explorer.page.screenshot(path=folder / f"{name}-{mode}.png")
-
-    return shoot
-
-
-def shoot_sweep(explorer: ExplorerPage, folder: Path) -> None:
-    shoot = shooter(explorer, folder)
-    sweep(explorer)
-    for mode in ("light", "dark"):
-        shoot("explorer-sweep", mode)
-    explorer.open_tab("Landscape")
-    shoot("landscape", "light")
-    explorer.open_tab("Samples")
-    explorer.at("wb-pin").click()
-    explorer.press("wb-scheme", "sequential")
-    explorer.page.wait_for_selector('.wb-timeline text:text("A, fused")', state="attached")
-    shoot("timeline-measured", "dark")
-    explorer.at("wb-pin").click()
-    explorer.press("wb-scheme", "fused")
+def shoot_sweep(camera: Camera) -> None:
+    """All schemes and all slice sizes of the laptop's preset, with a guess; then each tab."""
+    explorer = camera.explorer
+    explorer.at("wb-guess").locator("input").fill("60 ms")
+    for mark in SWEPT:
+        explorer.at(mark).locator("input").check()
+    explorer.begin()
+    explorer.page.wait_for_selector('.wb-tab-along-an-axis [aria-label*="running"]', state="attached", timeout=60_000)
+    show_tabs(explorer)
+    camera.shoot("live-sweep")
+    explorer.wait_end(180)
+    for tab in TABS:
+        explorer.open_tab(tab)
+        show_tabs(explorer)
+        camera.shoot(tab.lower().replace(" ", "-"))
 
 
-def shoot_report(explorer: ExplorerPage, browser: Browser, folder: Path) -> None:
-    written = explorer.runs / "report.html"
-    workbench(explorer.runs.parents[1], "report", "last", "-o", str(written))
-    page = browser.new_page(viewport={"width": 1100, "height": HIGH}, color_scheme="light")
-    page.goto(written.as_uri())
-    page.wait_for_selector("svg.marks")
-    page.wait_for_timeout(SETTLED_MS)
-    page.screenshot(path=folder / "report-light.png")
-    page.close()
+def shoot_replay(camera: Camera) -> None:
+    """Two H200s' recording, played on a laptop."""
+    explorer = camera.explorer
+    for mark in SWEPT:
+        explorer.at(mark).locator("input").uncheck()
+    explorer.press("wb-source", "Replay")
+    explorer.choose("wb-recording", RECORDING)
+    explorer.choose("wb-replay-speed", "at once")
+    explorer.run()
+    camera.shoot("replay")
 
 
-def shoot_alone(explorer: ExplorerPage, folder: Path) -> None:
-    """The schedule of the form, with its computation timed alone, too: what a sweep has no time for."""
-    for mark in ("wb-sweep-schemes", "wb-sweep-slice_tiles"):
-        explorer.at(mark).click()
-    explorer.run(deadline_s=60)
-    explorer.open_tab("Where time goes")
-    shooter(explorer, folder)("waterfall", "dark")
+def shoot_report(copy: Path, browser: Browser, folder: Path) -> None:
+    """What `workbench report last` writes of the sweep."""
+    written = copy / "report.html"
+    workbench(copy, "report", "last", "-o", str(written))
+    for mode in MODES:
+        page = browser.new_page(viewport=SIZE, color_scheme=mode)
+        page.goto(written.as_uri())
+        page.wait_for_selector("svg.marks")
+        page.wait_for_timeout(SETTLED_MS)
+        page.screenshot(path=folder / f"report-{mode}.png")
+        page.close()
+
+
+def take(work: Path, browser: Browser, folder: Path) -> None:
+    """All of them, of a lab that lives in *work*."""
+    with started_lab(work, "--ranks", "2", "--no-calibration") as lab:
+        explorer = lab.open(browser.new_context(viewport=SIZE))
+        camera = Camera(explorer, folder)
+        explorer.page.wait_for_selector(".wb-timeline svg.marks", timeout=60_000)
+        explorer.wait_words("wb-cluster", "2 ranks")
+        camera.shoot("first-page")
+        workbench(lab.copy, "calibrate")  # so that estimates are of the machine that is measured
+        shoot_sweep(camera)
+        shoot_report(lab.copy, browser, folder)
+        shoot_replay(camera)
+        for complaint in explorer.notebook.complaints:
+            print("the page complained:", complaint, file=sys.stderr)
 
 
 def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "docs" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     path = shutil.which("chromium") or shutil.which("google-chrome") or sys.exit("no Chromium was found")
-    with (
-        tempfile.TemporaryDirectory() as work,
-        chromium(path) as browser,
-        explorer_server(Path(work), browser) as (lab, runs),
-    ):
-        workbench(runs.parents[1], "calibrate")  # so that estimates are of the machine that is measured
-        with opened_explorer(lab, runs, wide=WIDE, high=HIGH) as explorer:
-            shoot_sweep(explorer, folder)
-            shoot_report(explorer, browser, folder)
-            shoot_alone(explorer, folder)
-            for complaint in explorer.notebook.complaints:
-                print("the page complained:", complaint, file=sys.stderr)
+    with tempfile.TemporaryDirectory() as work, chromium(path) as browser:
+        show_application(Path(work))
+        take(Path(work), browser, folder)
     return 0
 
 

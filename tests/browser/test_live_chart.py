@@ -87,20 +87,27 @@ threading.Thread(target=work).start()""")
     assert same(figure, before)
 
 
-def test_rows_are_drawn_while_their_cell_is_still_running(notebook: Notebook) -> None:
-    source = """
+def test_rows_are_drawn_while_their_cell_is_still_running(notebook: Notebook, tmp_path: Path) -> None:
+    """It runs until they are seen."""
+    seen = tmp_path / "seen"
+    source = f"""
+from pathlib import Path
 busy = LiveChart(points)
 display(busy)
 for x in range(30):
     busy.append("samples", rows(x, x + 1))
-    time.sleep(0.1)
+    time.sleep(0.01)
+until = time.monotonic() + 200
+while not Path({str(seen)!r}).exists() and time.monotonic() < until:
+    time.sleep(0.05)
 """
     before = notebook.page.locator(".workbench-live-chart").count()
     notebook.add_cell_and_go_on(source)
     figure = notebook.page.locator(".workbench-live-chart").nth(before)
     figure.locator(".mark-symbol.role-mark path").first.wait_for(state="attached")
-    assert notebook.is_busy()
     wait_marks(figure, 30)
+    assert notebook.is_busy()
+    seen.touch()
     notebook.wait_idle()
 
 
@@ -381,7 +388,7 @@ def wait_python(notebook: Notebook, condition: str) -> None:
     """Wait until an expression is true in the kernel."""
     notebook.python(f"""
 import asyncio
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 90
 while not ({condition}):
-    assert time.monotonic() < deadline, {condition!r} + " did not become true within 10 s"
+    assert time.monotonic() < deadline, {condition!r} + " did not become true within 90 s"
     await asyncio.sleep(0.02)""")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.measure_explorer import TARGETS, ages, judgement, summary
+from tests.browser.measure_explorer import TARGETS, TITLES, ages, judgement, summary, table
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -23,3 +23,13 @@ def test_the_newest_row_has_the_same_target_while_somebody_slides() -> None:
 
 def test_a_row_is_as_old_as_it_was_when_it_was_first_drawn() -> None:
     assert ages([(1, 10.0), (2, 11.0)], [(1, 10.25), (1, 12.0), (2, 11.5), (9, 13.0)]) == [250.0, 500.0]
+
+
+def test_the_table_has_every_number_with_its_unit() -> None:
+    found = {name: judgement(name, summary([12.4, 12_340.0])) for name in TITLES}
+    lines = table(found | {"slider_ms": judgement("slider_ms", summary([]))}).splitlines()
+    assert len(lines) == 1 + len(TITLES)
+    assert TARGETS.keys() <= TITLES.keys()
+    for line, title in zip(lines[1:], TITLES.values(), strict=True):
+        assert line.startswith(title)
+        assert ("12.3 s" in line) == (title != TITLES["slider_ms"])

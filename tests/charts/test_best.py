@@ -33,5 +33,5 @@ def test_over_time_the_first_row_is_the_beginning() -> None:
 
 
 def test_another_axis_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'money' was asked for.*Accepted: trials, time"):
+    with pytest.raises(ValueError, match=r"There is no best over 'money'\. Accepted: trials, time"):
         best.live("money")

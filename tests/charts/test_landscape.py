@@ -55,7 +55,7 @@ def test_the_subtitle_counts_what_has_no_place() -> None:
 
 
 def test_an_unknown_statistic_is_refused_with_what_is_accepted() -> None:
-    with pytest.raises(ValueError, match=r"'median' was asked for.*Accepted: best, mean"):
+    with pytest.raises(ValueError, match=r"There is no statistic 'median'\. Accepted: best, mean"):
         landscape.rows([], "pieces", "tile", "median")
 
 

@@ -101,7 +101,7 @@ def test_no_two_sources_look_the_same() -> None:
 
 def test_importing_the_theme_enables_nothing() -> None:
     program = "import altair as alt, workbench.charts.theme; print(alt.theme.active)"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
     assert shown.stdout.strip() == "default"
 
 

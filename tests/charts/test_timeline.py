@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kernels.outcome import Span
 from tests.charts.made import EVIL, made_span, svg
@@ -28,8 +29,17 @@ def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
     found = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
     assert [row["heading"] for row in found if row["heading"]] == [
         "measured: the last step ends at 20 ms",
-        "simulated: no spans",
+        "simulated: not yet",
     ]
+
+
+def test_what_is_not_timed_yet_has_its_place_so_that_nothing_moves_when_it_comes() -> None:
+    def places(found: list[dict[str, Any]]) -> list[str]:
+        return sorted({row["row"] for row in found})
+
+    before = timeline.rows({"measured": [], "simulated": two_ranks(0.020)})
+    assert places(before) == places(timeline.rows({"measured": two_ranks(0.018), "simulated": two_ranks(0.020)}))
+    assert [row["kind"] for row in before if row["panel"] == "measured"] == []
 
 
 def test_a_coarse_clock_is_said_and_what_it_cannot_tell_is_not_given_as_exact() -> None:

@@ -50,7 +50,7 @@ def test_without_a_floor_nothing_is_made_up() -> None:
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'magic' was given.*Accepted: floor"):
+    with pytest.raises(ValueError, match=r"There is no part 'magic'\. Accepted: floor"):
         waterfall.rows({"magic": 1.0}, 2.0)
 
 

@@ -44,7 +44,8 @@ def test_only_timed_rows_of_cpu_ranks_are_called_so() -> None:
 def test_the_context_is_what_all_rows_have_in_common() -> None:
     said = words.context([made_row("a"), made_row("b", world=4)])
     assert said == (
-        "gemm all to all · m = 2048, n = 512, k = 1024 · float32 · laptop, plan executed on CPU ranks · emulated link"
+        "GEMM -> all-to-all · m = 2048, n = 512, k = 1024 · float32 · laptop, plan executed on CPU ranks"
+        " · emulated link"
     )
 
 

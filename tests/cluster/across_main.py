@@ -21,7 +21,7 @@ from cluster.dispatch import Cluster
 from cluster.launch.contract import ARGUMENTS
 from kernels.trial import Trial
 
-READY_S = 45.0
+READY_S = 150.0
 
 
 def worker(scheduler: str, number: int, host: dict[str, Any]) -> subprocess.Popen[bytes]:
@@ -81,7 +81,7 @@ def main() -> None:
             for process in workers:
                 process.terminate()
             for process in workers:
-                process.wait(timeout=15)
+                process.wait(timeout=60)
 
 
 if __name__ == "__main__":

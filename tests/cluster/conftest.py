@@ -43,7 +43,7 @@ def address(folder: Path) -> Iterator[str]:
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
     ):
         yield cluster.scheduler_address
-    left = eventually(lambda: not ranks_alive(), 5.0)
+    left = eventually(lambda: not ranks_alive(), 60.0)
     assert left, f"rank processes left behind: {ranks_alive()}"
 
 

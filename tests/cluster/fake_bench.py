@@ -13,12 +13,13 @@ from typing import Any
 from cluster.rank import Entry
 
 FOLDER = "FAKE_BENCH_FOLDER"
-"""Environment variable: where ranks meet, and where the file `fingerprint` may lie."""
+"""Environment variable: where ranks meet, and where files may lie that say what ranks load."""
 ENTRY = Entry(
     bench="fake_bench:FakeBench",
     seat="fake_bench:Seat",
     trial="fake_bench:FakeTrial",
-    fingerprint="fake_bench:fingerprint",
+    source="fake_bench:source_prints",
+    versions="fake_bench:versions",
     store="fake_bench:open_store",
 )
 
@@ -40,6 +41,7 @@ class FakeTrial:
 
     key: str
     backend: str = "cpu"
+    across: bool = False
     does: str = "nothing"
     on: int = 0
     num_samples: int = 2
@@ -53,13 +55,24 @@ class FakeTrial:
         return cls(**data)
 
 
-def fingerprint() -> str:
-    """`fake`, unless a test wrote something else; `own` means that every process has its own."""
-    file = Path(os.environ[FOLDER]) / "fingerprint"
-    known = file.read_text() if file.exists() else "fake"
+def source_prints() -> dict[str, str]:
+    """`fake`, unless a test wrote something else into the file `source`; `own`: every process has its own."""
+    known = _written("source") or "fake"
     if known == "unknown":
         raise ModuleNotFoundError("No module named 'torch'")
-    return str(os.getpid()) if known == "own" else known
+    return dict.fromkeys(("cpu", "triton"), str(os.getpid()) if known == "own" else known)
+
+
+def versions() -> dict[str, str]:
+    """Of this host: torch 2.13.0, unless a test wrote something else into the file `torch`."""
+    return {"torch": _written("torch") or "2.13.0", "triton": "absent"}
+
+
+def _written(name: str) -> str | None:
+    """What a test wrote into the file *name* for all, or with a worker's number behind it for that one."""
+    # asked in the worker, or in its rank process
+    files = [Path(os.environ[FOLDER]) / each for each in (f"{name}-{os.getpid()}", f"{name}-{os.getppid()}", name)]
+    return next((file.read_text() for file in files if file.exists()), None)
 
 
 def open_store(host: str) -> tuple[Any, int]:
@@ -89,7 +102,8 @@ class FakeBench:
                     getattr(self, f"_{trial.does}")()
                 self._meet()
                 self._tell("sample", trial, index=index, seconds=trial.seconds, at=time.time())
-            facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat)}
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat), "visible": visible}
             self._tell("result", trial, correct=True, max_relative_error=0.0, spans=[], facts=facts)
 
     def wait_at_most(self, deadline_s: float) -> None:
@@ -106,8 +120,10 @@ class FakeBench:
         (self.folder / f"{epoch}-{self.seat.rank}").touch()
         give_up_at = time.monotonic() + self.seat.deadline_s
         for peer in range(self.seat.world):
-            while not (self.folder / f"{epoch}-{peer}").exists():
-                if (self.folder / "dead").exists():
+            here = self.folder / f"{epoch}-{peer}"
+            while not here.exists():
+                # it may have come, gone on, and died since it was looked for
+                if (self.folder / "dead").exists() and not here.exists():
                     raise ConnectionResetError("Connection reset by peer")
                 if time.monotonic() > give_up_at:
                     raise TimeoutError(f"waited {self.seat.deadline_s:.1f} s for rank {peer}, epoch {epoch}")

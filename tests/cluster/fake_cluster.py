@@ -1,19 +1,22 @@
-"""The hosts of the test cluster, and waiting for it."""
+"""The hosts of the test cluster, waiting for it, and what its streams tell."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 from fake_bench import FakeTrial
 
+from cluster import keeper
 from cluster.dispatch import Cluster
 
+Events = list[dict[str, Any]]
 HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
 
 
-def await_ranks(cluster: Cluster, timeout_s: float = 30.0) -> None:
+def await_ranks(cluster: Cluster, timeout_s: float = 100.0) -> None:
     """Wait until every worker is there and free."""
 
     def ready() -> bool:
@@ -65,3 +68,28 @@ def measured(cluster: Cluster, world: int) -> list[int]:
     events = list(cluster.stream([FakeTrial(key="a")], world=world, shares_heap=True, deadline_s=10.0))
     assert [event for event in events if event["kind"] == "failure"] == []
     return sorted(event["rank"] for event in events if event["kind"] == "result")
+
+
+def stream(cluster: Cluster, *trials: FakeTrial, **how: Any) -> Events:
+    how = {"world": 2, "shares_heap": True, "deadline_s": 5.0} | how
+    return list(cluster.stream(trials, **how))
+
+
+def measured_keys(events: Events) -> list[str]:
+    """Trials with a result of both ranks."""
+    keys = [event["trial"] for event in events if event["kind"] == "result"]
+    return sorted({key for key in keys if keys.count(key) == 2})
+
+
+def failures(events: Events) -> Events:
+    return [event for event in events if event["kind"] == "failure"]
+
+
+def pids_of(cluster: Cluster) -> dict[str, int]:
+    """Process id of each rank process, by the name of its worker."""
+
+    def pid(dask_worker: Any) -> int:
+        return dask_worker.plugins[keeper.NAME].process.popen.pid
+
+    found = cluster.client.run(pid)
+    return {worker["name"]: found[worker["address"]] for worker in cluster.describe()["workers"]}

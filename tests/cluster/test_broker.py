@@ -24,7 +24,7 @@ def test_every_setting_is_one_that_dask_knows() -> None:
 def test_it_describes_every_worker_by_name_and_host(cluster: Cluster) -> None:
     workers = cluster.describe()["workers"]
     assert {worker["name"]: worker["host"] for worker in workers} == HOSTS
-    assert {worker["fingerprint"] for worker in workers} == {"fake"}
+    assert {worker["source_prints"]["cpu"] for worker in workers} == {"fake"}
 
 
 def test_a_second_broker_leaves_the_first_in_charge(cluster: Cluster) -> None:

@@ -8,9 +8,10 @@ from cluster.deadline import GRACE_S, OPENING_S, Limits, Verdict, Watch
 
 
 def watch_of(
-    *trials: str, world: int = 2, deadline_s: float = 5.0, total_s: float = 20.0, forgiving: bool = False
-) -> Watch:
-    watch = Watch(trials or ("t",), world, Limits(deadline_s, total_s), forgiving=forgiving)
+    *trials: str, world: int = 2, deadline_s: float = 5.0, total_s: float = 20.0, compiling_s: float = 0.0,
+    forgiving: bool = False,
+) -> Watch:  # fmt: skip
+    watch = Watch(trials or ("t",), world, Limits(deadline_s, total_s, compiling_s), forgiving=forgiving)
     watch.begin([f"rank {rank} (w{rank})" for rank in range(world)], 0.0)
     return watch
 
@@ -49,7 +50,7 @@ def test_a_rank_that_fails_by_itself_is_guilty_although_its_peer_complained_firs
         1,
         "lost",
         "t",
-        "rank 1 (w1): the rank process ended with exit code 7; the last thing it reported was that its bench is open.",
+        "rank 1 (w1): the rank process ended with exit code 7; it last reported that its bench is open.",
     )
 
 
@@ -82,9 +83,7 @@ def test_silence_longer_than_the_deadline_is_a_hang_of_the_rank_that_got_least_f
     verdict = watch.verdict(6.1)
     assert verdict is not None
     assert verdict.rank == 1
-    assert "it does not answer; the last thing it reported was sample 0, 5.1 s ago; the deadline is 5.0 s" in (
-        verdict.sentence
-    )
+    assert "it does not answer. It last reported sample 0, 5.1 s ago; the deadline is 5.0 s" in (verdict.sentence)
 
 
 def test_a_stopped_process_is_guilty_however_far_it_got() -> None:
@@ -101,6 +100,52 @@ def test_looking_at_a_stopped_process_does_not_count_as_a_report() -> None:
     watch = opened(watch_of())
     watch.heard({"kind": "state", "rank": 1, "stopped": True}, 4.9)
     assert watch.verdict(5.1) is not None
+
+
+def compiles(watch: Watch, rank: int, number: int, now: float) -> None:
+    tell(watch, rank, "stage", now, trial=f"t{number}", stage="compile", number=number, of=24)
+
+
+def test_a_gang_that_compiles_for_minutes_and_says_so_does_not_hang() -> None:
+    """24 trials, 8 s each: far longer than any silence may be."""
+    watch = opened(watch_of(*(f"t{number}" for number in range(1, 25)), compiling_s=12.0, total_s=1000.0))
+    for number in range(1, 25):
+        for rank in (0, 1):
+            compiles(watch, rank, number, 8.0 * number)
+        assert watch.verdict(8.0 * number + 7.9) is None
+
+
+def test_a_compilation_that_does_not_end_is_found_by_its_own_bound_from_the_last_report_on() -> None:
+    watch = opened(watch_of("t1", "t2", "t3", compiling_s=12.0, total_s=1000.0))
+    for number in (1, 2):
+        for rank in (0, 1):
+            compiles(watch, rank, number, 8.0 * number + 0.1 * rank)
+    watch.heard({"kind": "state", "rank": 1, "stopped": True}, 20.0)
+    assert watch.verdict(27.9) is None
+    verdict = watch.verdict(28.2)
+    assert verdict is not None
+    assert (verdict.rank, verdict.stage, verdict.trial) == (1, "hang", "t2")
+    assert (
+        "its process is stopped. It last reported the beginning of stage compile, trial 2 of 24, 12.1 s ago; the "
+        "deadline is 12.0 s" in verdict.sentence
+    )
+
+
+def test_a_rank_that_compiles_no_more_may_be_silent_for_no_longer_than_before() -> None:
+    watch = opened(watch_of("t1", compiling_s=60.0, total_s=1000.0))
+    for rank in (0, 1):
+        compiles(watch, rank, 1, 1.0)
+        tell(watch, rank, "stage", 2.0, trial="t1", stage="verify")
+    assert watch.verdict(6.9) is None
+    assert watch.verdict(7.1) is not None
+
+
+def test_the_form_that_is_watched_may_take_a_compilation_too() -> None:
+    watch = opened(watch_of("t1", compiling_s=60.0, total_s=1000.0))
+    for rank in (0, 1):
+        tell(watch, rank, "stage", 1.0, trial="t1", stage="timeline")
+    assert watch.verdict(60.9) is None
+    assert watch.verdict(61.1) is not None
 
 
 def test_nobody_is_expected_to_get_on_before_the_last_bench_is_open() -> None:

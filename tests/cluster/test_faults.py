@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,44 +16,36 @@ import fake_bench
 import psutil
 import pytest
 from fake_bench import FakeTrial
-from fake_cluster import HOSTS, await_ranks, eventually, ranks_alive
+from fake_cluster import HOSTS, Events, await_ranks, eventually, failures, measured_keys, pids_of, ranks_alive, stream
 
-from cluster import broker, keeper
+from cluster import broker
 from cluster.dispatch import Cluster
 
-Events = list[dict[str, Any]]
+
+def stream_until(
+    cluster: Cluster, there: Callable[[Events], bool], then: Callable[[], object], *trials: FakeTrial, **how: Any
+) -> Events:
+    """As `stream`; *then* is called once, as soon as *there* is true of the events so far."""
+    events: Events = []
+    waiting = True
+    for event in cluster.stream(trials, **({"world": 2, "shares_heap": True, "deadline_s": 5.0} | how)):
+        events.append(event)
+        if waiting and there(events):
+            waiting = False
+            then()
+    return events
 
 
-def stream(cluster: Cluster, *trials: FakeTrial, **how: Any) -> Events:
-    how = {"world": 2, "shares_heap": True, "deadline_s": 5.0} | how
-    return list(cluster.stream(trials, **how))
-
-
-def measured(events: Events) -> list[str]:
-    """Trials with a result of both ranks."""
-    keys = [event["trial"] for event in events if event["kind"] == "result"]
-    return sorted({key for key in keys if keys.count(key) == 2})
-
-
-def failures(events: Events) -> Events:
-    return [event for event in events if event["kind"] == "failure"]
-
-
-def pids_of(cluster: Cluster) -> dict[str, int]:
-    """Process id of each rank process, by the name of its worker."""
-
-    def pid(dask_worker: Any) -> int:
-        return dask_worker.plugins[keeper.NAME].process.popen.pid
-
-    found = cluster.client.run(pid)
-    return {worker["name"]: found[worker["address"]] for worker in cluster.describe()["workers"]}
+def is_sampled(events: Events) -> bool:
+    """The bad trial has begun on all ranks: they meet at every sample."""
+    return any((event["trial"], event["kind"]) == ("bad", "sample") for event in events)
 
 
 @pytest.fixture(autouse=True)
 def the_next_stream_works(cluster: Cluster) -> Iterator[None]:
     """After every fault of this file."""
     yield
-    assert measured(stream(cluster, FakeTrial(key="next"))) == ["next"]
+    assert measured_keys(stream(cluster, FakeTrial(key="next"))) == ["next"]
     await_ranks(cluster)
 
 
@@ -65,7 +56,7 @@ def test_a_rank_that_dies_is_the_cause_although_its_peer_complained_first(cluste
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
     assert "rank 1 (host-rank1 on 127.0.0.1)" in failure["message"]
     assert "ended with exit code 7" in failure["message"]
-    assert measured(events) == ["a", "c"], "the trials before and after it are measured"
+    assert measured_keys(events) == ["a", "c"], "the trials before and after it are measured"
 
 
 def test_an_exception_is_reported_with_its_own_words(cluster: Cluster) -> None:
@@ -82,7 +73,7 @@ def test_a_spoiled_cuda_context_costs_its_own_rank_process_and_no_other(cluster:
     (failure,) = failures(events)
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "launch")
     assert "CUDA error: an illegal memory access was encountered" in failure["message"]
-    assert measured(events) == ["a", "c"]
+    assert measured_keys(events) == ["a", "c"]
     after = pids_of(cluster)
     assert {name for name in before if before[name] != after[name]} == {"host-rank1"}
 
@@ -102,8 +93,8 @@ def test_a_rank_that_does_not_notice_that_its_peer_was_replaced_is_replaced_too(
 
 def test_a_rank_that_hangs_is_found_by_its_deadline(cluster: Cluster) -> None:
     began = time.monotonic()
-    events = stream(cluster, FakeTrial(key="bad", does="hang", on=1, num_samples=1), deadline_s=1.0)
-    assert time.monotonic() - began < 4.0
+    events = stream(cluster, FakeTrial(key="bad", does="hang", on=1, num_samples=1), deadline_s=2.0)
+    assert time.monotonic() - began < 60.0
     (failure,) = failures(events)
     assert (failure["rank"], failure["stage"]) == (1, "hang")
     assert "rank 1 (host-rank1 on 127.0.0.1) hung" in failure["message"]
@@ -111,7 +102,7 @@ def test_a_rank_that_hangs_is_found_by_its_deadline(cluster: Cluster) -> None:
 
 
 def test_a_rank_that_spins_alone_is_found_too(cluster: Cluster) -> None:
-    (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spin"), world=1, deadline_s=0.5))
+    (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spin"), world=1, deadline_s=1.5))
     assert (failure["rank"], failure["stage"]) == (0, "hang")
     assert "does not answer" in failure["message"]
 
@@ -119,18 +110,18 @@ def test_a_rank_that_spins_alone_is_found_too(cluster: Cluster) -> None:
 def test_a_stopped_rank_process_is_named(cluster: Cluster) -> None:
     stream(cluster, FakeTrial(key="warm"))
     pid = pids_of(cluster)["host-rank1"]
-    threading.Timer(0.3, os.kill, (pid, signal.SIGSTOP)).start()
-    events = stream(cluster, FakeTrial(key="bad", num_samples=1000, seconds=0.01), deadline_s=2.5)
+    trial = FakeTrial(key="bad", num_samples=100_000, seconds=0.01)
+    events = stream_until(cluster, is_sampled, lambda: os.kill(pid, signal.SIGSTOP), trial, deadline_s=2.5)
     (failure,) = failures(events)
     assert (failure["rank"], failure["stage"]) == (1, "hang")
     assert "its process is stopped" in failure["message"]
-    assert eventually(lambda: not psutil.pid_exists(pid), 5.0)
+    assert eventually(lambda: not psutil.pid_exists(pid), 60.0)
 
 
 def test_a_rank_process_killed_while_idle_is_replaced(cluster: Cluster) -> None:
     os.kill(pids_of(cluster)["host-rank0"], signal.SIGKILL)
     events = stream(cluster, FakeTrial(key="a"))
-    assert measured(events) == ["a"]
+    assert measured_keys(events) == ["a"]
     assert not failures(events)
 
 
@@ -138,39 +129,42 @@ def test_a_killed_worker_is_lost_and_what_had_not_begun_is_measured_when_it_is_b
     worker = next(w for w in cluster.describe()["workers"] if w["name"] == "host-rank1")
     rank = pids_of(cluster)["host-rank1"]
     pid = cluster.client.run(os.getpid, workers=[worker["address"]])[worker["address"]]
-    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
-    events = stream(cluster, FakeTrial(key="bad", num_samples=1000, seconds=0.01), FakeTrial(key="b"))
+    trials = (FakeTrial(key="bad", num_samples=100_000, seconds=0.01), FakeTrial(key="b"))
+    events = stream_until(cluster, is_sampled, lambda: os.kill(pid, signal.SIGKILL), *trials)
     (failure,) = failures(events)
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
     assert "Worker host-rank1 on 127.0.0.1" in failure["message"]
-    assert measured(events) == ["b"]
-    assert eventually(lambda: not psutil.pid_exists(rank), 5.0)
+    assert measured_keys(events) == ["b"]
+    assert eventually(lambda: not psutil.pid_exists(rank), 60.0)
 
 
 @pytest.mark.parametrize("does", ["hang", "spin"])
-def test_cancelling_ends_a_running_trial_within_two_seconds(cluster: Cluster, does: str) -> None:
+def test_cancelling_ends_a_running_trial_soon(cluster: Cluster, does: str) -> None:
+    """Within two seconds on a computer that does nothing else, which tests/cluster/measure.py times."""
     cancelled = threading.Event()
-    threading.Timer(0.3, cancelled.set).start()
     began = time.monotonic()
     trials = (FakeTrial(key="a"), FakeTrial(key="bad", does=does), FakeTrial(key="c"))
-    events = stream(cluster, *trials, deadline_s=60.0, cancelled=cancelled)
-    assert time.monotonic() - began < 2.3
+    events = stream_until(
+        cluster, lambda events: is_sampled(events) and measured_keys(events) == ["a"], cancelled.set, *trials,
+        deadline_s=100.0, cancelled=cancelled,
+    )  # fmt: skip
+    assert time.monotonic() - began < 60.0
     assert [(event["trial"], event["stage"]) for event in failures(events)] == [
         ("bad", "cancelled"),
         ("c", "cancelled"),
     ]
-    assert measured(events) == ["a"]
+    assert measured_keys(events) == ["a"]
 
 
 def test_cancelling_ends_the_wait_for_a_gang(cluster: Cluster, address: str) -> None:
     cancelled = threading.Event()
     with Cluster.connect(address) as other:
-        holder = other.stream([FakeTrial(key="a", does="hang")], world=2, shares_heap=True, deadline_s=60.0)
+        holder = other.stream([FakeTrial(key="a", does="hang")], world=2, shares_heap=True, deadline_s=100.0)
         next(holder)
         threading.Timer(0.2, cancelled.set).start()
         began = time.monotonic()
         events = stream(cluster, FakeTrial(key="b"), cancelled=cancelled)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 60.0
         assert [event["stage"] for event in events] == ["cancelled"]
         assert not cluster.describe()["requests"]
         holder.close()
@@ -197,14 +191,14 @@ for event in events:
 
 def ended(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
-def test_a_client_that_is_killed_gives_its_grant_back_within_a_second(cluster: Cluster, address: str) -> None:
+def test_a_client_that_is_killed_gives_its_grant_back_before_its_lease_ends(cluster: Cluster, address: str) -> None:
     process = holding(address)
     assert len(cluster.describe()["grants"]) == 1
     process.kill()
-    assert eventually(lambda: not cluster.describe()["grants"], 1.0)
+    assert eventually(lambda: not cluster.describe()["grants"], 30.0), "of a lease of 60 s"
     ended(process)
 
 
@@ -219,68 +213,18 @@ def test_a_client_that_says_nothing_loses_its_grant_after_its_lease(cluster: Clu
     process.send_signal(signal.SIGSTOP)
     cluster.client.run_on_scheduler(lease(0.5))
     try:
-        assert eventually(lambda: not cluster.describe()["grants"], 4.0)
+        assert eventually(lambda: not cluster.describe()["grants"], 30.0)
     finally:
         cluster.client.run_on_scheduler(lease(60.0))
         ended(process)
 
 
-def test_a_rank_with_older_kernels_is_started_anew_so_that_all_have_the_same(cluster: Cluster, folder: Path) -> None:
-    (folder / "fingerprint").write_text("other")
-    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
-    await_other(cluster, lambda: any(worker["fingerprint"] == "other" for worker in cluster.describe()["workers"]))
-    (folder / "fingerprint").unlink()
-    events = stream(cluster, FakeTrial(key="a"))
-    assert measured(events) == ["a"]
-    assert kernels_of(events) == {"fake"}
-
-
-def test_ranks_with_different_kernels_are_not_timed_together(cluster: Cluster, folder: Path) -> None:
-    (folder / "fingerprint").write_text("own")
-    os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
-    await_other(cluster, lambda: any(worker["fingerprint"].isdigit() for worker in cluster.describe()["workers"]))
-    (failure,) = failures(stream(cluster, FakeTrial(key="a")))
-    (folder / "fingerprint").unlink()
-    assert failure["stage"] == "refused"
-    assert re.search(r"host-rank0 on 127.0.0.1 has \d+, host-rank1 on 127.0.0.1 has \d+", failure["message"])
-
-
-def test_a_warm_gang_of_older_kernels_is_started_anew_for_a_client_with_changed_ones(
-    cluster: Cluster, folder: Path
-) -> None:
-    before = pids_of(cluster)
-    (folder / "fingerprint").write_text("changed")
-    events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"), fingerprint="changed")
-    (folder / "fingerprint").unlink()
-    assert measured(events) == ["a", "b"]
-    assert kernels_of(events) == {"changed"}, "a result says which kernels it is of"
-    after = pids_of(cluster)
-    assert {name for name in before if before[name] != after[name]} == {"host-rank0", "host-rank1"}
-    stream(cluster, FakeTrial(key="c"), fingerprint="changed")
-    assert pids_of(cluster) == after, "they are the right ones now"
-
-
-def test_a_client_whose_kernels_the_ranks_cannot_get_is_told_both_fingerprints(cluster: Cluster) -> None:
-    events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"), fingerprint="mine")
-    assert [(event["kind"], event["trial"], event["stage"]) for event in events] == [
-        ("failure", "a", "refused"),
-        ("failure", "b", "refused"),
-    ]
-    assert events[0]["message"].startswith("Kernels mine were asked for, those of this process, but host-rank0 on")
-    assert "host-rank1 on 127.0.0.1 has fake, after its rank process was started anew" in events[0]["message"]
-    assert "start this process again" in events[0]["message"]
-
-
-def kernels_of(events: Events) -> set[str]:
-    return {event["fingerprint"] for event in events if event["kind"] == "result"}
-
-
 def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:
-    (folder / "fingerprint").write_text("unknown")
+    (folder / "source").write_text("unknown")
     os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
     await_other(cluster, lambda: any(worker["trouble"] for worker in cluster.describe()["workers"]))
     (failure,) = failures(stream(cluster, FakeTrial(key="a")))
-    (folder / "fingerprint").unlink()
+    (folder / "source").unlink()
     assert failure["stage"] == "refused"
     assert "host-rank1: ModuleNotFoundError: No module named 'torch'" in failure["message"]
     await_ranks(cluster)
@@ -297,7 +241,7 @@ def test_a_bench_that_cannot_be_opened_ends_all_trials_at_once(cluster: Cluster,
 
 
 def await_other(cluster: Cluster, true: Callable[[], bool]) -> None:
-    assert eventually(true, 20.0), cluster.describe()
+    assert eventually(true, 60.0), cluster.describe()
 
 
 def test_a_scheduler_that_dies_ends_the_stream_and_leaves_no_process_behind(folder: Path) -> None:
@@ -309,7 +253,7 @@ if __name__ == "__main__":
     with dask.config.set(dask_settings()):
         lab = LocalCluster(n_workers=1, threads_per_worker=1, memory_limit=0, dashboard_address=None, host="127.0.0.1")
         print(lab.scheduler_address, flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
     file = folder / "lab.py"
     file.write_text(script)
@@ -321,16 +265,15 @@ if __name__ == "__main__":
         await_other(other, lambda: all(worker["ready"] for worker in other.describe()["workers"]))
         children = psutil.Process(lab.pid).children(recursive=True)
         assert set(ranks_alive()) - before
-        threading.Timer(0.5, lab.kill).start()
         began = time.monotonic()
-        events = stream(other, FakeTrial(key="a", does="hang"), world=1, deadline_s=60.0)
-        assert time.monotonic() - began < 8.0
+        events = stream_until(other, bool, lab.kill, FakeTrial(key="a", does="hang"), world=1, deadline_s=120.0)
+        assert time.monotonic() - began < 60.0
     assert [event["stage"] for event in failures(events)] == ["lost"]
     assert f"The scheduler {other.address} is gone" in failures(events)[0]["message"]
-    lab.communicate(timeout=10)
-    assert eventually(lambda: not any(child.is_running() for child in children), 10.0), children
+    lab.communicate(timeout=60)
+    assert eventually(lambda: not any(child.is_running() for child in children), 60.0), children
 
 
 def test_the_cluster_is_whole_after_all_that(cluster: Cluster) -> None:
     assert sorted(worker["name"] for worker in cluster.describe()["workers"]) == sorted(HOSTS)
-    assert len(ranks_alive()) == len(HOSTS)
+    assert eventually(lambda: len(ranks_alive()) == len(HOSTS), 60.0), ranks_alive()

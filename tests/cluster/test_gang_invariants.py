@@ -86,7 +86,7 @@ class World:
     def revive(self, address: str) -> None:
         if address in self.gang.workers:
             number = self.incarnations[address] = self.incarnations.get(address, 0) + 1
-            self.tell(RankReady(self.now, address, f"{address}.{number}", "kernels"))
+            self.tell(RankReady(self.now, address, f"{address}.{number}"))
 
     def step(self, step: tuple[object, ...]) -> None:
         self.now += 0.1
@@ -163,7 +163,7 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
 def test_clients_that_always_want_more_get_equal_seconds(wanted: int, slices: list[float]) -> None:
     gang = Gang("s")
     for worker in ("w0", "w1", "w2"):
-        gang.handle(WorkerJoined(0.0, worker, worker, "h1"), RankReady(0.0, worker, f"{worker}.1", "kernels"))
+        gang.handle(WorkerJoined(0.0, worker, worker, "h1"), RankReady(0.0, worker, f"{worker}.1"))
     now = 0.0
     for client in CLIENTS:
         gang.handle(Requested(now, client, "0", wanted, True))

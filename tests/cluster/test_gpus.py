@@ -46,13 +46,13 @@ def test_triton_needs_a_gpu_and_itself(
 ) -> None:
     host_with_gpus(count)
     monkeypatch.setattr(gpus.util, "find_spec", lambda name: object() if triton else None)
-    assert gpus.backend() == backend
+    assert {gpus.backend(gpu) for gpu in gpus.here() or [None]} == {backend}
 
 
 def test_the_drivers_files_tell_what_the_missing_library_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bus, letter in (("0000:20:00.0", "b"), ("0000:10:00.0", "a")):
+    for bus, letter in (("0000:20:00.0", "b"), ("0000:10:00.0", "a"), ("0000:30:00.0", "????????-????")):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(f"Model: \t\t NVIDIA H200\nIRQ:   5\nGPU UUID: \t GPU-{letter}\n")
     monkeypatch.setattr(gpus, "DRIVER", tmp_path)
@@ -61,6 +61,7 @@ def test_the_drivers_files_tell_what_the_missing_library_does_not(
     assert gpus.here() == (
         Gpu(number=0, name="NVIDIA H200", uuid="GPU-a"),
         Gpu(number=1, name="NVIDIA H200", uuid="GPU-b"),
+        Gpu(number=2, name="NVIDIA H200", uuid=""),
     )
 
 

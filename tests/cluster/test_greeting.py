@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.dispatch import open_client
+from cluster.connection import open_client
 from cluster.greeting import stranger_at
 
 SECONDS = 1.0
 """Asked for here instead of the real ones."""
+SILENT_SECONDS = 60.0
+"""So long strangers keep a connection open."""
 
 
 @contextmanager
@@ -35,14 +37,14 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
 
 
 def silent(taken: socket.socket) -> None:
-    time.sleep(30)
+    time.sleep(SILENT_SECONDS)
     taken.close()
 
 
 def web(taken: socket.socket) -> None:
     """Eight bytes of it make a length of some EiB."""
     taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-    time.sleep(30)
+    time.sleep(SILENT_SECONDS)
     taken.close()
 
 
@@ -53,14 +55,14 @@ def hangs_up(taken: socket.socket) -> None:
 def promises_much(taken: socket.socket) -> None:
     """A length that could be, and then not a byte of it."""
     taken.sendall((1 << 20).to_bytes(8, "little"))
-    time.sleep(30)
+    time.sleep(SILENT_SECONDS)
     taken.close()
 
 
 STRANGERS = {
     silent: "did not answer as a Dask scheduler within 1 s",
-    web: "something answers there that is no Dask scheduler",
-    hangs_up: "something answers there that is no Dask scheduler",
+    web: "something answers there that is not a Dask scheduler",
+    hangs_up: "something answers there that is not a Dask scheduler",
     promises_much: "did not answer as a Dask scheduler within 1 s",
 }
 
@@ -70,7 +72,7 @@ def test_a_stranger_is_told_apart_in_time(answer: Callable[[socket.socket], obje
     with server(answer) as address:
         began = time.monotonic()
         assert says in (stranger_at(address, SECONDS) or "")
-        assert time.monotonic() - began < SECONDS + 1.0
+        assert time.monotonic() - began < SILENT_SECONDS / 2
 
 
 def test_nobody_and_a_port_that_cannot_be_are_nobody() -> None:
@@ -84,7 +86,7 @@ def test_a_scheduler_is_one_and_its_worker_is_not(address: str) -> None:
     assert stranger_at(address, 5.0) is None
     with open_client(address) as client:
         worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
-    assert "no Dask scheduler (a Dask worker)" in (stranger_at(worker, 5.0) or "")
+    assert "not a Dask scheduler (a Dask worker)" in (stranger_at(worker, 5.0) or "")
 
 
 @pytest.mark.parametrize("asked", ["http://127.0.0.1:8786", "inproc://here", "ftp://x"])
@@ -101,6 +103,6 @@ def test_a_command_says_one_sentence_and_nothing_else(words: tuple[str, ...], tm
     words = tuple(str(tmp_path / "store.sqlite") if word == "STORE" else word for word in words)
     with server(web) as address:
         ran = subprocess.run([sys.executable, "-m", "workbench.cli", *words, "--cluster", address], text=True,
-                             capture_output=True, timeout=60, env=os.environ)  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
-    assert f"The scheduler {address} was asked for, but something answers there that is no Dask sch" in ran.stderr
+                             capture_output=True, timeout=200, env=os.environ)  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1), ran.stderr
+    assert f"The scheduler {address} cannot be reached: something answers there that is not a Dask sch" in ran.stderr

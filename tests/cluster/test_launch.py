@@ -23,11 +23,12 @@ from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, family, measured
 
 from cluster import launch, scheduler_file
+from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
 from cluster.launch import contract
 from cluster.scheduler_file import Record
 
-GONE_S = 10.0
+GONE_S = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,6 +55,16 @@ def test_a_local_cluster_is_found_and_runs_gangs(lab: Record) -> None:
     with Cluster.connect() as cluster:
         assert measured(cluster, world=2) == [0, 1]
         assert measured(cluster, world=1) == [0]
+
+
+def test_its_ranks_are_what_this_host_says_that_they_would_be(lab: Record) -> None:
+    """So that what is known of the local cluster is known while none runs."""
+    with Cluster.connect() as cluster:
+        for world in (1, 2):
+            there, here = cluster.ranks(world, "cpu"), local_ranks(world, "cpu")
+            assert there is not None
+            assert here is not None
+            assert there.hardware == here.hardware
 
 
 def test_its_workers_keep_the_contract(lab: Record) -> None:
@@ -102,7 +113,7 @@ def test_status_says_who_does_what(lab: Record) -> None:
         assert (granted["state"], granted["client"]) == ("granted", cluster.client.id)
     assert (idle["state"], idle["client"]) == ("idle", None)
     assert idle["rank_alive"]
-    assert idle["fingerprint"] == "fake"
+    assert idle["source_prints"] == {"cpu": "fake", "triton": "fake"}
     assert (idle["threads"], idle["host"], idle["trouble"]) == (1, "127.0.0.1", None)
     assert idle["shared_memory_free_bytes"] > 0
     assert idle["torch"]
@@ -128,7 +139,7 @@ from cluster import launch
 if __name__ == "__main__":
     with launch.local(2, entry=fake_bench.ENTRY) as record:
         print(record.address, flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
@@ -152,9 +163,9 @@ def test_nothing_is_left_of_a_lab_that_was_killed_and_its_file_is_known_to_be_st
             process.kill()
     assert eventually(lambda: not alive(children), GONE_S), alive(children)
     began = time.monotonic()
-    with pytest.raises(ValueError, match=f"process {process.pid}, which kept it at {address}, is gone"):
+    with pytest.raises(ValueError, match=f"process {process.pid}, which kept it at {address}, has ended"):
         Cluster.connect()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
@@ -170,7 +181,7 @@ def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
     began = time.monotonic()
     with pytest.raises(ValueError, match="nobody answered"):
         launch.status()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ def test_a_detached_cluster_stays_until_it_is_taken_down(tmp_path: Path, monkeyp
     finally:
         assert launch.down() == record
     assert eventually(lambda: not alive(processes), GONE_S), alive(processes)
-    with pytest.raises(ValueError, match="none of this user runs on this host"):
+    with pytest.raises(ValueError, match="There is no cluster to stop: you run 0 on this host"):
         launch.down()
     with pytest.raises(ValueError, match="there is no scheduler file"):
         launch.status()

@@ -40,7 +40,7 @@ def test_each_rank_has_a_gpu_or_none_has(
         [{"rank": 1, "GPU": 1}] * owned if owned else [{"rank": 1}] * num_ranks
     )
     sees = [option.get("env", {}).get(gpus.VISIBLE) for option in options]
-    assert sees == ([str(number) for number in range(owned)] if owned else [("" if count else None)] * num_ranks)
+    assert sees == ([f"GPU-{number}" for number in range(owned)] if owned else [("" if count else None)] * num_ranks)
     assert {option["nthreads"] for option in options} == {1}
 
 
@@ -49,7 +49,7 @@ def test_only_gpus_that_this_process_sees_are_given_away(
 ) -> None:
     host_with_gpus(8)
     monkeypatch.setenv(gpus.VISIBLE, "6,4")
-    assert [worker["options"]["env"][gpus.VISIBLE] for worker in Local().workers().values()] == ["6", "4"]
+    assert [worker["options"]["env"][gpus.VISIBLE] for worker in Local().workers().values()] == ["GPU-6", "GPU-4"]
 
 
 def test_a_host_without_several_gpus_has_a_rank_per_core(
@@ -68,15 +68,18 @@ def test_a_host_without_several_gpus_has_a_rank_per_core(
     [
         (
             {"num_ranks": 8},
-            "num_ranks = 8 was asked for, but every rank has a GPU of its own, and there are 4. Accepted: 1 to 4, or g",
+            "num_ranks = 8 is too large. Every rank needs a GPU of its own, and there are 4. Accepted: 1 to 4, or",
         ),
-        ({"gpus": 8}, "gpus = 8 was asked for, but this host has 4 GPUs. Accepted: 0 to 4."),
-        ({"gpus": 2, "num_ranks": 3}, "num_ranks = 3 was asked for, but every rank has a GPU of its own, and there"),
+        ({"gpus": 8}, "gpus = 8 does not fit: this host has 4 GPUs. Accepted: 0 to 4."),
+        (
+            {"gpus": 2, "num_ranks": 3},
+            "num_ranks = 3 is too large. Every rank needs a GPU of its own, and there are 2.",
+        ),
     ],
 )
 def test_more_ranks_than_gpus_are_refused(stated: dict[str, int], sentence: str, host_with_gpus: HostWithGpus) -> None:
     host_with_gpus(4)
-    with pytest.raises(ValueError, match="asked for") as raised:
+    with pytest.raises(ValueError, match="Accepted") as raised:
         launch.up("local", **stated)
     assert str(raised.value).startswith(sentence)
 
@@ -92,7 +95,7 @@ def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, tmp_path: Path) -> I
 
 def test_a_worker_sees_its_own_gpu_only_and_tells_what_it_can(on_two_gpus: Cluster) -> None:
     environments = on_two_gpus.client.run(_visible)
-    assert sorted(environments.values()) == ["0", "1"]
+    assert sorted(environments.values()) == ["GPU-0", "GPU-1"]
     # the workers' own processes look for themselves, and find what is really here
     really = {worker["backend"] for worker in on_two_gpus.describe()["workers"]}
     assert really <= {"cpu", "triton"}
@@ -104,8 +107,8 @@ def test_a_worker_sees_its_own_gpu_only_and_tells_what_it_can(on_two_gpus: Clust
         )
         assert failure["stage"] == "refused"
         assert failure["message"] == (
-            "2 ranks were asked for on backend = triton, where every rank has a GPU of its own, but 0 of the cluster's "
-            "2 workers have one. Accepted: backend = cpu."
+            "2 ranks on backend = triton need a GPU each, but 0 of the cluster's 2 workers have one. "
+            "Accepted: backend = cpu."
         )
 
 

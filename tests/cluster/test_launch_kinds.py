@@ -22,14 +22,14 @@ from cluster.launch.kubernetes import Kubernetes
 from cluster.launch.slurm import Slurm
 from cluster.launch.ssh import Ssh
 
-GONE_S = 10.0
+GONE_S = 60.0
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "says"),
     [
-        ("cloud", {}, "kind 'cloud' was asked for, which is unknown. Accepted: local, ssh, slurm, kubernetes"),
-        ("local", {"ranks": 3}, "with ranks, which is unknown. Accepted: num_ranks"),
+        ("cloud", {}, "kind 'cloud'. Accepted: local, ssh, slurm, kubernetes"),
+        ("local", {"ranks": 3}, "with the unknown ranks. Accepted: num_ranks"),
         ("local", {"num_ranks": 0}, "num_ranks = 0"),
         ("slurm", {}, "with no num_jobs. Accepted: num_jobs, ranks_per_job"),
         ("slurm", {"num_jobs": 0}, "num_jobs = 0"),
@@ -56,7 +56,7 @@ def test_a_missing_library_names_the_command_that_installs_it(
     kind: str, options: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contract.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"kind {kind} was .* pip install 'overlap-workbench\[{extra}\]'"):
+    with pytest.raises(ValueError, match=rf"kind {kind} needs .* pip install 'overlap-workbench\[{extra}\]'"):
         launch.up(kind, **options)
 
 
@@ -143,7 +143,7 @@ def test_a_detached_cluster_whose_jobs_are_refused_says_why(slurm_here: Path) ->
 
 def test_a_host_that_submits_no_jobs_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="this host has no command sbatch"):
+    with pytest.raises(ValueError, match="needs the command sbatch, which this host does not have"):
         launch.up("slurm", num_jobs=1)
 
 
@@ -160,6 +160,31 @@ def test_kubernetes_workers_have_the_contract_and_room_for_a_heap() -> None:
     assert worker["resources"]["limits"] == {"cpu": "2", "memory": str(2 * 2**30)}
     assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/dev/shm"]
     assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory"}
+
+
+def test_pods_and_jobs_ask_for_the_gpus_that_their_ranks_are_to_have() -> None:
+    made = {"spec": {"worker": {"spec": {"containers": [{"name": "worker", "args": []}]}}}}
+    (worker,) = Kubernetes(image="i", ranks_per_pod=4, gpus_per_pod=4).fitted(made)["spec"]["worker"]["spec"][
+        "containers"
+    ]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert worker["resources"]["requests"] == worker["resources"]["limits"]
+    with Slurm(num_jobs=2, ranks_per_job=4, gpus_per_job=4, directives=["--exclusive"]).prepare() as cluster:
+        script = cluster.job_script()
+    assert "#SBATCH --gres=gpu:4\n#SBATCH --exclusive" in script
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Kubernetes(image="i", ranks_per_pod=2, gpus_per_pod=4), "gpus_per_pod = 4 does not fit ranks_per_pod = 2. A"),
+        (Slurm(num_jobs=1, gpus_per_job=-1), "gpus_per_job = -1 does not fit ranks_per_job = 1. A"),
+    ],
+)
+def test_gpus_without_a_rank_are_not_asked_for(kind: Kubernetes | Slurm, sentence: str) -> None:
+    said = str(kind.refusal())
+    assert said.startswith(f"{sentence} rank has 1 GPU, and others would be idle. Accepted: ")
+    assert said.endswith("per_pod = 0 to 2." if isinstance(kind, Kubernetes) else "per_job = 0 to 1.")
 
 
 def test_a_users_name_becomes_a_name_that_kubernetes_takes(monkeypatch: pytest.MonkeyPatch) -> None:

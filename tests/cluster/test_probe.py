@@ -58,11 +58,11 @@ def test_a_worker_that_does_not_answer_is_in_trouble_and_the_others_are_told_in_
     os.kill(pids[stopped], signal.SIGSTOP)
     try:
         began = time.monotonic()
-        told = probe.ask(cluster.client, list(pids), _pid, deadline_s=1.0)
-        assert time.monotonic() - began < 5.0
+        told = probe.ask(cluster.client, list(pids), _pid, deadline_s=5.0)
+        assert time.monotonic() - began < 60.0
     finally:
         os.kill(pids[stopped], signal.SIGCONT)
-    assert told[stopped] == {"trouble": "no answer within 1 s"}
+    assert told[stopped] == {"trouble": "no answer within 5 s"}
     assert {other: told[other]["pid"] for other in others} == {other: pids[other] for other in others}
 
 

@@ -58,8 +58,14 @@ class Pipes:
         with self.popen.stderr as errors, self.popen.stdout, contextlib.suppress(OSError):  # type: ignore[union-attr]
             self.popen.stdin.close()  # type: ignore[union-attr]
             text = errors.read()
-        self.popen.wait(timeout=10)
+        self.popen.wait(timeout=60)
         return text
+
+
+SAID = {
+    "source_prints": {"cpu": "fake", "triton": "fake"},
+    "versions": {"torch": "2.13.0", "triton": "absent"},
+}
 
 
 def seat(session: str = "s-1") -> dict[str, Any]:
@@ -78,8 +84,8 @@ def pipes(folder: Path) -> Iterator[Pipes]:
     pipes.end()
 
 
-def test_it_says_hello_with_its_fingerprint_and_runs_orders(pipes: Pipes) -> None:
-    assert pipes.answer() == {"kind": "hello", "incarnation": "i1", "fingerprint": "fake"}
+def test_it_says_hello_with_what_it_loads_and_runs_orders(pipes: Pipes) -> None:
+    assert pipes.answer() == {"kind": "hello", "incarnation": "i1", "hello": SAID}
     pipes.order(run_order(FakeTrial(key="a"), FakeTrial(key="b")))
     kinds = [(answer["kind"], answer.get("trial")) for answer in pipes.until("done")]
     per_trial = ["stage", "stage", "sample", "sample", "result"]
@@ -107,7 +113,7 @@ def test_it_ends_when_its_worker_closes_the_pipe_even_while_a_kernel_spins(pipes
     pipes.until("stage")
     assert pipes.popen.stdin is not None
     pipes.popen.stdin.close()
-    assert pipes.popen.wait(timeout=10) == 0
+    assert pipes.popen.wait(timeout=60) == 0
 
 
 def test_it_dies_with_its_worker_even_when_stopped(folder: Path) -> None:
@@ -119,7 +125,7 @@ def test_it_dies_with_its_worker_even_when_stopped(folder: Path) -> None:
     rank = psutil.Process(int(worker.stdout.readline()))
     rank.send_signal(signal.SIGSTOP)
     worker.kill()
-    worker.communicate(timeout=10)
+    worker.communicate(timeout=60)
     assert eventually(lambda: not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE, 5.0)
 
 
@@ -127,7 +133,7 @@ def test_a_bench_that_cannot_be_imported_is_reported(folder: Path) -> None:
     pipes = Pipes(replace(fake_bench.ENTRY, bench="no_such_module:Bench"))
     message = "ModuleNotFoundError: No module named 'no_such_module'"
     assert pipes.answer() == {"kind": "failed", "message": message}
-    assert pipes.popen.wait(timeout=10) == 1
+    assert pipes.popen.wait(timeout=60) == 1
     pipes.end()
 
 

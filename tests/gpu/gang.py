@@ -23,12 +23,15 @@ from typing import Any
 
 import torch
 
+from cluster.devices import local_ranks
 from kernels.backends.base import Seat
+from kernels.backends.triton import own_gpu
 from kernels.backends.triton.heap import meeting_place
 from kernels.bench import Bench
 from kernels.outcome import Gather, Measurement, Outcome, Sample, row, span_values
+from kernels.prints import source_print
 from kernels.reference import SEED
-from kernels.trial import Trial, fingerprint
+from kernels.trial import Trial
 
 DEADLINE_S = 20.0
 Work = Callable[[Seat, dict[str, Any]], dict[str, Any]]
@@ -42,6 +45,7 @@ def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, An
     import faulthandler
 
     faulthandler.dump_traceback_later(60.0)
+    own_gpu.take(rank)
     seat = Seat(rank=rank, world=world, session="gang", shares_heap=True, deadline_s=DEADLINE_S,
                 rendezvous=("127.0.0.1", port))  # fmt: skip
     bench = Bench(seat, lambda event: events.put((rank, event)))
@@ -99,6 +103,7 @@ def run(
 
 def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
+    own_gpu.take(rank)
     for number, entry in enumerate(trials):
         seat = Seat(rank=rank, world=world, session=f"work{number}", shares_heap=True, deadline_s=DEADLINE_S,
                     rendezvous=("127.0.0.1", port))  # fmt: skip
@@ -161,7 +166,7 @@ def provenance(machine: str) -> dict[str, Any]:
         "versions": versions | {name: metadata.version(name) for name in names},
         "nccl_settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")},
         "git_commit": os.environ.get("GIT_COMMIT", "not told"),
-        "kernel_fingerprint": fingerprint(),
+        "source_print": source_print("triton"),
         "machine": machine,
         "seed": SEED,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -178,7 +183,18 @@ def recorded(outcome: Outcome, samples: list[Sample], facts: dict[str, Any]) -> 
     more = {"source": "recorded", "provenance": facts | clock, "trial": outcome.trial.to_json(), "raw": raw,
             "spans": [span_values(span) for span in kept]}  # fmt: skip
     seen = {"conditions": list(outcome.conditions)} if isinstance(outcome, Measurement) and outcome.conditions else {}
-    return row(outcome) | more | seen
+    return row(_with_ranks(outcome)) | more | seen
+
+
+def _with_ranks(outcome: Outcome) -> Outcome:
+    """*outcome* with what ran it: the GPUs and the libraries of this host."""
+    ranks = local_ranks(outcome.trial.world, outcome.trial.backend)
+    if ranks is None or not isinstance(outcome, Measurement):
+        return outcome
+    ran = ranks.ran(outcome.trial.backend)
+    return replace(
+        outcome, source_print=ran.source_print, versions_print=ran.versions_print, hardware=ran.hardware
+    )  # fmt: skip
 
 
 def told(outcome: Outcome) -> str:

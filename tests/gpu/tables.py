@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernels.backends.triton import overlapped
+from kernels.backends.triton import refusals
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import problem
@@ -102,7 +102,7 @@ def ways(world: int) -> Sittings:
     for tokens in TOKENS:
         for name, (n, k) in {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168)}.items():
             asked = problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16")
-            yield asked, [*own, ("decomposed", "whole", overlapped.AXES), ("fused", "whole", {})]
+            yield asked, [*own, ("decomposed", "whole", refusals.OVERLAPPED_AXES), ("fused", "whole", {})]
 
 
 TABLES: dict[str, Callable[[int], Sittings]] = {

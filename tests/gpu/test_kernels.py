@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.backends.triton import overlapped
+from kernels.backends.triton import refusals
 from kernels.outcome import Measurement
 from tests.gpu import gang
 from tests.kernels.triton.conftest import gpu_trial
@@ -35,7 +35,7 @@ WAYS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "direct": ("sequential", {"collective": "direct"}, tuple(name for name in OPERATORS if name not in REDUCED)),
     "copy engine": ("sequential", {"collective": "copy_engine"},
                     tuple(name for name in OPERATORS if name not in (*REDUCED, "embedding_all_to_all"))),
-    "torch's overlapped": ("decomposed", overlapped.AXES, overlapped.OPERATORS),
+    "torch's overlapped": ("decomposed", refusals.OVERLAPPED_AXES, refusals.OVERLAPPED),
 }  # fmt: skip
 """Scheme, axes, and the operators that have them."""
 

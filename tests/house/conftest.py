@@ -31,7 +31,7 @@ def kept_files() -> list[Path]:
     """Every file git tracks, relative to the repository."""
     if not (ROOT / ".git").exists():
         pytest.skip("this tree is not a git checkout, so nothing is tracked")
-    listing = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True, timeout=30)
+    listing = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True, timeout=100)
     names = [Path(name) for name in listing.split("\0") if name]
     return [name for name in names if (ROOT / name).is_file()]
 

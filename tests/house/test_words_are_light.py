@@ -37,7 +37,7 @@ def words(root: Path) -> list[str]:
 
 def probe(root: Path, words: list[str]) -> dict:
     command = [sys.executable, "-c", PROBE, *words]
-    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout)
 

@@ -1,7 +1,6 @@
 """Warm gangs of CPU ranks for the tests of kernels: processes without Dask, one gang per world and session."""
 
 import json
-import socket
 import subprocess
 import sys
 import uuid
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed import TCPStore
 
 from kernels.fabric import parse
 from kernels.machine import Costs, Device, Dimension, Machine
@@ -97,14 +97,13 @@ class Gang:
     """Rank processes that are kept for the session."""
 
     def __init__(self, world: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        # it listens where nobody does before ranks are told the port: one that was only looked up may be taken by then
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "rank_main.py")]
         session, root = uuid.uuid4().hex[:8], Path(__file__).parents[2]
         self.ranks = [
             subprocess.Popen(
-                [*command, str(rank), str(world), session, str(port)],
+                [*command, str(rank), str(world), session, str(self._store.port)],
                 stdin=subprocess.PIPE,
                 text=True,
                 stdout=subprocess.PIPE,
@@ -132,9 +131,10 @@ class Gang:
     def close(self) -> None:
         for rank in self.ranks:
             assert rank.stdin is not None
-            assert rank.stdout is not None
             rank.stdin.close()
-            rank.wait(timeout=20)
+        for rank in self.ranks:
+            assert rank.stdout is not None
+            rank.wait(timeout=100)
             rank.stdout.close()
 
 

@@ -26,7 +26,7 @@ from kernels.verify import bound, verdict
 DIFFERENTIABLE = tuple(name for name in OPERATORS if name != "gemv_all_reduce")
 
 
-BRIEF_SECONDS, AWAY_SECONDS = 4.0, 5.5
+BRIEF_SECONDS, AWAY_SECONDS = 8.0, 10.0
 """How long ranks of one group wait for each other, and how long one of them is away."""
 
 
@@ -225,13 +225,13 @@ def only_the_gradient_that_is_asked_for_is_made(here: Here) -> None:
 def no_gradient_of_decoding(here: Here) -> None:
     first, second = here.operands(here.problem("gemv_all_reduce"), 0)
     made = here.call("gemv_all_reduce", first.requires_grad_(), second)
-    told(Refusal, "which is for decoding and has none", lambda: made.sum().backward())
+    told(Refusal, "gemv_all_reduce has no gradient", lambda: made.sum().backward())
 
 
 def ranks_that_mean_different_things_are_told(here: Here) -> None:
     """GPU ranks say what they mean when a shape comes first."""
     first, second = here.operands(here.problem("gemm_all_to_all", 5 + here.rank), 0)
-    sentence = f"was asked for in {here.world} ways by the {here.world} ranks of one group"
+    sentence = f"The {here.world} ranks of one group called gemm_all_to_all in {here.world} ways"
     told(Refusal, sentence, lambda: here.call("gemm_all_to_all", first, second))
 
 
@@ -246,7 +246,7 @@ def a_rank_that_stays_away_is_told(here: Here) -> None:
             here.call("gemm_all_to_all", first, second, here.brief)
             kernels.ops.check()
 
-        told(kernels.ops.Hang, "call kernels.ops.close() on all of them first", in_vain)
+        told(kernels.ops.Hang, "Call kernels.ops.close() on all of them first", in_vain)
         told(kernels.ops.Hang, f"Rank {here.rank} waited", in_vain)
     else:
         time.sleep(AWAY_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import TCPStore
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,14 +22,13 @@ class OpsGang:
     """Rank processes that are kept until `close`."""
 
     def __init__(self, world: int, device: str = "cpu", environment: Mapping[str, str] | None = None) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        # it listens where nobody does before ranks are told the port: one that was only looked up may be taken by then
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.ops_main"]
         settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | dict(environment or {})
         self.ranks = [
             subprocess.Popen(
-                [*command, str(rank), str(world), port, device], cwd=ROOT, env=settings, text=True,
+                [*command, str(rank), str(world), str(self._store.port), device], cwd=ROOT, env=settings, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
             for rank in range(world)
@@ -39,7 +39,7 @@ class OpsGang:
         for thread in self._threads:
             thread.start()
 
-    def check(self, name: str, dtype: str = "float32", *, deadline_s: float = 90.0, **arguments: Any) -> list[Any]:
+    def check(self, name: str, dtype: str = "float32", *, deadline_s: float = 250.0, **arguments: Any) -> list[Any]:
         """All ranks make check *name* and answer; raises AssertionError with what was wrong, and where."""
         for rank in self.ranks:
             assert rank.stdin
@@ -61,10 +61,10 @@ class OpsGang:
         for rank in self.ranks:
             assert rank.stdin
             rank.kill()
-            rank.wait(timeout=20)
+            rank.wait(timeout=60)
             rank.stdin.close()
         for thread in self._threads:
-            thread.join(timeout=20)
+            thread.join(timeout=60)
 
 
 def _follow(rank: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

@@ -27,8 +27,8 @@ def begin(rank: int, world: int, port: str, device: str) -> tuple[str, str, str]
     if world == 1:
         return "", "", ""
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world,
-                            timeout=TIMEOUT)  # fmt: skip
+    store = dist.TCPStore("127.0.0.1", int(port), is_master=False)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=TIMEOUT)
     groups = [dist.new_group(timeout=timeout, backend=backend) for timeout in (TIMEOUT, BRIEF)]
     return dist.group.WORLD.group_name, groups[0].group_name, groups[1].group_name
 

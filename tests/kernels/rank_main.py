@@ -9,10 +9,9 @@ from kernels.trial import Trial
 
 def main() -> None:
     rank, world, session, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    store = _store(port) if rank == 0 else None
     events: list[dict[str, object]] = []
     seat = Seat(
-        rank=rank, world=world, session=session, shares_heap=True, rendezvous=("127.0.0.1", port), deadline_s=20
+        rank=rank, world=world, session=session, shares_heap=True, rendezvous=("127.0.0.1", port), deadline_s=60
     )
     bench = Bench(seat, events.append)
     for line in sys.stdin:
@@ -20,13 +19,6 @@ def main() -> None:
         bench.run([Trial.from_json(entry) for entry in json.loads(line)])
         print(json.dumps(events), flush=True)
     bench.close()
-    del store
-
-
-def _store(port: int) -> object:
-    import torch.distributed as dist
-
-    return dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
 
 
 if __name__ == "__main__":

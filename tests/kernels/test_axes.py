@@ -22,9 +22,11 @@ def test_legal_values_are_taken(axis: Axis, value: int | str) -> None:
 def test_other_values_are_refused_in_three_parts(axis: Axis, value: int | str) -> None:
     sentence = axis.refusal(value)
     assert sentence is not None
-    assert sentence.startswith(f"{axis.name} = {value} was asked for")
+    assert sentence.startswith(
+        f"{axis.name} = {value} " + ("has the wrong form." if axis.open else "is not a legal value here.")
+    )
     assert axis.doc in sentence
-    such_as = "such as " if axis.open else ""
+    such_as = "values such as " if axis.open else ""
     assert sentence.endswith(f"Accepted: {such_as}{', '.join(str(v) for v in axis.values)}.")
 
 
@@ -42,5 +44,5 @@ def test_a_tile_reads_back_as_it_is_written(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("text", ["", "128", "128x64", "0x1x1", "1x-2x3", "1x2x3x4", "axbxc", "1x2x3 ", 7, None])
 def test_what_is_no_tile_is_refused_with_the_form(text: object) -> None:
     assert not is_tile(text)
-    with pytest.raises(ValueError, match="like 128x256x64"):
+    with pytest.raises(ValueError, match="Accepted: values such as 128x256x64"):
         tile(text)

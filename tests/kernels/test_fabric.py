@@ -30,18 +30,27 @@ def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("string", r"its kind 'string' is unknown\. Accepted: emulated, shared_memory, network, nvlink"),
-        ("", r"its kind '' is unknown"),
-        ("nvlink:latency_seconds=1e-6", r"only an emulated link takes numbers\. Write 'nvlink'"),
-        ("emulated:speed=3", r"'speed=3' is not a positive number of wire_to_compute, bandwidth_bytes_per_second"),
-        ("emulated:wire_to_compute=0", r"'wire_to_compute=0' is not a positive number"),
-        ("emulated:wire_to_compute=-1", r"'wire_to_compute=-1' is not a positive number"),
-        ("emulated:wire_to_compute=nan", r"'wire_to_compute=nan' is not a positive number"),
-        ("emulated:wire_to_compute=fast", r"'wire_to_compute=fast' is not a positive number"),
-        ("emulated:bandwidth_bytes_per_second=inf", r"'bandwidth_bytes_per_second=inf' is not a positive number"),
+        ("string", r"has the unknown kind 'string'\. Accepted: emulated, shared_memory, network, nvlink"),
+        ("", r"has the unknown kind ''"),
+        ("nvlink:latency_seconds=1e-6", r"but only an emulated link takes them\. Accepted: nvlink\."),
+        (
+            "emulated:speed=3",
+            r"'speed=3', which is not a positive number of wire_to_compute, bandwidth_bytes_per_second",
+        ),
+        ("emulated:wire_to_compute=0", r"'wire_to_compute=0', which is not a positive number"),
+        ("emulated:wire_to_compute=-1", r"'wire_to_compute=-1', which is not a positive number"),
+        ("emulated:wire_to_compute=nan", r"'wire_to_compute=nan', which is not a positive number"),
+        ("emulated:wire_to_compute=fast", r"'wire_to_compute=fast', which is not a positive number"),
+        (
+            "emulated:bandwidth_bytes_per_second=inf",
+            r"'bandwidth_bytes_per_second=inf', which is not a positive number",
+        ),
         (
             "emulated:wire_to_compute",
-            r"but 'wire_to_compute' is not a positive number of .*\. Accepted: such as emulated:wire_to_compute=0\.5\.",
+            (
+                r"has 'wire_to_compute', which is not a positive number of .*\. "
+                r"Accepted: values such as emulated:wire_to_compute=0\.5\."
+            ),
         ),
     ],
 )

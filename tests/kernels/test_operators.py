@@ -117,44 +117,65 @@ def test_worked_example_of_an_embedding() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "more", "sentence"),
     [
-        ("gemm", {}, {}, r"operator 'gemm' was asked for, which is unknown\. Accepted: embedding_all_to_all, gemv"),
-        ("gemm_all_to_all", {"m": 8, "n": 6}, {}, r"gemm_all_to_all was asked for without k, contraction.* k=SIZE"),
-        ("gemm_all_to_all", {"m": 8, "n": 6, "q": 4}, {}, r"shape key 'q' was asked for, which .* Accepted: m, n, k\."),
+        ("gemm", {}, {}, r"There is no operator 'gemm'\. Accepted: embedding_all_to_all, gemv"),
+        ("gemm_all_to_all", {"m": 8, "n": 6}, {}, r"gemm_all_to_all needs k .contraction.* k=SIZE"),
+        (
+            "gemm_all_to_all",
+            {"m": 8, "n": 6, "q": 4},
+            {},
+            r"gemm_all_to_all has no shape key 'q'\. Accepted: m, n, k\.",
+        ),
         (
             "gemm_all_to_all",
             {"m": 0, "n": 6, "k": 4},
             {},
-            r"m = 0 was asked for, rows.* Accepted: whole numbers from 1",
+            r"m = 0 is not a size .m: rows.* Accepted: whole numbers from 1",
         ),
-        ("gemm_all_to_all", {"m": "many", "n": 6, "k": 4}, {}, r"m = many was asked for"),
-        ("gemm_all_to_all", {"m": 8.5, "n": 6, "k": 4}, {}, r"m = 8\.5 was asked for"),
+        ("gemm_all_to_all", {"m": "many", "n": 6, "k": 4}, {}, r"m = many is not a size"),
+        ("gemm_all_to_all", {"m": 8.5, "n": 6, "k": 4}, {}, r"m = 8\.5 is not a size"),
         (
             "gemm_all_to_all",
             {"m": 10, "n": 6, "k": 4},
             {"world": 4},
-            r"m is 10, but world is 4 .* 4 does not divide 10\. Accepted: multiples of 4, such as 8 or 12\.",
+            (
+                r"m = 10 does not share out evenly: .* world = 4 does not divide 10\. "
+                r"Accepted: multiples of 4, such as 8 or 12\."
+            ),
         ),
         ("gemm_all_to_all", {"m": 1, "n": 6, "k": 4}, {"world": 2}, r"multiples of 2, such as 2\."),
         (
             "gemm_all_to_all",
             {"m": 8, "n": 6, "k": 4},
             {"dtype": "int4"},
-            r"dtype 'int4' .* Accepted: float32, bfloat16",
+            r"There is no dtype 'int4'\. Accepted: float32, bfloat16",
         ),
-        ("gemm_all_to_all", {"m": 8, "n": 6, "k": 4}, {"world": 0}, r"world = 0 was asked for"),
+        ("gemm_all_to_all", {"m": 8, "n": 6, "k": 4}, {"world": 0}, r"world = 0 is too small"),
         (
             "gemv_all_reduce",
             {"n": 8, "k": 8, "tokens": 9},
             {},
-            r"tokens is 9, but gemv_all_reduce is for 1 to 8 tokens .* Accepted: tokens 1\.\.8, or gemm_all_reduce",
+            (
+                r"tokens = 9 is too many: gemv_all_reduce decodes 1 to 8 tokens, and 9 > 8\. "
+                r"Accepted: tokens 1\.\.8, or gemm_all_reduce"
+            ),
         ),
-        ("gemv_all_reduce", {"n": 8, "k": 9, "tokens": 1}, {}, r"k is 9, but world is 2"),
-        ("gemv_all_reduce", {"n": 9, "k": 8, "tokens": 1}, {}, r"n is 9, but world is 2"),
+        (
+            "gemv_all_reduce",
+            {"n": 8, "k": 9, "tokens": 1},
+            {},
+            r"k = 9 does not share out evenly: .* world = 2 does not divide 9",
+        ),
+        (
+            "gemv_all_reduce",
+            {"n": 9, "k": 8, "tokens": 1},
+            {},
+            r"n = 9 does not share out evenly: .* world = 2 does not divide 9",
+        ),
         (
             "embedding_all_to_all",
             {"tables_per_rank": 1, "rows": 9, "dim": 4, "batch": 4, "pooling": 1, "indices": "sorted"},
             {},
-            r"indices = 'sorted' was asked for, .* Accepted: uniform, power_law\.",
+            r"indices = 'sorted' is unknown .* Accepted: uniform, power_law\.",
         ),
     ],
 )

@@ -94,6 +94,7 @@ def test_decoding_has_no_gradient_and_says_so(gang: Of) -> None:
     gang(2).check("no_gradient_of_decoding")
 
 
+@pytest.mark.alone
 def test_a_rank_that_stays_away_is_told_and_closing_lets_all_go_on(gang: Of) -> None:
     gang(2).check("a_rank_that_stays_away_is_told")
 
@@ -150,17 +151,20 @@ ONES = torch.ones(8, 16)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((ONES, torch.ones(12, 4)), "expert of shape 12 x 4, but beside tokens of shape 8 x 16 in a group of 1 it is"),
-        ((ONES[0], ONES), "tokens of 1 dimensions, 16. Accepted: tokens [m, k]"),
+        ((ONES, torch.ones(12, 4)), "expert of shape 12 x 4. Beside tokens of shape 8 x 16 in a group of 1 it must be"),
+        ((ONES[0], ONES), "tokens with 1 dimensions, 16. Accepted: tokens [m, k]"),
         ((ONES, ONES.t().double()), "tokens of torch.float32 and expert of torch.float64. Accepted: expert of torch"),
-        ((ONES.half(), ONES.t().half()), "dtype = float16 was asked for on backend = cpu, whose kernels know 2 dtypes"),
-        ((ONES.int(), ONES.t().int()), "dtype 'int32' was asked for, which is unknown. Accepted: float32"),
-        ((ONES, ONES.t(), "nobody"), "group_name = 'nobody' was asked for, which is no process group of this rank"),
-        ((ONES, ONES.t(), "", "sequential"), "whose scheme 'sequential' is no operator. Accepted: '' for the default"),
-        ((ONES, ONES.t(), "", "fused tile"), "in which 'tile' is not of the form axis=value. Accepted axes: tile"),
-        ((ONES, ONES.t(), "", "fused store=tma"), "axis 'store' was asked for, which fused does not have"),
-        ((ONES, ONES.t(), "", "fused write=twice"), "write = twice was asked for"),
-        ((ONES[:0], ONES.t()), "gemm_all_to_all was asked for with m = 0"),
+        ((ONES.half(), ONES.t().half()), "dtype = float16 does not run on backend = cpu. Its kernels know 2 dtypes"),
+        ((ONES.int(), ONES.t().int()), "There is no dtype 'int32'. Accepted: float32"),
+        ((ONES, ONES.t(), "nobody"), "group_name = 'nobody' is not a process group of this rank"),
+        (
+            (ONES, ONES.t(), "", "sequential"),
+            "its scheme 'sequential' is not an operator. Accepted: '' for the default",
+        ),
+        ((ONES, ONES.t(), "", "fused tile"), "does not have the form axis=value at 'tile'. Accepted axes: tile"),
+        ((ONES, ONES.t(), "", "fused store=tma"), "store = tma changes nothing in gemm_all_to_all"),
+        ((ONES, ONES.t(), "", "fused write=twice"), "write = twice is not a legal value here"),
+        ((ONES[:0], ONES.t()), "gemm_all_to_all got m = 0, and 0 < 1"),
         ((ONES, ONES.t().to("meta")), "tokens on cpu and expert on meta. Accepted: both on the device of this rank"),
     ],
 )
@@ -174,7 +178,9 @@ def test_rows_that_ranks_cannot_share_are_refused_with_both_numbers(monkeypatch:
     monkeypatch.setattr("kernels.ops.registered.world_of", lambda name: 3)
     with pytest.raises(Refusal) as refused:
         call(ONES.to("meta"), ONES.t().to("meta"), "three")
-    assert "in a group of 3: m is 8, but world is 3" in str(refused.value)
+    assert "in a group of 3: m = 8 does not share out evenly: each rank owns m/world rows, and world = 3 does" in str(
+        refused.value
+    )
 
 
 def test_ranks_on_two_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from kernels.operators import OPERATORS, Flow, problem
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
+from kernels.schemes import reads
 
 WORLDS = (1, 2, 4)
 FABRICS = (parse("emulated"), Fabric(kind="nvlink"))
@@ -50,6 +52,9 @@ MACHINE = Machine(
     provenance={},
 )
 
+ON_CPUS = replace(MACHINE, backend="cpu", device=replace(MACHINE.device, kind="cpu"))
+"""The same with ranks whose fused kernel stages."""
+
 TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
 AXES: dict[str, list[Mapping[str, int | str]]] = {
     "sequential": [{"collective": name} for name in ("direct", "library", "one_shot", "two_shot")],
@@ -67,7 +72,8 @@ AXES: dict[str, list[Mapping[str, int | str]]] = {
         for size in (1, 3, 1000)
         for order in ("natural", "remote_first", "rotated")
         for write in ("zero_copy", "staged")
-    ],
+    ]
+    + [{"tile_order": order} for order in ("natural", "remote_first", "rotated")],
 }
 
 
@@ -84,12 +90,14 @@ def ask(operator: str, world: int, height: int = 20, width: int = 10, depth: int
 def legal(asked: Problem, scheme: str) -> Iterator[Schedule]:
     """The schedules of AXES that are legal on one of FABRICS."""
     tile, splits = TILES[OPERATORS[asked.operator].work], OPERATORS[asked.operator].splits
-    for fabric in FABRICS:
+    for fabric, machine in product(FABRICS, (MACHINE, ON_CPUS)):
         for values in AXES[scheme]:
             if values.get("split", next(iter(splits))) not in splits:
                 continue
+            unread = reads.unread(asked, scheme, values, machine.backend)
+            read = {name: value for name, value in values.items() if name not in unread}
             try:
-                yield schemes.schedule(asked, scheme, {"tile": tile, **values}, MACHINE, fabric)
+                yield schemes.schedule(asked, scheme, {"tile": tile, **read}, machine, fabric)
             except Refusal:
                 continue
 
@@ -134,7 +142,8 @@ def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
     splits = {"split": data.draw(st.sampled_from(list(OPERATORS[operator].splits)))} if scheme == "decomposed" else {}
     values = {**data.draw(st.sampled_from(AXES[scheme])), **splits, "tile": TILES[OPERATORS[operator].work]}
     try:
-        schedule = schemes.schedule(asked, scheme, values, MACHINE, data.draw(st.sampled_from(FABRICS)))
+        schedule = schemes.schedule(asked, scheme, values, data.draw(st.sampled_from((MACHINE, ON_CPUS))),
+                                    data.draw(st.sampled_from(FABRICS)))  # fmt: skip
     except Refusal:
         reject()
     plan = schemes.expand(asked, schedule)

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernels.units import DTYPE_BYTES, GB, KB, MB, TB, bytes_text, rate_text, seconds_text
+from kernels.units import (
+    DTYPE_BYTES,
+    GB,
+    KB,
+    MB,
+    TB,
+    bytes_text,
+    percent_text,
+    rate_text,
+    ratio_text,
+    seconds_text,
+    seconds_typed,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +38,31 @@ from kernels.units import DTYPE_BYTES, GB, KB, MB, TB, bytes_text, rate_text, se
 )
 def test_seconds_are_read_with_a_fitting_unit(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "seconds"),
+    [
+        ("150 us", 150e-6), ("150 µs", 150e-6), ("150 \N{GREEK SMALL LETTER MU}s", 150e-6), ("150us", 150e-6),
+        ("0.15 ms", 150e-6), ("1,5 ms", 1.5e-3), ("2 s", 2.0), (" 3 ", 3e-3), (".5", 0.5e-3), ("40 ns", 40e-9),
+        ("1.5E-3 s", 1.5e-3), ("0,150 ms", 150e-6), ("5 MS", 5e-3),
+    ],
+)  # fmt: skip
+def test_a_time_is_typed_with_its_unit_or_counts_in_the_one_that_is_meant(typed: str, seconds: float) -> None:
+    assert seconds_typed(typed) == pytest.approx(seconds)
+    assert seconds_typed("3", unit="s") == 3.0
+
+
+@pytest.mark.parametrize("typed", ["soon", "", "-1", "0", "inf", "nan", "1 min", "3 m", "1.2.3", "1e999", "1,500 us"])
+def test_what_is_no_time_names_the_forms_that_are(typed: str) -> None:
+    with pytest.raises(ValueError, match=r"Accepted: 150 µs, 0\.15 ms, 2 s, or a number of ms") as refused:
+        seconds_typed(typed)
+    assert f"“{typed}”" in str(refused.value)
+
+
+@given(some.floats(1e-9, 1e3))
+def test_what_is_written_can_be_typed_again(seconds: float) -> None:
+    assert seconds_typed(seconds_text(seconds)) == pytest.approx(seconds, rel=6e-3)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +89,15 @@ def test_decimal_units_are_a_thousand_apart() -> None:
 
 def test_half_types_take_half_the_bytes() -> None:
     assert DTYPE_BYTES == {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def test_a_ratio_and_a_share_are_written_one_way() -> None:
+    assert [ratio_text(ratio) for ratio in (1, 1.768, 42, 1234, 0.004)] == [
+        "1.00x",
+        "1.77x",
+        "42.00x",
+        "1,234x",
+        "0.004x",
+    ]
+    assert [percent_text(share) for share in (0.12, 0.004, 0)] == ["12 %", "0.4 %", "0 %"]
+    assert [percent_text(error, "+") for error in (0.12, -0.3)] == ["+12 %", "-30 %"]

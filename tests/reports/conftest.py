@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 from nbformat import NotebookNode
 
-from workbench.reports.run_report import run_report
+from workbench.metrics import fill
+from workbench.reports.run_report import Shown, run_report
 
 MARKUP = "</script><script>alert(1)</script>"
 
@@ -28,16 +30,22 @@ def markup() -> str:
     return MARKUP
 
 
+def joined(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """*rows* with the sequential time of their block, as a store gives them; their floors are as they were made."""
+    given = [{"part": "whole", **each} for each in rows]
+    return [{**each, "sequential_s": full["sequential_s"]} for each, full in zip(given, fill(given), strict=True)]
+
+
 @pytest.fixture
 def rows() -> list[dict[str, Any]]:
     slices = [{"tile": "32x32x32", "slice_tiles": count} for count in (1, 4)]
-    return [
+    return joined([
         row("sequential", 0.08, floor_s=0.04),
         row("fused", 0.05, axes=slices[0], floor_s=0.04),
         row("fused", 0.045, axes=slices[1], floor_s=0.04),
         row("fused", 0.044, "estimated", axes=slices[1], floor_s=0.04, low_s=0.042, high_s=0.047, calibrated=False),
         row("concurrent", None, stage="refused", message=f"{MARKUP} was asked for. Accepted: fused."),
-    ]
+    ])  # fmt: skip
 
 
 @pytest.fixture
@@ -65,4 +73,4 @@ def chart() -> alt.Chart:
 @pytest.fixture
 def report(facts: dict[str, Any], rows: list[dict[str, Any]], chart: alt.Chart) -> NotebookNode:
     """A run's report with three charts."""
-    return run_report(facts, rows, [(f"Chart {number} of {MARKUP}", chart) for number in (1, 2, 3)])
+    return run_report(facts, rows, [Shown([(f"Chart {number} of {MARKUP}", chart) for number in (1, 2, 3)])])

@@ -25,7 +25,11 @@ def test_a_page_and_markdown_are_written_from_memory_and_from_a_file(report: Not
 
 @pytest.mark.browser
 def test_a_pdf_is_written_with_its_charts(report: NotebookNode, tmp_path: Path) -> None:
-    assert export(report, tmp_path / "run.pdf", kind="pdf").read_bytes().startswith(b"%PDF-")
+    for _ in range(2):  # the second replaces a report of ours, known by its last line
+        assert export(report, tmp_path / "run.pdf", kind="pdf").read_bytes().startswith(b"%PDF-")
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7 somebody's paper")
+    with pytest.raises(ValueError, match="is not a report in PDF of the workbench"):
+        export(report, tmp_path / "paper.pdf", kind="pdf")
 
 
 def test_a_notebook_is_executed_when_asked(tmp_path: Path) -> None:
@@ -46,24 +50,6 @@ def test_a_target_that_cannot_be_is_refused_at_once(tmp_path: Path, target: str,
         export(tmp_path / "not read.ipynb", tmp_path / target, kind="html")
 
 
-def test_a_failed_write_leaves_the_old_report_and_nothing_else(
-    report: NotebookNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "run.html"
-    target.write_text("old")
-
-    def full(path: Path, content: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(content[:10])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(ValueError, match=r"cannot be written to .*run\.html: No space left on device"):
-        export(report, target, kind="html")
-    assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
-    assert target.read_text() == "old"
-
-
 @pytest.mark.parametrize("content", ["not json", "{}", "[]", '{"nbformat": 9, "cells": []}', "\x00"])
 def test_what_is_no_notebook_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
     broken = tmp_path / "broken.ipynb"
@@ -73,12 +59,12 @@ def test_what_is_no_notebook_is_refused_in_a_sentence(tmp_path: Path, content: s
 
 
 def test_a_notebook_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"none\.ipynb was asked for, and there is no such file"):
+    with pytest.raises(ValueError, match=r"There is no notebook .*none\.ipynb\. Accepted"):
         export(tmp_path / "none.ipynb", tmp_path / "run.html", kind="html")
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(report: NotebookNode, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'docx' was asked for.*Accepted: html, pdf, md"):
+    with pytest.raises(ValueError, match=r"There is no report as 'docx'\. Accepted: html, pdf, md"):
         export(report, tmp_path / "run.docx", kind="docx")
 
 

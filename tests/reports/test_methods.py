@@ -32,6 +32,13 @@ def test_a_part_alone_is_not_counted_as_unverified() -> None:
     assert "1 of 1 were found correct" in text
 
 
+def test_the_hardware_of_the_ranks_is_named_where_it_is_known() -> None:
+    hardware = {"model": "NVIDIA H200", "link": "nvlink", "memory_bytes": 141 << 30, "cores": None}
+    text = methods({}, [row("fused", 0.1, hardware=hardware), row("sequential", 0.2, hardware=hardware)])
+    assert text.count("The ranks ran on NVIDIA H200, 141 GiB, nvlink.") == 1
+    assert "ran on" not in methods({}, [row("fused", 0.1)])
+
+
 def test_the_predictor_is_named() -> None:
     assert "(play 1)" in methods({}, [row("fused", 0.1, "estimated", predictor="play 1")])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.reports.conftest import row
+from tests.reports.conftest import joined, row
+from workbench.charts.words import schedule_words
 from workbench.reports.outcomes import (
     common,
     differing,
     failure_table,
-    fastest,
+    gain_words,
     lines,
     outcome_table,
     parts_of,
@@ -31,16 +32,39 @@ def test_the_table_names_what_differs_and_common_names_what_does_not(rows: list[
         "Schedule",
         "●\N{NO-BREAK SPACE}measured",
         "○\N{NO-BREAK SPACE}estimated",
+        "Speed-up over sequential",
     ]
-    assert texts(table) == [["fused", "45 ms", "44 ms"], ["fused", "50 ms", "–"], ["sequential", "80 ms", "–"]]
-    assert table.rows[0][0].aside == "slice_tiles 4"
-    assert table.rows[0][2].aside == "42 ms to 47 ms, uncalibrated"
+    assert texts(table) == [
+        ["fused", "45 ms", "44 ms", "1.78x"],
+        ["fused", "50 ms", "–", "1.60x"],
+        ["sequential", "80 ms", "–", "1.00x"],
+    ]
+    assert table.rows[0][0].aside == "tiles per slice 4"
+    assert table.rows[0][2].aside == "42.0 to 47.0, uncalibrated"
     assert common(rows) == [
         ("Floor", "40 ms"),
+        ("Sequential", "80 ms"),
         ("Samples", "30"),
         ("Largest error", "1.0e-07"),
-        ("fused schedules", "tile = 32x32x32"),
+        ("fused schedules", "tile 32x32x32"),
     ]
+
+
+def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was() -> None:
+    block = [("sequential", 0.3, 1), ("fused", 0.2, 1), ("sequential", 0.15, 2), ("decomposed", 0.3, 2)]
+    rows = joined(row(scheme, seconds, block=f"r.{n}") for scheme, seconds, n in block)
+    told = {(line[0], line[1]): line[2] for line in texts(outcome_table(rows))}
+    assert told["fused", "200 ms"] == "1.50x"
+    assert told["decomposed", "300 ms"] == "0.50x"
+    assert {told["sequential", "150 ms"], told["sequential", "300 ms"]} == {"1.00x"}
+    assert gain_words([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
+
+
+def test_rows_of_one_block_have_one_baseline_however_early_they_came() -> None:
+    early = [row("sequential", 0.3, sequential_s=0.3), row("fused", 0.2, sequential_s=0.3)]
+    late = row("sequential", 0.25, sequential_s=0.25, axes={"collective": "direct"})
+    table = outcome_table([*early, late])
+    assert [line[2] for line in texts(table)] == ["1.25x", "1.00x", "0.83x"]
 
 
 def test_the_fastest_that_ran_is_lifted_out_even_when_an_estimate_is_faster() -> None:
@@ -81,11 +105,10 @@ def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], ma
     assert texts(failed)[1][1:] == ["unknown", "no sentence was kept"]
 
 
-def test_the_fastest_of_a_source_and_scheme(rows: list[dict[str, Any]]) -> None:
-    best = fastest(rows, "measured")
-    assert best is not None
-    assert schedule_text(best, rows) == "fused, slice_tiles 4"
-    assert fastest(rows, "measured", "decomposed") is None
+def test_a_schedule_reads_in_a_report_as_on_a_chart(rows: list[dict[str, Any]]) -> None:
+    assert schedule_text(rows[2], rows) == "fused, tiles per slice 4"
+    writes = [row("fused", 0.1, axes={"write": write}) for write in ("staged", "zero_copy")]
+    assert schedule_text(writes[1], writes) == schedule_words(writes[1]) == "fused, write zero copy"
 
 
 def test_no_rows_make_no_table() -> None:

@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from workbench.reports.markdown import markdown
 from workbench.reports.page import page, title
 
 FETCHING = ("src", "srcset", "poster", "data", "action", "background", "formaction")
@@ -103,6 +104,14 @@ def test_code_is_hidden_until_asked_for(parsed: Callable[..., BeautifulSoup]) ->
     notebook = new_notebook(cells=[new_code_cell("answer = 41 + 1", outputs=[])])
     assert "41" not in parsed(notebook).get_text()
     assert "answer = 41 + 1" in parsed(notebook, show_code=True).get_text()
+
+
+@pytest.mark.parametrize("written", [page, lambda notebook: markdown(notebook, "pictures")[0]])
+def test_code_that_is_the_lesson_stays(written: Callable[[NotebookNode], str]) -> None:
+    lesson = new_code_cell("answer = 41 + 1", metadata={"tags": ["keep-code"]})
+    text = BeautifulSoup(written(new_notebook(cells=[lesson, new_code_cell("import os")])), "html.parser").get_text()
+    assert "answer = 41 + 1" in text
+    assert "import os" not in text
 
 
 def test_live_controls_that_are_left_out_are_counted(parsed: Callable[..., BeautifulSoup]) -> None:

@@ -19,6 +19,11 @@ from workbench.reports.pdf import browser
 
 pytestmark = pytest.mark.browser
 SETTLED = ".wb-drawn svg.marks, .wb-note:not(:empty)"
+_REDRAWN = """(before) => {
+  const title = document.querySelector(".wb-drawn svg.marks .role-title-text text");
+  return title && !before.includes(title.getAttribute("fill"));
+}"""
+"""The first chart has a title in a colour that it had not *before*."""
 
 
 @dataclass
@@ -42,7 +47,7 @@ def visit(path: Path) -> Visit:
     """Open *path* by day, then at night, then for the printer, then without JavaScript."""
     # The lab's browser tests may hold Playwright's loop of this thread, so a visit has a thread of its own.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_visit, path).result(timeout=60)
+        return thread.submit(_visit, path).result(timeout=250)
 
 
 def _visit(path: Path) -> Visit:
@@ -61,14 +66,14 @@ def _visit(path: Path) -> Visit:
         view.goto(path.as_uri())
         drawn = view.locator(".wb-drawn svg.marks")
         seen.charts = view.locator(".wb-chart").count()
-        view.wait_for_function(f"document.querySelectorAll({SETTLED!r}).length == {seen.charts}", timeout=15_000)
+        view.wait_for_function(f"document.querySelectorAll({SETTLED!r}).length == {seen.charts}", timeout=60_000)
         seen.drawn, seen.notes = drawn.count(), [note for note in view.locator(".wb-note").all_inner_texts() if note]
         view.locator(".wb-drawn svg.marks .mark-rect path").first.hover()
-        view.locator("#vg-tooltip-element.visible").wait_for(timeout=5_000)
+        view.locator("#vg-tooltip-element.visible").wait_for(timeout=60_000)
         seen.tooltip = view.locator("#vg-tooltip-element").inner_text()
         for scheme in ("light", "dark"):
             view.emulate_media(color_scheme=scheme)
-            view.wait_for_timeout(600)
+            view.wait_for_function(_REDRAWN, arg=seen.title_colours, timeout=60_000)
             seen.title_colours.append(drawn.first.locator(".role-title-text text").get_attribute("fill"))
         view.emulate_media(media="print", color_scheme="dark")
         seen.pictures_on_paper = view.locator(".wb-still:visible").count()

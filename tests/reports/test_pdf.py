@@ -23,12 +23,12 @@ def test_without_chromium_there_is_one_sentence(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_chromium_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    program(tmp_path, f"sleep 600 & echo $! > {tmp_path}/child; wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     began = time.monotonic()
-    with pytest.raises(ValueError, match="had not finished after 1 s"):
-        pdf("<p>x</p>", deadline_s=1)
-    assert time.monotonic() - began < 10
+    with pytest.raises(ValueError, match="did not print the report within 2 s"):
+        pdf("<p>x</p>", deadline_s=2)
+    assert time.monotonic() - began < 60, "of the 600 s that it would take"
     assert _gone(int((tmp_path / "child").read_text()))
 
 
@@ -46,7 +46,7 @@ def test_a_page_is_printed() -> None:
 
 def _gone(pid: int) -> bool:
     """Whether the process has ended; an orphan that nobody reaps stays as a zombie."""
-    for _ in range(50):
+    for _ in range(300):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 return True

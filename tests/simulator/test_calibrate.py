@@ -125,7 +125,7 @@ def test_a_fit_that_is_off_says_so_and_by_how_much(factor: float, seconds: float
     answer = disturbed(hidden, lambda trial: (factor,) if trial.part == "whole" and trial.fabric.emulated else (1.0,))
     begin = time.monotonic()
     found = calibrate(answer, machines.shipped_machine("laptop_cpu"), seconds)
-    assert time.monotonic() - begin < seconds + 5.0, "it does not try for ever"
+    assert time.monotonic() - begin < seconds + 60.0, "it does not try for ever"
     assert not found.sound
     assert found.ratio == pytest.approx(factor, rel=0.1)
 
@@ -171,7 +171,7 @@ def test_ranks_that_cannot_measure_are_named_in_a_sentence(hidden: Machine, tmp_
     def lost(trials: Sequence[Trial]) -> Iterator[Outcome]:
         return (Failure(trial=one, stage="lost", message="Worker 3 died.") for one in trials)
 
-    with pytest.raises(ValueError, match=r"Calibration asked for .* and could not measure it: Worker 3 died"):
+    with pytest.raises(ValueError, match=r"The calibration could not measure .*: Worker 3 died"):
         calibrated(lost, QUICK_SECONDS, tmp_path)
 
 
@@ -195,13 +195,14 @@ def test_a_gang_without_a_library_keeps_what_was_assumed_of_it(hidden: Machine, 
     assert found.spread is not None
 
 
+@pytest.mark.alone
 def test_this_computer_is_calibrated_by_two_real_ranks(tmp_path: Path) -> None:
     gang = Gang(2)
     try:
         gang.outcomes(_any_trial())  # ranks are warm when a person calibrates: the lab has started them
         begin = time.monotonic()
         found = calibrated(lambda trials: iter(gang.outcomes(trials)), QUICK_SECONDS, tmp_path)
-        assert time.monotonic() - begin < 20 * QUICK_SECONDS
+        assert time.monotonic() - begin < 120.0, "it does not try for ever"
     finally:
         gang.close()
     assert 0 < found.costs.step_seconds < 0.1

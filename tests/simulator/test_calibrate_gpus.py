@@ -117,7 +117,7 @@ def test_probes_that_are_missing_leave_what_was_there(shipped: Machine) -> None:
 
 
 def test_raw_results_of_other_gpus_or_of_nothing_are_refused(shipped: Machine) -> None:
-    with pytest.raises(ValueError, match="those are of machine 'h100_nvl8'"):
+    with pytest.raises(ValueError, match="they are of machine 'h100_nvl8'"):
         fitted({**raw(shipped, 4), "machine": "h100_nvl8"}, shipped)
     with pytest.raises(ValueError, match="hold 0 measurements"):
         fitted({**raw(shipped, 4), "rows": []}, shipped)
@@ -134,7 +134,7 @@ def test_devices_are_carried_over_and_links_only_when_asked(machine: Machine) ->
     assert [rate for rate in linked.rates if rate.work == "put_tma"]
     assert linked.dimensions[0].bandwidth_bytes_per_second == machine.dimensions[0].bandwidth_bytes_per_second
     assert found.collectives == eight.collectives
-    with pytest.raises(ValueError, match="says nothing of the other"):
+    with pytest.raises(ValueError, match="says nothing about the other"):
         carried(machine, machines.shipped_machine("a100_nvl8"))
 
 
@@ -176,7 +176,7 @@ def test_two_recordings_that_differ_much_spread_between_them_and_an_illegal_one_
 def test_the_closed_form_agrees_with_play_on_measured_gpus(operator: str, scheme: str, machine: Machine) -> None:
     asked = ask(operator, 4, scale=8)
     asked = problem(operator, dict(asked.shape), dtype="bfloat16", world=4)
-    for chosen in legal(asked, scheme, machine, NVLINK):
+    for chosen in list(legal(asked, scheme, machine, NVLINK))[::3]:
         played = predict(trial(asked, chosen, machine, NVLINK), machine, with_spans=False).time_s
         error = times(asked, scheme, dict(chosen.axes), machine, NVLINK)[0] / played - 1
         assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"

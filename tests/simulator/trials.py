@@ -8,7 +8,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import schedule
+from kernels.schemes import reads, schedule
 from kernels.trial import Trial
 
 SCHEMES = ("sequential", "decomposed", "fused")
@@ -47,8 +47,10 @@ def legal(asked: Problem, scheme: str, machine: Machine, fabric: Fabric) -> Iter
     for values in AXES[scheme]:
         if values.get("split", next(iter(splits))) not in splits:
             continue
+        unread = reads.unread(asked, scheme, values, machine.backend)
+        read = {name: value for name, value in values.items() if name not in unread}
         try:
-            yield schedule(asked, scheme, values, machine, fabric)
+            yield schedule(asked, scheme, read, machine, fabric)
         except Refusal:
             continue
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cluster.devices import device
+from kernels.prints import versions
 from tests.workbench.conftest import FakeCluster
+from workbench.charts import timeline
 from workbench.store import Store
 from workbench.widgets.exploring import Explorer
 from workbench.widgets.panels import Row
@@ -23,10 +27,16 @@ class FakeLab(FakeCluster):
         super().__init__()
         self.address = "tcp://127.0.0.1:1"
         self.client = SimpleNamespace(status="running")
-        self.ranks = 4
+        self.count = 4
+        self.processor = device(None).processor
 
     def describe(self) -> dict[str, Any]:
-        return {"workers": [{"name": f"rank{n}", "host": "here", "trouble": None} for n in range(self.ranks)]}
+        said = {
+            "versions": versions(),
+            "device": replace(device(None), processor=self.processor).to_json(),
+            "backend": "cpu",
+        }
+        return {"workers": [{"name": f"rank{n}", "host": "here", "trouble": None, **said} for n in range(self.count)]}
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +68,7 @@ def make_explorer(store: Store, lab: FakeLab) -> Iterator[Callable[..., Explorer
     yield make
     for explorer in made:
         explorer.close()
-        assert explorer.session.wait()
+        assert explorer.session.wait(100)
         assert eventually(lambda explorer=explorer: not explorer.frozen.busy)
 
 
@@ -69,7 +79,7 @@ def explorer(make_explorer: Callable[..., Explorer]) -> Explorer:
     return made
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], Any], seconds: float = 100.0) -> bool:
     """Whether *condition* becomes true in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -77,6 +87,18 @@ def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def run(explorer: Explorer) -> None:
+    """Presses Run and waits for the end."""
+    explorer.page.run.click()
+    assert explorer.session.wait(100)
+
+
+def headings(explorer: Explorer) -> list[str]:
+    """What the timeline shows, from top to bottom; not what it keeps a place for."""
+    drawn = [record["heading"] for record in explorer.page.timeline.rows(timeline.DATASET) if record["heading"]]
+    return [heading.partition(":")[0] for heading in drawn if not heading.endswith(": not yet")]
 
 
 def row(**changes: Any) -> Row:

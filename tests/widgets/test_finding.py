@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
 from tests.widgets.conftest import FakeLab, eventually
+from workbench.widgets import finding
 from workbench.widgets.finding import PATIENCE_SECONDS, Finder
 
 
@@ -22,7 +24,7 @@ def make_finder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple
     def make(connect: Callable[[str | None], Any]) -> tuple[Finder, list[tuple[Any, str]]]:
         monkeypatch.setattr(Cluster, "connect", connect)
         told: list[tuple[Any, str]] = []
-        finder = Finder(lambda ranks, words: told.append((ranks, words)))
+        finder = Finder(lambda workers, words: told.append((workers, words)))
         made.append(finder)
         finder.start()
         return finder, told
@@ -37,11 +39,11 @@ def test_while_a_connection_hangs_who_needs_a_cluster_is_told_so(make_finder: Ca
 
     def connect(address: str | None) -> FakeLab:
         hanging.set()
-        over.wait(30)
+        over.wait(200)
         return FakeLab()
 
     finder, told = make_finder(connect)
-    assert hanging.wait(10)
+    assert hanging.wait(100)
 
     def ask() -> None:
         with pytest.raises(ValueError, match="is still being looked for"):
@@ -49,15 +51,19 @@ def test_while_a_connection_hangs_who_needs_a_cluster_is_told_so(make_finder: Ca
 
     asked = threading.Thread(target=ask, daemon=True)
     asked.start()
-    asked.join(PATIENCE_SECONDS + 5)
+    asked.join(PATIENCE_SECONDS + 60)
     ended = not asked.is_alive()
     over.set()
     assert ended, "the one who asked waits for the connection"
-    assert eventually(lambda: told and told[-1][0] == 4)
+    assert eventually(lambda: told and len(told[-1][0] or ()) == 4)
     assert isinstance(finder.cluster(), FakeLab)
 
 
-def test_a_cluster_that_is_needed_is_looked_for_at_once(make_finder: Callable[..., Any]) -> None:
+def test_a_cluster_that_is_needed_is_looked_for_at_once(
+    make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when it would be looked for anyway."""
+    monkeypatch.setattr(finding, "MISS_SECONDS", 1000.0)
     up = threading.Event()
 
     def connect(address: str | None) -> FakeLab:
@@ -70,15 +76,48 @@ def test_a_cluster_that_is_needed_is_looked_for_at_once(make_finder: Callable[..
     with pytest.raises(ValueError, match="0 have answered: Nobody answers"):
         finder.cluster()
     up.set()
-    began = time.monotonic()
+    monkeypatch.setattr(finding, "PATIENCE_SECONDS", 100.0)
     assert isinstance(finder.cluster(), FakeLab)
-    assert time.monotonic() - began <= PATIENCE_SECONDS
 
 
-def test_a_lab_that_was_ended_is_looked_for_again(make_finder: Callable[..., Any]) -> None:
+def test_a_lab_that_was_ended_is_looked_for_again(
+    make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "PATIENCE_SECONDS", 100.0)
     labs = [FakeLab(), FakeLab()]
     rest = iter(labs)
     finder, _ = make_finder(lambda address: next(rest))
     assert finder.cluster() is labs[0]
     labs[0].client.status = "closed"
     assert finder.cluster() is labs[1]
+
+
+def test_what_ranks_run_on_is_the_clusters_word_or_this_hosts_for_the_lab_that_is_still_starting() -> None:
+    """What is known is asked with it."""
+    told: list[Any] = []
+    lab, elsewhere = Finder(lambda *news: told.append(news)), Finder(lambda *news: None, "tcp://elsewhere:8786")
+    here = local_ranks(2, "cpu")
+    assert here is not None
+    assert (lab.ranks(2, "cpu"), elsewhere.ranks(2, "cpu")) == (here, None)
+    other = FakeLab()
+    other.processor = "another processor"
+    connected = Finder(lambda *news: told.append(news), other)  # type: ignore[arg-type]
+    connected.start()
+    assert eventually(lambda: told)
+    connected.close()
+    ranks = connected.ranks(2, "cpu")
+    assert ranks is not None
+    assert ranks.hardware == replace(here.hardware, model="another processor")
+
+
+def test_a_page_that_went_while_it_was_told_ends_the_looking_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store may be closed by then."""
+    monkeypatch.setattr(Cluster, "connect", lambda address: FakeLab())
+
+    def tell(workers: object, words: str) -> None:
+        finder.close()
+        raise ValueError("Cannot operate on a closed database.")
+
+    finder = Finder(tell)
+    finder._look()  # else: the exception
+    assert finder._closed

@@ -44,7 +44,7 @@ class Wire:
             }
         )
 
-    def wait(self, until: Callable[[list[dict[str, Any]]], bool], deadline_s: float = 5.0) -> list[dict[str, Any]]:
+    def wait(self, until: Callable[[list[dict[str, Any]]], bool], deadline_s: float = 60.0) -> list[dict[str, Any]]:
         """The messages, once *until* is true of them."""
         deadline = time.monotonic() + deadline_s
         while not until(self.messages):
@@ -121,7 +121,7 @@ def test_rows_from_many_threads_all_arrive_in_an_unbroken_row(make: Make, wire: 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=100)
     end = 0
     for message in wire.wait(lambda messages: sum(len(message["samples"][2]) for message in messages) >= 800):
         _, start, numbers = message["samples"]
@@ -154,14 +154,14 @@ def test_another_chart_keeps_the_rows_of_the_datasets_it_shares(make: Make, wire
     chart.show(points("samples", "ceiling"))
     assert chart.rows("samples") == rows(1)
     assert chart.rows("ceiling") == []
-    with pytest.raises(ValueError, match="'floor' was asked for, but this chart's datasets are: samples, ceiling"):
+    with pytest.raises(ValueError, match=r"has no dataset 'floor'\. Accepted: samples, ceiling"):
         chart.append("floor", rows(1))
     assert wire.messages[0] == {"samples": (1, 0, [1]), "floor": (2, 0, [])}
 
 
 @pytest.mark.parametrize("method", ["append", "replace"])
 def test_an_unknown_dataset_is_refused_with_the_known_ones(make: Make, method: str) -> None:
-    with pytest.raises(ValueError, match="dataset 'sample' was asked for, but this chart's datasets are: samples"):
+    with pytest.raises(ValueError, match=r"has no dataset 'sample'\. Accepted: samples"):
         getattr(make(), method)("sample", rows(1))
 
 
@@ -206,12 +206,12 @@ from workbench.widgets.live_chart import LiveChart
 chart = LiveChart(alt.Chart(alt.NamedData("samples"), title="Headless").mark_point().encode(x="x:Q"))
 display(chart)
 thread = threading.Thread(target=lambda: [chart.append("samples", [{"x": x}]) for x in range(100)])
-thread.start(); thread.join(timeout=10)
+thread.start(); thread.join(timeout=100)
 chart.show(alt.Chart(alt.NamedData("samples")).mark_bar().encode(x="x:Q"))
 len(chart.rows("samples"))
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    client = nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3")
+    client = nbclient.NotebookClient(notebook, timeout=200, kernel_name="python3")
     here = str(Path(__file__).parents[2])
     client.execute(env={**os.environ, "PYTHONPATH": here, "XDG_CACHE_HOME": str(tmp_path)})
     shown, result = notebook.cells[0].outputs

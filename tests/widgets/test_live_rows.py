@@ -92,12 +92,12 @@ def test_markup_in_a_name_stays_text() -> None:
 
 
 def test_one_row_instead_of_rows_is_refused_with_what_would_be_accepted() -> None:
-    with pytest.raises(ValueError, match=r"put it in a list, \[row\]"):
+    with pytest.raises(ValueError, match=r"Accepted: a list, \[row\]"):
         records({"x": 1})
 
 
 def test_something_that_is_no_row_is_refused_by_its_type() -> None:
-    with pytest.raises(ValueError, match="a row is 3, a int; rows are mappings"):
+    with pytest.raises(ValueError, match=r"^A row is 3, a int\. Accepted: mappings from column to value\.$"):
         records([{"x": 1}, 3])
 
 

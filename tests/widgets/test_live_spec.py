@@ -55,7 +55,14 @@ def test_the_label_says_title_and_description(properties: dict[str, object], lab
 
 def test_a_single_chart_takes_the_width_of_its_cell() -> None:
     read = live_spec(points())
-    assert (read.stretch, read.spec["width"]) == ("whole", "container")
+    assert (read.stretch, read.spec["width"]) == ("whole", FIRST_WIDTH)
+
+
+def test_the_title_is_left_to_the_page_where_it_wraps_and_takes_no_width_from_the_plot() -> None:
+    read = live_spec(points(title=alt.Title("Time", subtitle=["2 ranks", "by pieces"])))
+    assert "title" not in read.spec
+    assert (read.title, read.subtitle) == (("Time",), ("2 ranks", "by pieces"))
+    assert read.to_json()["subtitle"] == ["2 ranks", "by pieces"]
 
 
 def test_charts_one_under_the_other_and_rows_of_facets_take_it_as_children() -> None:

@@ -1,12 +1,14 @@
 """Rows become charts: appended while a run goes on, about one trial where that is all one can read."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.widgets.conftest import Row, row
-from workbench.charts import best, landscape, samples, sweep, trials, waterfall
+from workbench.charts import best, landscape, running, samples, sweep, trials, waterfall
 from workbench.sitting import Progress
 from workbench.store import Store
 from workbench.widgets.live_chart import Click
@@ -88,6 +90,14 @@ def test_the_guess_stands_beside_the_schedule_that_was_guessed_and_no_other(pane
     assert [(guess["number"], guess["time_ms"]) for guess in guesses] == [(2, 5.0)]
 
 
+def test_the_guess_is_drawn_beside_a_trial_whose_running_median_came_first(panels: Panels) -> None:
+    panels.begin(Begun(guess_s=5e-3, guessed=lambda found: True))
+    panels.add(replace(news([]), running=[running_row(7)]))
+    panels.add(news([sliced(2)]))
+    guesses = [drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]
+    assert [guess["time_ms"] for guess in guesses] == [5.0]
+
+
 def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: Panels) -> None:
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, source="estimated")], [sample("slice1", 0)]))
@@ -95,7 +105,7 @@ def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: P
     assert [drawn["index"] for drawn in panels.samples.rows(samples.DATASET)] == [0, 1]
     panels.add(news([sliced(2, source="estimated")], [sample("slice2", 0)]))
     assert [drawn["index"] for drawn in panels.samples.rows(samples.DATASET)] == [0]
-    assert "slice_tiles 2" in panels.samples_note.value
+    assert "tiles per slice 2" in panels.samples_note.value
 
 
 def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Panels) -> None:
@@ -103,11 +113,11 @@ def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Pa
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)], [sample("slice1", 0), sample("slice2", 0)]))
     panels.add(news(ended=True))
-    assert "slice_tiles 1" in panels.samples_note.value
-    assert "slice_tiles 1" in panels.losses.note.value
+    assert "tiles per slice 1" in panels.samples_note.value
+    assert "tiles per slice 1" in panels.losses.note.value
     panels.choose("slice2")
-    assert "slice_tiles 2" in panels.samples_note.value
-    assert "slice_tiles 2" in panels.losses.note.value
+    assert "tiles per slice 2" in panels.samples_note.value
+    assert "tiles per slice 2" in panels.losses.note.value
 
 
 def test_combinations_that_are_refused_are_no_trials_of_a_sweep(panels: Panels) -> None:
@@ -134,7 +144,8 @@ def test_the_landscape_shows_what_was_measured_of_the_same_problem(panels: Panel
     panels.same_problem = lambda found: found["world"] == 2
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.open = LANDSCAPE
-    panels.add(news([sliced(1), sliced(2, world=4)], [sample("slice1", 0)], ended=True))
+    both = [sample("slice1", 0), sample("slice2", 0)]
+    panels.add(news([sliced(1), sliced(2, world=4)], both, ended=True))
     looks = {cell["x"]: cell["look"] for cell in panels.landscape.chart.rows(landscape.DATASET)}
     assert looks == {4: "estimated", 1: "measured"}
 
@@ -173,3 +184,116 @@ def test_a_thousand_rows_are_appended_within_the_time_of_a_tick(panels: Panels) 
     for start in range(0, 1000, 100):
         panels.add(news([sliced(number) for number in range(start, start + 100)]))
     assert len(panels.rows) == 1000
+
+
+def test_samples_of_the_baseline_are_those_of_its_newest_block(panels: Panels) -> None:
+    panels.begin(Begun())
+    panels.add(news([sliced(1)], [{**sample("slice1", index), "block": "r.1"} for index in range(3)]))
+    panels.add(news([], [{**sample("slice1", index), "block": "r.2"} for index in range(2)]))
+    assert len(panels.samples.rows(samples.DATASET)) == 2
+
+
+def running_row(samples: int, stopped: bool = False, **changes: Any) -> dict[str, Any]:
+    return {**row(key="slice2", axes={**AXES, "slice_tiles": 2}), "samples": samples, "due": 20, "stopped": stopped,
+            "outcome": "running", **changes}  # fmt: skip
+
+
+def test_what_is_being_timed_is_drawn_until_its_outcome_comes(panels: Panels) -> None:
+    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.add(replace(news([sliced(1)]), running=[running_row(7)]))
+    (drawn,) = panels.trials.rows(running.DATASET)
+    assert (drawn["place"], drawn["source"], drawn["time_ms"]) == (2, "running, 7 of 20 samples", 2.0)
+    assert [mark["value"] for mark in panels.along.chart.rows(running.DATASET)] == [2]
+    panels.add(news([sliced(2)]))
+    assert panels.trials.rows(running.DATASET) == panels.along.chart.rows(running.DATASET) == []
+    assert [mark["number"] for mark in panels.trials.rows(trials.DATASET) if mark["look"] == "measured"] == [1, 2]
+
+
+def test_a_stopped_run_is_shown_again_as_far_as_it_came(
+    panels: Panels, store: Store, make_explorer: Callable[..., Any], lab: Any
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    measured = lab._measured
+
+    def slowly(trial: Any, world: int) -> Any:
+        for number, event in enumerate(measured(trial, world)):
+            if trial.schedule.scheme == "fused" and trial.part == "whole" and number == 2 + 3 * world:
+                began.set()
+                go_on.wait(100)
+                raise ValueError("the cable was pulled")
+            yield event
+
+    lab._measured = slowly
+    explorer = make_explorer()
+    explorer.question.problem.preset.value = "tiny"
+    explorer.page.run.click()
+    assert began.wait(100)
+    go_on.set()
+    assert explorer.session.wait(100)
+    again = make_explorer(run=explorer.run_id)
+    for shown in (explorer, again):
+        (drawn,) = shown.panels.trials.rows(running.DATASET)
+        assert (drawn["scheme"], drawn["source"]) == ("fused", "stopped after 3 of 5 samples")
+
+
+def of_two_shapes() -> list[Row]:
+    """Three schedules of each of two problems, one a hundred times as fast as the other."""
+    small = {"m": 8, "n": 64, "k": 64}
+    large = [sliced(number, time_s=(5 - number) * 1e-3) for number in (1, 2, 4)]
+    fast = [sliced(number, shape=small, time_s=(5 - number) * 1e-5, floor_s=1e-6) for number in (1, 2, 4)]
+    return [*large, *({**each, "key": f"small{each['id']}"} for each in fast)]
+
+
+def times_drawn(panels: Panels) -> set[float]:
+    charts = ((panels.trials, trials.DATASET), (panels.best, best.DATASET), (panels.along.chart, sweep.DATASET))
+    drawn = [record for chart, dataset in charts for record in chart.rows(dataset)]
+    return {record["time_ms"] for record in drawn if record["look"] == "measured"}
+
+
+def test_problems_of_one_run_share_no_axis_and_no_best(panels: Panels) -> None:
+    rows = of_two_shapes()
+    found = [sample(row["key"], 0) for row in rows]
+    panels.begin(Begun(swept={"slice_tiles": (1, 2, 4)}))
+    panels.open = LOSSES
+    panels.add(news(rows[:3], found[:3]))
+    assert panels.problem.view.layout.display == "none", "of one problem there is nothing to choose"
+    panels.add(news(rows[3:], found[3:]))
+    assert panels.problem.view.layout.display is None
+    assert times_drawn(panels) == {0.04, 0.03, 0.01}, "the newest problem is looked at while it comes"
+    panels.add(news(ended=True))
+    assert "tiles per slice 4" in panels.samples_note.value
+    assert "10 µs" in panels.losses.note.value, "the fastest of the problem that is shown"
+    first, second = (value for _, value in panels.problem.list.options)
+    asked: list[Row] = []
+    panels.on_problem(asked.append)
+    panels.problem.list.value = first
+    assert times_drawn(panels) == {4, 3, 1}
+    assert [row["key"] for row in asked] == ["slice4"], "the form follows"
+    assert "1 ms" in panels.losses.note.value
+    panels.choose("small1")
+    assert panels.problem.value == second, "the charts follow the form"
+    assert times_drawn(panels) == {0.04, 0.03, 0.01}
+
+
+def test_a_chosen_problem_stays_while_rows_of_others_come(panels: Panels) -> None:
+    rows = of_two_shapes()
+    panels.begin(Begun())
+    panels.add(news(rows[:4], [sample(row["key"], 0) for row in rows]))
+    panels.problem.list.value = panels.problem.list.options[0][1]
+    panels.add(news(rows[4:]))
+    assert times_drawn(panels) == {4, 3, 1}
+    panels.add(news(ended=True))
+    assert [axis for _, axis in panels.along.axis.options] == ["slice_tiles"], "what was varied is known at the end"
+
+
+def test_a_guess_stands_beside_its_own_problem_alone(panels: Panels) -> None:
+    panels.same_problem = lambda found: found["shape"]["m"] == 8
+    panels.begin(Begun(guess_s=1e-3, guessed=lambda found: True))
+    panels.same_problem = lambda found: True  # the form is about something else by now
+    rows = of_two_shapes()
+    panels.add(news(rows, [sample(row["key"], 0) for row in rows]))
+    assert panels.problem.value is not None
+    assert ("m", 8) in panels.problem.value[1]
+    assert len([drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]) == 3
+    panels.problem.list.value = panels.problem.list.options[0][1]
+    assert not [drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]

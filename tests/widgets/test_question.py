@@ -136,6 +136,41 @@ def test_a_machine_of_gpus_brings_its_links_its_ranks_and_real_models(question: 
     assert question.fabric.value == "emulated"
 
 
+def test_a_machine_of_fewer_ranks_gives_them_back_when_it_is_left(question: Question) -> None:
+    question.machine.value = "h200_nvl8"
+    question.problem.preset.value = "deepseek_v3_experts_2048"
+    assert question.asked.world == 8
+    question.machine.value = "h200_nvl2"
+    assert question.asked.world == 2
+    question.machine.value = "h200_nvl8"
+    assert question.asked.world == 8
+    question.problem.world.value = 4
+    question.machine.value = "h200_nvl2"
+    question.machine.value = "h200_nvl8"
+    assert question.asked.world == 4, "what a person chose, not what the preset is meant for"
+
+
+def test_ranks_of_another_kind_give_back_what_was_asked_when_they_are_left(question: Question) -> None:
+    question.problem.preset.value = "tiny"
+    question.problem.world.value, question.problem.dtype.value = 4, "bfloat16"
+    before = question.asked.problem()
+    question.machine.value = "h200_nvl2"
+    assert question.asked.problem() != before
+    question.machine.value = "laptop_cpu"
+    assert question.asked.problem() == before
+    question.problem.preset.value = OWN
+    question.problem.sizes.children[0].value = 128
+    question.machine.value = "h200_nvl2"
+    question.machine.value = "laptop_cpu"
+    assert question.asked.problem()["m"] == 128
+
+
+def test_another_number_of_ranks_keeps_the_dtype_that_was_chosen(question: Question) -> None:
+    question.problem.dtype.value = "bfloat16"
+    question.problem.world.value = 4
+    assert question.asked.dtype == "bfloat16"
+
+
 def test_another_problem_lets_go_of_the_tile_that_suited_the_one_before(question: Question) -> None:
     question.axes.rows["tile"].control.value = "256x1024x768"
     question.problem.preset.value = "tiny"
@@ -167,3 +202,35 @@ def test_a_row_of_no_preset_has_own_sizes_and_a_link_of_its_own(question: Questi
     assert question.problem.preset.value == OWN
     assert dict(question.asked.shape) == {"m": 128, "n": 96, "k": 64}
     assert question.asked.link().bandwidth_bytes_per_second == 2e9
+
+
+def test_a_choice_of_one_is_words_and_a_sweep_of_one_is_not_offered(question: Question) -> None:
+    def shown() -> tuple[str | None, ...]:
+        row = question.axes.rows["tile"]
+        return tuple(part.layout.display for part in (*row.view.children[0].children, row.sweep))
+
+    assert shown() == (None, "none", None)
+    question.problem.preset.value = OWN
+    for size in question.problem.sizes.children:
+        size.value = 2
+    assert shown() == ("none", None, "none")
+    assert question.axes.rows["tile"].view.children[0].children[1].value == "1x2x2"
+
+
+def test_people_read_names_and_what_is_typed_stands_in_the_tooltip(question: Question) -> None:
+    assert question.machine.label == "This computer: CPU ranks on shared memory"
+    assert question.problem.preset.label == "laptop overlap"
+    assert question.fabric.label == "emulated link"
+    write = question.axes.rows["write"].control
+    assert (write.description, write.label) == ("Write", "zero copy")
+    assert write.tooltip.startswith("write: ")
+    question.problem.operator.value = "embedding_all_to_all"
+    question.problem.preset.value = OWN
+    assert "Tables per rank" in [size.description for size in question.problem.sizes.children]
+
+
+def test_a_sweep_is_a_checkbox_that_says_its_values(question: Question) -> None:
+    sweep = question.axes.rows["slice_tiles"].sweep
+    assert (type(sweep).__name__, sweep.description) == ("Checkbox", "sweep")
+    assert sweep.tooltip == "Try every value: 1, 2, 4, 8, 16, 32"
+    assert (type(question.sweep_schemes).__name__, question.sweep_schemes.description) == ("Checkbox", "sweep")

@@ -1,42 +1,45 @@
 """What a person reads while a run goes on: how much, how fast, how long still, and what failed and why."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.widgets.conftest import row
 from workbench.sitting import Progress
-from workbench.widgets.planned import Plan
-from workbench.widgets.results import Count, Results, rate
+from workbench.widgets.results import SHOWN_MOST, Results
 from workbench.widgets.session import News
 
 
 def news(done: int = 0, total: int = 4, **more: Any) -> News:
-    progress = Progress(total=total, done=done, failed=more.pop("failed", 0), started_at=time.monotonic() - 10)
-    return News(**{"run": "r", "rows": (), "samples": (), "progress": progress, "ended": False, **more})
+    counts = {name: more.pop(name, 0) for name in ("failed", "known", "refused")}
+    so_far = Progress(total=total, done=done, samples=more.pop("count", 0), left=more.pop("left", None),
+                      started_at=time.monotonic() - 10, **counts)  # fmt: skip
+    return News(**{"run": "r", "rows": (), "samples": (), "progress": so_far, "ended": False, **more})
 
 
 @pytest.fixture
 def results() -> Results:
     made = Results()
-    made.begin(Plan(schedules={"fused": 4}, trials=7, samples=0, seconds=1.0))
+    made.begin(sweeping=True)
     return made
 
 
-def test_progress_says_how_much_how_fast_and_how_long_still(results: Results) -> None:
+def test_progress_says_how_much_and_how_long_still(results: Results) -> None:
     results.add(news(done=2))
     assert "2 of 4 schedules" in results.words.value
-    assert "one in 5.0 s" in results.words.value
     assert "about 10 s left" in results.words.value
     assert results.bar.value == 0.5
 
 
-def test_of_a_single_schedule_the_samples_are_counted(results: Results) -> None:
-    results.begin(Plan(schedules={"fused": 1}, trials=4, samples=20, seconds=1.0))
-    results.add(news(total=1, samples=[{}] * 5))
-    assert results.bar.value == 0.25
-    assert "about 30 s left" in results.words.value
+def test_of_a_run_that_measures_blocks_and_samples_are_told(results: Results) -> None:
+    left = SimpleNamespace(block=2, blocks=25, seconds=lambda: 50.0, share=lambda: 0.1)
+    results.add(news(done=12, total=200, count=340, known=3, left=left))
+    assert "12 of 200 schedules, block 2 of 25, 340 samples, 3 known from before, about 50 s left." in (
+        results.words.value
+    )
+    assert results.bar.value == 0.1
 
 
 def test_the_end_is_said(results: Results) -> None:
@@ -48,51 +51,81 @@ def test_the_end_is_said(results: Results) -> None:
 
 def test_a_stopped_run_says_what_it_has_and_counts_nothing_as_failed(results: Results) -> None:
     cancelled = row(key="b", outcome="failure", stage="cancelled", message="Cancelled.", time_s=None)
-    results.add(news(done=2, failed=1, ended=True, stopped=True, rows=[row(), cancelled]))
+    results.add(news(done=1, ended=True, stopped=True, rows=[row(), cancelled]))
     assert "1 of 4 schedules" in results.words.value
     assert "stopped" in results.words.value
     assert "failed" not in results.words.value
-    assert "Cancelled." not in results.table.value
+    assert "Cancelled." not in results.others.value
 
 
 def test_a_failure_is_in_the_table_with_its_sentence(results: Results) -> None:
     failed = row(key="b", outcome="failure", stage="hang", message="rank 1 said nothing for 30 s", time_s=None)
     results.add(news(done=2, failed=1, ended=True, rows=[row(), failed]))
     assert "1 failed" in results.words.value
-    assert "rank 1 said nothing for 30 s" in results.table.value
+    assert "rank 1 said nothing for 30 s" in results.others.value
     assert results.bar.bar_style == "warning"
 
 
 def test_what_a_sweep_passes_over_is_counted_and_each_reason_said_once(results: Results) -> None:
     refused = [row(key=str(n), outcome="failure", stage="refused", message="a < b", time_s=None) for n in range(3)]
-    results.add(news(done=5, total=7, failed=3, rows=[row(), *refused], ended=True))
+    results.add(news(done=2, total=4, refused=3, rows=[row(), *refused], ended=True))
     assert "2 of 4 schedules, 3 combinations refused, done" in results.words.value
-    assert results.table.value.count("a &lt; b") == 1
-    assert "3 of them" in results.table.value
+    assert results.others.value.count("a &lt; b") == 1
+    assert "3 of them" in results.others.value
     assert results.failures == []
 
 
 def test_markup_in_a_sentence_is_text(results: Results) -> None:
     failed = row(outcome="failure", stage="wrong", message="<script>alert(1)</script>", time_s=None)
     results.add(news(done=1, failed=1, ended=True, rows=[failed]))
-    assert "<script>" not in results.table.value
+    assert "<script>" not in results.others.value
 
 
-def test_what_was_known_before_is_counted(results: Results) -> None:
-    known = row(source="recorded", origin="earlier")
-    baseline = row(key="s", scheme="sequential", axes={}, source="recorded", origin="earlier")
-    results.add(news(done=1, rows=[known, baseline]))
-    assert "1 known from before" in results.words.value
+def test_the_baseline_stands_in_the_table_once_however_many_blocks_it_is_timed_in(results: Results) -> None:
+    blocks = [row(key="s", scheme="sequential", axes={}, id=n, time_s=n / 100, block=f"r.{n}") for n in (1, 2)]
+    results.add(news(done=1, ended=True, rows=[*blocks, row()]))
+    lines = [" ".join(cell["text"] for cell in line["cells"]) for line in results.outcomes.parts[0]["rows"]]
+    assert [line for line in lines if "sequential" in line] == [line for line in lines if "20 ms" in line]
+    assert len(lines) == 2
 
 
 def test_the_table_keeps_the_newest_schedules_of_a_long_run(results: Results) -> None:
     rows = [row(key=str(n), axes={"tile": "32x64x64", "slice_tiles": n}) for n in range(500)]
     results.add(news(done=500, ended=True, rows=rows))
-    assert 50 < results.table.value.count("<tr") < 70
+    assert len(results.outcomes.parts[0]["rows"]) == SHOWN_MOST
 
 
-@pytest.mark.parametrize(("count", "seconds", "words"), [
-    (0, 5, ""), (1, 4, "one in 4.0 s"), (20, 4, "5.0 per second"),
-])  # fmt: skip
-def test_a_rate_is_a_number_that_one_can_picture(count: int, seconds: float, words: str) -> None:
-    assert rate(Count(count, 20, seconds)) == words
+def test_each_problem_has_a_table_and_a_best_of_its_own(results: Results) -> None:
+    def timed(key: str, m: int, scheme: str, time_s: float) -> dict[str, Any]:
+        sequential_s = 3e-3 if m == 64 else 3e-6
+        return dict(row(key=key, scheme=scheme, shape={"m": m, "n": 64, "k": 64}, time_s=time_s,
+                        sequential_s=sequential_s))  # fmt: skip
+
+    rows = [timed("a", 64, "sequential", 3e-3), timed("b", 64, "fused", 2e-3)]
+    rows += [timed("c", 8, "sequential", 3e-6), timed("d", 8, "fused", 4e-6)]
+    results.add(news(done=4, ended=True, rows=rows))
+    large, small = results.outcomes.parts
+    assert (large["title"], small["title"]) == ("m = 64, n = 64, k = 64", "m = 8, n = 64, k = 64")
+    assert large["note"].endswith("1.50x faster than the best sequential schedule.")
+    assert small["note"].startswith("Fastest: sequential, ")
+    for part, ratios in ((large, {"1.50x", "1.00x"}), (small, {"0.75x", "1.00x"})):
+        (place,) = [index for index, column in enumerate(part["columns"]) if "Speed-up" in column["heading"]]
+        assert {line["cells"][place]["text"] for line in part["rows"]} == ratios
+        assert len([line for line in part["rows"] if line["best"]]) == 1
+    assert [column["heading"] for column in large["columns"]][place] == "Speed-up over sequential"
+
+
+def test_baseline_and_fastest_stay_in_the_table_of_a_long_sweep(results: Results) -> None:
+    """The baseline is timed again in every block; once it was the first row to be dropped, and with it the speed-up."""
+    best = row(key="best", axes={"tile": "32x64x64", "slice_tiles": 999}, time_s=1e-3)
+    results.add(news(done=1, rows=[best]))
+    for block in range(200):
+        plain = row(key="s", scheme="sequential", axes={}, time_s=3e-3, block=f"r.{block}")
+        fused = [row(key=f"{block}.{n}", axes={"tile": "32x64x64", "slice_tiles": 8 * block + n}) for n in range(7)]
+        results.add(news(done=7 * block, rows=[plain, *fused], ended=block == 199))
+    (part,) = results.outcomes.parts
+    assert len(part["rows"]) == SHOWN_MOST
+    (place,) = [index for index, column in enumerate(part["columns"]) if "Speed-up" in column["heading"]]
+    (fastest,) = [line for line in part["rows"] if line["best"]]
+    assert fastest["cells"][place]["text"] == "3.00x"
+    assert any("sequential" in line["cells"][0]["text"] for line in part["rows"])

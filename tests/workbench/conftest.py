@@ -1,5 +1,6 @@
 """A small machine, trials of it and their outcomes, made without measuring anything."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,13 +9,20 @@ from typing import Any
 import pytest
 
 from cluster.deadline import Limits
+from cluster.devices import local_ranks
+from cluster.seating import Ranks
 from kernels.fabric import parse
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import problem
 from kernels.outcome import Measurement, Span, TileTimes
+from kernels.prints import versions_print
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
 from kernels.trial import Trial
+from workbench.answer import FromCluster
+from workbench.experiment import Experiment
+from workbench.run import Run, run
+from workbench.space import Choice, Space
 from workbench.store import Store
 
 DEVICE = Device(kind="cpu", name="test", slots=1, matrix_flops_per_second={"float32": 1e11, "bfloat16": 1e11},
@@ -22,6 +30,8 @@ DEVICE = Device(kind="cpu", name="test", slots=1, matrix_flops_per_second={"floa
                 shared_memory_per_slot_bytes=0)  # fmt: skip
 COSTS = Costs(launch_seconds=0, step_seconds=1e-4, tile_seconds=1e-5, signal_seconds=1e-5, barrier_seconds=1e-5,
               copy_engine_seconds=0, library_seconds=1e-4, library_share=0.9, send_blocks=0)  # fmt: skip
+THREE = Space((Choice("sequential"), Choice("decomposed"), Choice("fused")))
+MakeExperiment = Callable[..., Experiment]
 
 
 @pytest.fixture
@@ -75,23 +85,40 @@ class FakeCluster:
         """Every list that was streamed."""
         self.shared: list[bool] = []
         """Whether ranks that share memory were asked for, of each of them."""
-        self.fingerprints: list[str | None] = []
+        self.source_prints: list[str | None] = []
         """The kernels that each of them was asked with."""
+        self.gang: Callable[[int, str], Ranks | None] = local_ranks
+        """What so many ranks of a backend run on; None while that cannot be told."""
+        self.across: list[bool] = []
+        """Whether ranks on several hosts were asked about, each time."""
+        self.others = 0
+        """So often it says that others want ranks."""
         self.limits: list[Limits] = []
         """Of each of them."""
         self.kernels: str | None = None
-        """Fingerprint that the ranks report with their results."""
+        """Source print that the ranks report with their results; None: that of the client."""
         self.seconds: Callable[[Trial], float] = lambda trial: 1e-3
         self.failures: dict[str, tuple[str, int | None]] = {}
         """Scheme -> the stage at which its trials fail, and the rank."""
+        self.facts: dict[int, dict[str, Any]] = {}
+        """What each rank says beside its result."""
         self.before: Callable[[Trial], None] = lambda trial: None
         """Called before a trial is answered."""
 
+    def wanted_by_others(self) -> bool:
+        self.others -= 1
+        return self.others >= 0
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
+              across: bool = False) -> Ranks | None:  # fmt: skip
+        self.across.append(across)
+        return self.gang(world, backend)
+
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
-               fingerprint: str | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
         assert isinstance(deadline_s, Limits)
-        self.fingerprints.append(fingerprint)
+        self.source_prints.append(source_print)
         self.limits.append(deadline_s)
         self.lists.append(list(trials))
         self.shared.append(shares_heap)
@@ -114,13 +141,44 @@ class FakeCluster:
                        "seconds": self.seconds(trial), "at": 1e9 + index}  # fmt: skip
         for rank in range(world):
             span = [f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, self.seconds(trial), None]
-            yield {"kind": "result", "trial": trial.key, "rank": rank, "facts": {}, "spans": [span],
-                   "fingerprint": self.kernels,
+            yield {"kind": "result", "trial": trial.key, "rank": rank, "spans": [span], **self._ran(trial),
+                   "facts": self.facts.get(rank, {}),
                    "correct": True if trial.part == "whole" else None, "max_relative_error": 1e-6}  # fmt: skip
+
+    def _ran(self, trial: Trial) -> dict[str, Any]:
+        """What dispatch says of the ranks."""
+        ranks = self.gang(trial.world, trial.backend)
+        if ranks is None:
+            return {}
+        return {"source_print": self.kernels or self.source_prints[-1],
+                "versions_print": versions_print(ranks.versions), "hardware": ranks.hardware.to_json()}  # fmt: skip
 
 
 def failure(trial: Trial, stage: str, rank: int | None) -> dict[str, Any]:
     return {"kind": "failure", "trial": trial.key, "rank": rank, "stage": stage, "message": f"because of {stage}"}
+
+
+@pytest.fixture
+def make_experiment(machine: Machine) -> MakeExperiment:
+    def make(space: Space = THREE, *, world: int = 2, **fields: Any) -> Experiment:
+        asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=world)
+        stated = {"fabric": parse("emulated:bandwidth_bytes_per_second=1e9"), "protocol": PROTOCOLS["quick"], **fields}
+        return Experiment(problems=(asked,), space=space, backend="cpu", machine=machine.name, **stated)
+
+    return make
+
+
+@pytest.fixture
+def measure_it(store: Store, fake_cluster: Any, machine: Machine) -> Callable[[Experiment], Run]:
+    """Runs an experiment on the fake cluster to its end."""
+
+    def make(experiment: Experiment) -> Run:
+        sitting = run(experiment, store, FromCluster(fake_cluster), machine)
+        for _ in sitting:
+            pass
+        return sitting
+
+    return make
 
 
 @pytest.fixture
@@ -133,3 +191,9 @@ def uncalibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines and presets as shipped, whatever was calibrated or added on this computer."""
     for module in ("machines", "presets"):
         monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path / "runs")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """No lab of this user is found."""
+    return {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

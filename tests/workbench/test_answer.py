@@ -26,7 +26,7 @@ from workbench.answer import (
     FromSimulator,
     Recorded,
 )
-from workbench.expected import expected
+from workbench.durations import expected
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]

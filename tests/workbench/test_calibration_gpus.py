@@ -54,7 +54,7 @@ def test_a_fit_lies_beside_the_runs_and_is_preferred_from_then_on(raw_file: Path
 
 def test_a_host_without_the_gpus_names_the_command_for_one_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "here", tuple)
-    with pytest.raises(Refusal, match="which has 2 GPUs, but this host has 0: 0 < 2") as told:
+    with pytest.raises(Refusal, match="It has 2 GPUs, but this host has 0: 0 < 2") as told:
         calibration_gpus.probe(machines.shipped_machine("h200_nvl2"), 1.0, Path("nowhere.json"))
     module = re.search(r"python3 -m ([\w.]+) data/machines/h200_nvl2.toml", str(told.value))
     assert module
@@ -83,4 +83,4 @@ def test_recordings_are_compared_by_operator_and_scheme() -> None:
 def test_validate_prints_a_line_for_each_kind() -> None:
     found = CliRunner().invoke(app, ["validate", "--recording", RECORDING])
     assert found.exit_code == 0
-    assert re.search(r"gemm_reduce_scatter +sequential +library +communication +3 ", found.stdout)
+    assert re.search(r" 3  sequential library, communication, GEMM -> reduce-scatter\n", found.stdout)

@@ -1,5 +1,6 @@
 """The lab opens the explorer with a token and a cluster beside it, and leaves nothing behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,16 +8,19 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+import zmq
 
-from workbench import lab, resources
+from workbench import cli_lab, first_page, lab, resources
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
+@pytest.mark.alone
 def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: signal.Signals) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]
@@ -26,22 +30,85 @@ def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: s
         url = process.stdout.readline().strip()
         parts = urlsplit(url)
         assert (parts.hostname, parts.path) == ("127.0.0.1", "/lab/tree/explore.ipynb")
-        with urllib.request.urlopen(url, timeout=30) as page:
+        with urllib.request.urlopen(url, timeout=100) as page:
             assert page.status == 200
         with pytest.raises(urllib.error.HTTPError, match="403") as forbidden:
-            urllib.request.urlopen(f"http://{parts.netloc}/api/contents", timeout=30)
+            urllib.request.urlopen(f"http://{parts.netloc}/api/contents", timeout=100)
         forbidden.value.close()
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Cluster: 1 ranks at tcp://127.0.0.1:")
         everything = psutil.Process(process.pid).children(recursive=True)
         assert not any(parts.query.partition("=")[2] in " ".join(child.cmdline()) for child in everything)
         process.send_signal(end)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=200)
     finally:
         process.kill()
         process.communicate()
     assert (process.returncode, "Traceback" in err) == (0, False), err
-    assert err.startswith("Cluster: 1 ranks at tcp://127.0.0.1:")
-    _, alive = psutil.wait_procs(everything, timeout=10)
+    _, alive = psutil.wait_procs(everything, timeout=60)
     assert not alive
+
+
+def test_the_page_runs_exactly_the_explorer_that_we_ship() -> None:
+    folder = resources.labextensions_directory() / "overlap-workbench"
+    shipped = json.loads((resources.notebooks_directory() / lab.EXPLORER).read_text())
+    cells = [[cell["cell_type"], "".join(cell["source"])] for cell in shipped["cells"]]
+    assert json.loads((folder / "static" / "explorer.json").read_text()) == cells, "explorer.json follows the notebook"
+    package = json.loads((folder / "package.json").read_text())
+    assert package["name"] == folder.name, "JupyterLab looks for an extension in a folder of its name"
+    script = (folder / package["jupyterlab"]["_build"]["load"]).read_text()
+    assert f'["{package["name"]}"]' in script
+    assert f'"{first_page.SHOWN}"' in script, "page and lab mean the same word"
+
+
+@pytest.mark.parametrize(
+    ("screen", "flag", "opened"), [({}, False, 0), ({"DISPLAY": ":0"}, False, 1), ({"DISPLAY": ":0"}, True, 0)]
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there always is a screen")
+def test_without_a_screen_no_browser_of_letters_is_opened(
+    screen: dict[str, str], flag: bool, opened: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in screen.items():
+        monkeypatch.setenv(name, value)
+    cli_lab.show_address("http://127.0.0.1:1/lab", no_browser=flag)
+    assert capsys.readouterr().out == "http://127.0.0.1:1/lab\n"
+    assert len(shown) == opened
+
+
+def test_the_explorer_is_imported_without_a_grammar_that_nobody_needs() -> None:
+    """It is most of the time that Altair, and with it the explorer's kernel, takes to start."""
+    code = "import sys; from workbench.widgets import explorer; sys.exit('lark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=200).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "first", ["import workbench", "from workbench.quick_start import import_jsonschema as start; start()"]
+)
+def test_who_asks_for_the_grammar_by_name_has_it(first: str, tmp_path: Path) -> None:
+    (tmp_path / "rfc3987_syntax.py").write_text("is_valid_syntax = 'a library of the user'")
+    code = f"{first}; import sys, rfc3987_syntax; sys.exit('user' not in rfc3987_syntax.is_valid_syntax)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
+    assert subprocess.run([sys.executable, "-c", code], timeout=200, env=environment).returncode == 0
+
+
+@pytest.mark.parametrize("fails", ["_ask", "_begun"])
+def test_the_address_is_shown_whatever_fails_while_the_kernel_is_warmed(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise zmq.ZMQError(24, "Too many open files")
+
+    monkeypatch.setattr(first_page, "_ask", lambda *_: b"")
+    monkeypatch.setattr(first_page, fails, broken)
+    server = SimpleNamespace(address=lambda: "http://127.0.0.1:1/", token="t", explorer=lambda address: f"{address}lab")
+    shown: list[str] = []
+    with first_page.opened(server, shown.append) as page:  # type: ignore[arg-type]
+        page.check()
+    assert shown == ["http://127.0.0.1:1/lab"]
 
 
 def test_notebooks_of_a_wheel_are_copied_to_where_they_can_be_written(

@@ -67,9 +67,19 @@ def test_a_table_has_one_line_per_row_and_nothing_where_a_scheme_has_no_such_axi
     lines = table([*tiny.rows("sequential"), *tiny.rows("decomposed", pieces=2)], "pieces").reset_index()
     assert list(lines["scheme"]) == ["sequential", "decomposed"]
     assert list(lines["pieces"]) == ["", 2]
-    assert lines.loc[0, "over sequential"] == 1.0
+    assert lines.loc[0, "of sequential"] == 1.0
     assert lines.loc[0, "hidden share"] == 0.0
 
 
 def test_recordings_of_another_problem_are_not_shown(tiny: Lesson) -> None:
     assert tiny.recorded("sequential", "fused") == []
+
+
+def test_all_values_of_an_axis_that_a_kernel_does_not_read_are_none() -> None:
+    """A rung asks the same of all operators: a GEMV's packets have no slices."""
+    case = lesson("gemv_all_reduce", preset="llama3_70b_attention_decode", machine="h200_nvl2", world=2)
+    best = case.fastest("fused", slice_tiles="all", tile_order="all").trial.schedule
+    assert "slice_tiles" not in dict(best.axes)
+    for wrong in ({"slice_tiles": 4}, {"slices": "all"}):
+        with pytest.raises(Refusal, match="fused has no axis"):
+            case.fastest("fused", **wrong)

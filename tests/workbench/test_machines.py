@@ -111,9 +111,14 @@ def test_a_file_that_is_written_again_is_read_again(runs: Path) -> None:
     path = machines.calibrated_path("laptop_cpu")
     path.write_text(text_of("laptop_cpu"))
     before = machines.machine("laptop_cpu")
-    path.write_text(text_of("laptop_cpu").replace("count = 8", "count = 4"))
-    assert machines.machine("laptop_cpu").max_world == 4
+    path.write_text(text_of("laptop_cpu").replace("count = 64", "count = 128"))
+    assert machines.machine("laptop_cpu").max_world == 128
     assert machines.machine("laptop_cpu").digest != before.digest
+
+
+def test_what_an_older_version_calibrated_bounds_no_cluster_of_today(runs: Path) -> None:
+    machines.calibrated_path("laptop_cpu").write_text(text_of("laptop_cpu").replace("count = 64", "count = 8"))
+    assert machines.machine("laptop_cpu").max_world == 64
 
 
 def test_a_machine_of_ones_own_is_a_file_beside_the_runs(runs: Path) -> None:
@@ -133,13 +138,16 @@ def test_an_unknown_machine_is_refused_with_the_names(runs: Path, name: str) -> 
 
 def test_a_corrupt_file_is_named(runs: Path) -> None:
     machines.calibrated_path("laptop_cpu").write_text("name = [")
-    with pytest.raises(
-        ValueError, match=r"^laptop_cpu\.toml cannot be read as a machine: .* A machine is a TOML file\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^laptop_cpu\.toml cannot be read as a machine: .* Accepted: a TOML file\.$"):
         machines.machine("laptop_cpu")
 
 
 def test_a_file_called_otherwise_than_its_machine_is_refused(runs: Path) -> None:
     (runs / "mine.toml").write_text(text_of("h100_nvl8"))
-    with pytest.raises(ValueError, match=r"mine\.toml says name = 'h100_nvl8'.* Write name = 'mine'"):
+    with pytest.raises(ValueError, match=r"mine\.toml says name = 'h100_nvl8'.* Accepted: name = 'mine'"):
         machines.machine("mine")
+
+
+def test_as_many_ranks_as_cores_are_no_crowd() -> None:
+    assert machines.crowded(2, 2) is None
+    assert (machines.crowded(2, 1) or "").startswith("2 ranks share 1 core here: ")

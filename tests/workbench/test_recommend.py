@@ -1,16 +1,24 @@
 """Whole spaces are looked through in closed form; what is recommended is legal and ranked by play."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
+from kernels import backends
+from kernels.backends import dtypes
+from kernels.backends.offers import Runner
 from kernels.fabric import parse
 from kernels.machine import Machine
-from kernels.operators import problem
+from kernels.operators import OPERATORS, problem
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import axes, refusal, schedule
 from workbench import recommend as module
+from workbench.durations import Durations
 from workbench.machines import shipped_machine
-from workbench.recommend import estimates, every, recommend
+from workbench.recommend import every, recommend
+from workbench.simulator.predict import predict
 from workbench.space import Choice, Space
 
 ASKED = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
@@ -20,34 +28,78 @@ LINK = parse("emulated:bandwidth_bytes_per_second=1e9")
 def test_the_fastest_come_first_and_are_legal(machine: Machine) -> None:
     free = every(("decomposed",), ASKED, machine, LINK)
     space = Space((Choice("sequential"), Choice("decomposed", tuple(free.items()))))
-    found, num_points = recommend(ASKED, machine, LINK, space, PROTOCOLS["quick"], 5)
+    found, num_points = recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 5)
     assert len(found) == 5
     assert num_points > 100
-    assert [estimate.time_s for estimate in found] == sorted(estimate.time_s for estimate in found)
-    assert all(refusal(ASKED, estimate.trial.schedule, machine, LINK) is None for estimate in found)
+    seconds = [each.estimate.time_s for each in found]
+    assert seconds == sorted(set(seconds)), "no two of them are one estimate"
+    assert all(refusal(ASKED, each.estimate.trial.schedule, machine, LINK) is None for each in found)
 
 
 def test_nothing_better_was_overlooked_in_a_small_space(machine: Machine) -> None:
     pieces = (1, 2, 4, 8, 16)
     space = Space((Choice("decomposed", (("pieces", pieces),)),))
-    found, num_points = recommend(ASKED, machine, LINK, space, PROTOCOLS["quick"], 5)
+    found, num_points = recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 5)
     assert num_points == 5
-    assert {estimate.trial.schedule["pieces"] for estimate in found} == set(pieces)
+    assert {each.estimate.trial.schedule["pieces"] for each in found} == set(pieces)
 
 
 def test_a_space_that_is_too_large_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_POINTS", 3)
     space = Space((Choice("decomposed", (("pieces", (1, 2, 4, 8)),)),))
-    with pytest.raises(Refusal, match=r"which are 4 points; at most 3 are looked at\. Fix some axes"):
-        recommend(ASKED, machine, LINK, space, PROTOCOLS["quick"], 1)
+    with pytest.raises(
+        Refusal, match=r"decomposed with all values of .* has 4 schedules: 4 > 3\. Accepted: at most 3\. Fix some axes"
+    ):
+        recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 1)
 
 
 def test_estimates_of_mixed_schemes_keep_their_order(machine: Machine) -> None:
     mixed = [schedule(ASKED, name, values, machine, LINK) for name, values in
              (("fused", {}), ("decomposed", {"pieces": 2}), ("fused", {"slice_tiles": 1}))]  # fmt: skip
-    together = estimates(ASKED, mixed, machine, LINK)
-    assert together == [estimates(ASKED, [one], machine, LINK)[0] for one in mixed]
+    together = Durations(ASKED, LINK, machine).whole_s(mixed)
+    assert together == [Durations(ASKED, LINK, machine).whole_s([one])[0] for one in mixed]
     assert all(0 < seconds < float("inf") for seconds in together)
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "gemm": {"m": 1024, "n": 1024, "k": 512}, "gemv": {"n": 4096, "k": 4096, "tokens": 1},
+    "gather": {"tables_per_rank": 2, "rows": 1000, "dim": 128, "batch": 128, "pooling": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("name", "link"), [("h200_nvl4", "nvlink"), ("laptop_cpu", LINK.kind)])
+def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, link: str) -> None:
+    where, fabric = shipped_machine(name), parse(link) if name != "laptop_cpu" else LINK
+    dtype = dtypes(where.backend, operator)[0]
+    asked = problem(operator, SIZES[OPERATORS[operator].work], world=2, dtype=dtype)
+    free = every(("fused",), asked, where, fabric)
+    wanted = {axis: values for axis, values in free.items() if axis != "tile"}
+    space = Space((Choice("sequential"), Choice("decomposed"), Choice("fused", tuple(wanted.items()))))
+    found, _ = recommend(asked, Runner(where, fabric), space, PROTOCOLS["quick"], 5)
+    seconds = [each.estimate.time_s for each in found]
+    assert len(found) >= 2
+    assert all(later > 1.0000001 * sooner for sooner, later in pairwise(seconds))
+    for each in found:
+        assert backends.refusal(each.estimate.trial, shares_heap=True) is None
+    tied = [each for each in found if each.alike]
+    assert tied or where.backend == "cpu"
+    for each in tied[:1]:
+        axis, (value, *_) = next(iter(each.alike.items()))
+        asked_for = each.estimate.trial.schedule
+        other = schedule(asked, asked_for.scheme, {**dict(asked_for.axes), axis: value}, where, fabric)
+        trial = replace(each.estimate.trial, schedule=other)
+        assert predict(trial, where).time_s == pytest.approx(each.estimate.time_s, rel=1e-5)
+
+
+def test_a_scheme_that_the_ranks_do_not_run_is_refused_and_simulated_where_nobody_measures() -> None:
+    gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
+    asked = problem("gemm_all_to_all", SIZES["gemm"], world=4, dtype="bfloat16")
+    space = Space((Choice("decomposed"),))
+    with pytest.raises(Refusal, match=r"decomposed does not run gemm_all_to_all.*or scheme = fused"):
+        recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1)
+    (found,), _ = recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1, measured=False)
+    assert found.estimate.trial.schedule.scheme == "decomposed"
 
 
 def test_axes_that_are_left_out_change_no_estimate() -> None:
@@ -58,4 +110,4 @@ def test_axes_that_are_left_out_change_no_estimate() -> None:
     assert {axis.name for axis in left_out} == set(module.UNSEEN)
     made = [schedule(asked, "fused", {axis.name: value}, gpus, link) for axis in left_out for value in axis.values]
     assert len(set(made)) > len(left_out)
-    assert len(set(estimates(asked, made, gpus, link))) == 1
+    assert len(set(Durations(asked, link, gpus).whole_s(made))) == 1

@@ -5,24 +5,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from kernels.hardware import Hardware
 from kernels.outcome import ROW_KEYS, Measurement, Sample
 from kernels.trial import Trial
 from workbench import metrics, recordings, resources
 from workbench.machines import machine as machine_named
-from workbench.store import Store
+from workbench.store import Store, frames
 
+HARDWARE = Hardware(model="NVIDIA H200", link="nvlink", memory_bytes=141 << 30)
+RAN = {"source_print": "source", "versions_print": "versions", "hardware": HARDWARE}
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
 
 
 @pytest.fixture
 def recorded(store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path) -> tuple[Path, Measurement]:
-    measured, run = measure(make_trial("fused")), store.begin_run({}, {"host": "there"})
+    measured, run = replace(measure(make_trial("fused")), **RAN), store.begin_run({}, {"host": "there"})
     samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
                for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
-    store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f", samples=samples)
+    store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples)
     return recordings.write(store, run, tmp_path / "run.jsonl"), measured
 
 
@@ -32,8 +36,20 @@ def test_a_recording_comes_back_as_it_was(recorded: tuple[Path, Measurement]) ->
     assert (again.measurement.trial, again.measurement.samples, again.measurement.spans) == (
         measured.trial, measured.samples, measured.spans)  # fmt: skip
     assert again.measurement.source == "recorded"
+    assert {key: getattr(again.measurement, key) for key in RAN} == RAN
     assert [sample.at for sample in again.samples] == sorted(100.0 + index for index in range(5) for _ in range(2))
     assert again.provenance == {"host": "there"}
+
+
+def test_what_ran_it_is_a_column_of_exports_and_empty_in_older_runs(
+    recorded: tuple[Path, Measurement], store: Store, measure: Measure, make_trial: MakeTrial, tmp_path: Path
+) -> None:
+    older = measure(make_trial())
+    store.add_outcome(store.runs()[0]["id"], older, metrics.row_of(older))
+    table = pd.read_parquet(frames.export(store.frame(store.runs()[0]["id"]), "parquet", tmp_path / "rows.parquet"))
+    new, old = (row for _, row in table.iterrows())
+    assert (json.loads(new["hardware"]), new["source_print"]) == (HARDWARE.to_json(), "source")
+    assert all(pd.isna(old[key]) for key in RAN)
 
 
 def test_its_lines_have_the_keys_of_run_json(recorded: tuple[Path, Measurement]) -> None:
@@ -42,10 +58,31 @@ def test_its_lines_have_the_keys_of_run_json(recorded: tuple[Path, Measurement])
     assert line["provenance"] == {"host": "there"}
 
 
+def test_a_recording_from_before_there_were_blocks_is_one_block_for_each_of_its_problems() -> None:
+    found = recordings.recordings("laptop_overlap_2_ranks")
+    blocks = {entry.measurement.trial.problem: entry.measurement.block for entry in found}
+    assert len(set(blocks.values())) == len(blocks) == 7
+    assert all(entry.measurement.block == blocks[entry.measurement.trial.problem] for entry in found)
+    assert {sample.block for entry in found for sample in entry.samples} == set(blocks.values())
+    ladder = {entry.measurement.block for entry in recordings.recordings("laptop_ladder_pieces_and_slices")}
+    assert not ladder & set(blocks.values())
+
+
+def test_two_recordings_of_one_problem_are_two_blocks() -> None:
+    """The ways of two H200s were timed in another sitting than their layers: no ratio reaches from one to the other."""
+    names = ("h200_nvl2_layers", "h200_nvl2_ways")
+    found = [(name, metrics.row_of(entry.measurement)) for name in names for entry in recordings.recordings(name)]
+    filled = metrics.fill([row for _, row in found])
+    for name in names:
+        mine = [row for (other, _), row in zip(found, filled, strict=True) if other == name]
+        alone = metrics.fill([row for other, row in found if other == name])
+        assert [row["sequential_s"] for row in mine] == [row["sequential_s"] for row in alone]
+
+
 def test_a_broken_line_is_named(recorded: tuple[Path, Measurement]) -> None:
     path, _ = recorded
     path.write_text(path.read_text() + '{"trial": 3}\n')
-    with pytest.raises(ValueError, match=r"run\.jsonl line 2 is no recorded trial"):
+    with pytest.raises(ValueError, match=r"run\.jsonl line 2 is not a recorded trial"):
         recordings.read(path)
 
 
@@ -65,7 +102,7 @@ def test_a_recording_that_is_not_there_is_told_from_those_that_are(
     (tmp_path / "recordings" / "h200.jsonl").write_text("")
     monkeypatch.setattr(resources, "data_directory", lambda: tmp_path)
     assert recordings.recordings("h200") == []
-    with pytest.raises(ValueError, match=r"'nope' was asked for, and there is no such file\. Accepted: .*one of h200"):
+    with pytest.raises(ValueError, match=r"There is no recording 'nope'\. Accepted: .*one of h200"):
         recordings.recordings("nope")
 
 
@@ -102,7 +139,7 @@ def test_what_the_devices_said_comes_back_and_is_no_column(
     measured, run = replace(measure(make_trial("fused")), conditions=said), store.begin_run({}, {})
     samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
                for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
-    store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f", samples=samples)
+    store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples)
     path = recordings.write(store, run, tmp_path / "run.jsonl")
     assert json.loads(path.read_text())["conditions"] == list(said)
     assert recordings.read(path)[0].measurement.conditions == said

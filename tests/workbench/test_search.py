@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from kernels.schedule import Refusal, Schedule
-from workbench.search import Search, Times, ranked, rounds
+from workbench.search import Search, Times, order, rounds
 
 SCHEDULES = tuple(Schedule("decomposed", (("pieces", 2**exponent),)) for exponent in range(8))
 
@@ -51,7 +51,7 @@ def test_estimate_first_takes_the_best_by_estimate_best_first() -> None:
 
 
 def test_equal_estimates_stay_in_the_order_of_the_space() -> None:
-    assert ranked(SCHEDULES, lambda some: [1.0] * len(some)) == list(SCHEDULES)
+    assert order(Search(kind="estimate_first", count=8), 8, lambda: [1.0] * 8) == list(range(8))
 
 
 def test_optuna_keeps_to_the_space_and_its_count() -> None:
@@ -64,16 +64,18 @@ def test_optuna_keeps_to_the_space_and_its_count() -> None:
 
 def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(Refusal, match=r"optuna is not installed\. Accepted: pip install 'overlap-workbench\[search\]'"):
+    with pytest.raises(
+        Refusal, match=r"needs optuna, which is not installed\. Accepted: pip install 'overlap-workbench\[search\]'"
+    ):
         walk(Search(kind="optuna", count=2))
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"kind": "clever"}, "search = 'clever' was asked for, which is unknown. Accepted: exhaustive"),
-        ({"kind": "random"}, "search = random was asked for without count"),
-        ({"count": 0}, "count = 0 was asked for"),
+        ({"kind": "clever"}, "There is no search 'clever'. Accepted: exhaustive"),
+        ({"kind": "random"}, "search = random needs count"),
+        ({"count": 0}, "count = 0 is too small: 0 < 1"),
     ],
 )
 def test_a_search_that_cannot_be_is_one_sentence(fields: Times, sentence: str) -> None:

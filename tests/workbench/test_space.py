@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kernels.backends.offers import Runner
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import problem
@@ -11,7 +12,8 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
 from kernels.trial import Trial
-from workbench.space import EVERY, Choice, Points, Space, choices, points
+from workbench.machines import shipped_machine
+from workbench.space import EVERY, Choice, Points, Space, choices, left_out_words, points
 
 MakeTrial = Callable[..., Trial]
 
@@ -57,9 +59,9 @@ def test_what_comes_out_equal_is_tried_once(machine: Machine, asked: Problem, fa
 
 
 def test_unknown_names_are_refused_before_anything_is_tried(machine: Machine, asked: Problem, fabric: Fabric) -> None:
-    with pytest.raises(Refusal, match=r"axis 'peices' was asked for.*Accepted: tile, pieces"):
+    with pytest.raises(Refusal, match=r"decomposed has no axis 'peices'\. Accepted: tile, pieces"):
         spread(machine, asked, fabric, Choice("decomposed", (("peices", (2,)),)))
-    with pytest.raises(Refusal, match=r"scheme 'fuzed' was asked for.*Accepted: sequential"):
+    with pytest.raises(Refusal, match=r"There is no scheme 'fuzed'.*Accepted: sequential"):
         spread(machine, asked, fabric, Choice("fuzed"))
 
 
@@ -69,10 +71,32 @@ def test_words_go_to_every_scheme_that_has_the_axis(machine: Machine, asked: Pro
     made = choices(schemes, {"pieces": ["2", "4"], "tile": ["64x64x64"]}, known)
     assert made == Space((Choice("sequential", (("tile", ("64x64x64",)),)),
                           Choice("decomposed", (("pieces", (2, 4)), ("tile", ("64x64x64",))))))  # fmt: skip
-    with pytest.raises(Refusal, match=r"'slice_tiles' was asked for, which is an axis of none of sequential"):
+    with pytest.raises(Refusal, match=r"None of sequential.* has an axis 'slice_tiles'"):
         choices(schemes, {"slice_tiles": ["2"]}, known)
 
 
 def test_a_space_survives_json() -> None:
     space = Space((Choice("sequential"), Choice("decomposed", (("pieces", (2, 4)), ("split", (EVERY,))))))
     assert Space.from_json(space.to_json()) == space
+
+
+def test_what_ranks_do_not_run_is_left_out_before_anything_is_measured_and_told_shortly() -> None:
+    gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
+    asked = problem("all_gather_gemm", {"m": 1024, "n": 512, "k": 512}, world=2, dtype="bfloat16")
+    every = Space((Choice("decomposed", (("pieces", (EVERY,)), ("engine", (EVERY,)))),))
+    found = points(every, asked, gpus, link, Runner(gpus, link))
+    assert [(one["pieces"], one["engine"]) for one in found.schedules] == [(1, "copy_engine")]
+    assert found.refused == ()
+    words = left_out_words([found])
+    assert words.startswith(f"{len(found.left_out)} combinations of all values were left out.")
+    assert words.count("Accepted:") <= 3
+    stated = points(Space((Choice("decomposed", (("pieces", (4,)),)),)), asked, gpus, link, Runner(gpus, link))
+    assert [one["pieces"] for one, _ in stated.refused] == [4]
+
+
+def test_slices_are_tried_once_where_they_change_nothing() -> None:
+    gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
+    asked = problem("gemm_reduce_scatter", {"m": 2048, "n": 2048, "k": 512}, world=2, dtype="bfloat16")
+    wanted = Choice("fused", (("tile_order", ("rotated", "interleaved")), ("slice_tiles", (1, 2, 4))))
+    found = points(Space((wanted,)), asked, gpus, link)
+    assert [one.get("slice_tiles") for one in found.schedules] == [None, 1, 2, 4]

@@ -35,7 +35,7 @@ def events(
     store: Store, make_trial: Callable[..., Trial], measure: Callable[..., Measurement], tmp_path: Path
 ) -> list[dict[str, Any]]:
     measured, run = replace(measure(make_trial()), spans=SPANS), store.begin_run({}, {})
-    store.add_outcome(run, measured, metrics.row_of(measured, run), fingerprint="f")
+    store.add_outcome(run, measured, metrics.row_of(measured, run))
     found: list[dict[str, Any]] = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
     return found
 

@@ -49,13 +49,17 @@ def benchmark(
     """
     chosen = list(BENCHMARKS) if only is None else list(only)
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
-        raise Refusal(f"benchmark {unknown[0]!r} was asked for, which is unknown. Accepted: {', '.join(BENCHMARKS)}.")
+        raise Refusal(f"There is no benchmark {unknown[0]!r}. Accepted: {', '.join(BENCHMARKS)}.")
     load = _load()
     rows: list[Row] = []
     with Setting(effort or Effort(), cluster) as setting:
-        for name in chosen:
-            _log.info("benchmark %s", name)
-            rows += _rows(name, setting)
+        is_stopped = False
+        try:
+            for name in chosen:
+                _log.info("benchmark %s", name)
+                rows += _rows(name, setting)
+        except KeyboardInterrupt:  # what was found until now is told
+            is_stopped = True
         machine = setting.machine
     held = [row for row in rows if row.target is not None]
     return {
@@ -63,10 +67,10 @@ def benchmark(
         "summary": {
             "targets": len(held), "met": sum(row.met is True for row in held),
             "missed": [row.name for row in held if not row.met],
-            "failed": [row.name for row in rows if row.value is None],
+            "failed": [row.name for row in rows if row.value is None], "stopped": is_stopped,
             "cluster": cluster.address if cluster is not None else "private", "calibrated": machine.calibrated,
             "load_before": load, "load_after": _load(), "provenance": provenance(machine),
-            "note": "Medians; where others compute on this computer at the same time, times grow and spreads widen.",
+            "note": "Medians. Where others compute on this computer at the same time, times grow and spreads widen.",
         },
     }  # fmt: skip
 
@@ -75,7 +79,7 @@ def _rows(name: str, setting: Setting) -> list[Row]:
     try:
         return list(BENCHMARKS[name](setting))
     except (ValueError, OSError, RuntimeError) as error:  # a sentence, no worker, no cluster
-        return [Row(name=name, value=None, unit="", how=f"Could not be run: {error}")]
+        return [Row(name=name, value=None, unit="", how=f"It did not run: {error}")]
 
 
 def _load() -> float | None:

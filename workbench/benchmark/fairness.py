@@ -36,7 +36,7 @@ def fairness(setting: Setting) -> Iterator[Row]:
     words = ", ".join(f"{share:.1f} s in {count} lists of {length:g} s"
                       for share, count, length in zip(shares, lists, lists_s, strict=True))  # fmt: skip
     if min(shares) <= 0:
-        raise ValueError(f"A client was granted nothing in {setting.effort.sweep_s:g} s: {words}.")
+        raise ValueError(f"A client got nothing in {setting.effort.sweep_s:g} s: {words}.")
     how = (
         f"{len(names)} client processes sweep {setting.effort.sweep_s:g} s at world 2: most over fewest granted seconds"
     )

@@ -12,6 +12,7 @@ from kernels.protocol import Protocol
 from kernels.trial import Trial
 from workbench.benchmark.rows import Row, Target, quantile, spread, typical
 from workbench.benchmark.setting import DEADLINE_S, WORLD, Setting, small
+from workbench.request import COMPARED
 
 Events = list[Mapping[str, Any]]
 
@@ -83,7 +84,7 @@ def _trials(machine: Machine) -> Iterator[Trial]:
     tiles = [f"{m}x{n}x64" for m in (8, 16, 32) for n in (8, 16, 32, 64)]
     for number, tile in enumerate(cycle(tiles)):
         iteration_s = 1e-3 + 1e-6 * number
-        for scheme in ("sequential", "decomposed", "fused"):
+        for scheme in COMPARED:
             yield small(machine, TIMED, iteration_s, scheme, tile=tile)
 
 

@@ -30,7 +30,7 @@ def inserts(setting: Setting) -> Iterator[Row]:
         row = metrics.row_of(outcome, run, setting.machine)
         for _ in range(setting.effort.outcomes):
             began = time.perf_counter()
-            store.add_outcome(run, outcome, row, fingerprint="benchmark", samples=samples)
+            store.add_outcome(run, outcome, row, samples=samples)
             seconds.append(time.perf_counter() - began)
     rates = [1 / each for each in seconds]
     how = f"An outcome with {len(samples)} samples and {len(outcome.spans)} spans, one transaction each, on your disk."

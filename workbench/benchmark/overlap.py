@@ -16,12 +16,13 @@ from kernels.outcome import Failure, Measurement, Sample
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Schedule
-from kernels.schemes import schedule, tile_order
+from kernels.schemes import BASELINE, schedule, tile_order
 from workbench import presets
 from workbench.answer import FromCluster
 from workbench.benchmark.rows import Row, Target, spread
 from workbench.benchmark.setting import WORLD, Setting
-from workbench.experiment import Experiment, run
+from workbench.experiment import Experiment
+from workbench.run import run
 from workbench.simulator.predict import predict
 from workbench.space import Choice, Space
 from workbench.store import Store
@@ -46,7 +47,7 @@ class Sat:
     @property
     def compute(self) -> Measurement:
         """The sequential schedule's computation alone."""
-        return next(found for of, found in self.alone.items() if of.scheme == "sequential")
+        return next(found for of, found in self.alone.items() if of.scheme == BASELINE)
 
     @property
     def wire_s(self) -> float:
@@ -109,7 +110,7 @@ def compared(asked: Problem, machine: Machine) -> list[Schedule]:
     tiles = len(tile_order(asked, first, 0))
     slices = {"slice_tiles": max(1, -(-tiles // SLICES))}
     return [schedule(asked, scheme, values, machine, link)
-            for scheme, values in (("sequential", {}), ("decomposed", {}), ("fused", slices))]  # fmt: skip
+            for scheme, values in ((BASELINE, {}), ("decomposed", {}), ("fused", slices))]  # fmt: skip
 
 
 class _Sitting:

@@ -125,8 +125,8 @@ class Setting:
         give_up_at = time.monotonic() + DEADLINE_S
         while self._free_ranks() < WORLD:
             if time.monotonic() > give_up_at:
-                raise ValueError(f"{WORLD} free ranks were waited for {DEADLINE_S:g} s at {self.cluster.address}, and "
-                                 "did not come. Accepted: a cluster that nobody else uses.")  # fmt: skip
+                raise ValueError(f"{WORLD} free ranks did not come within {DEADLINE_S:g} s at "
+                                 f"{self.cluster.address}. Accepted: a cluster that nobody else uses.")  # fmt: skip
             time.sleep(0.05)
 
     def _free_ranks(self) -> int:

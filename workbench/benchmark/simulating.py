@@ -18,10 +18,10 @@ from kernels.trial import Trial
 from workbench import machines, presets
 from workbench.benchmark.rows import Row, Target, typical
 from workbench.benchmark.setting import Setting
+from workbench.request import COMPARED
 from workbench.simulator import grid
 from workbench.simulator.predict import predict, resolved
 
-COMPARED = ("sequential", "decomposed", "fused")
 SPACES = (("laptop_overlap", machines.LAPTOP, "emulated"), ("mixtral_8x7b_experts_8192", "h200_nvl8", "nvlink"))
 """Preset, machine and fabric of the spaces whose closed form is timed."""
 

@@ -11,7 +11,9 @@ import pandas as pd
 from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
 from workbench.charts.ranked import first, order
 from workbench.charts.theme import SCHEME_COLOURS, SOURCE_LOOKS, source_dash
-from workbench.charts.words import TIMED, Row, Rows, context, facts, is_whole, listed, milliseconds, title
+from workbench.charts.times import time_expr, time_y
+from workbench.charts.words import Row, Rows, context, facts, is_whole, listed, milliseconds, title
+from workbench.naming import TIMED
 
 DATASET = "best"
 QUESTION = "How fast is the best schedule so far?"
@@ -71,7 +73,7 @@ _COLUMNS = ("key", "number", "elapsed_s", "scheme", "look", "is_timed", "time_ms
 
 def _drawn(data: Any, over: str, context: str, shown: tuple[Sequence[str], Sequence[str]]) -> alt.LayerChart:
     if over not in OVER:
-        raise ValueError(f"over = {over!r} was asked for, which is unknown. Accepted: {', '.join(OVER)}.")
+        raise ValueError(f"There is no best over {over!r}. Accepted: {', '.join(OVER)}.")
     schemes, sources = shown
     across = [_trials(over, schemes, sources), _stair(over), _steps(over, schemes, sources), _winner(over)]
     lines = [layer for name in REFERENCES for layer in _reference(name)]
@@ -92,7 +94,7 @@ def _across(over: str) -> alt.X:
 
 
 def _time(field: str) -> alt.Y:
-    return alt.Y(f"{field}:Q", title="Time in ms", scale=alt.Scale(zero=False, padding=10))
+    return time_y(field, alt.Scale(zero=False, padding=10))
 
 
 def _so_far(name: str, over: str) -> alt.Chart:
@@ -138,7 +140,7 @@ def _winner(over: str) -> alt.Chart:
     side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width / 2 ? 'right' : 'left'")
     return (
         first(alt.Chart(name="winner"), ["-is_timed", "time_ms"])
-        .transform_calculate(words="datum.scheme + ', ' + format(datum.time_ms, '.3~r') + ' ms'")
+        .transform_calculate(words=f"datum.scheme + ', ' + {time_expr('datum.time_ms')}")
         .mark_text(align=side, baseline="top", dy=9, fontWeight=600, aria=False)
         .encode(x=_across(over), y=_time("time_ms"), text="words:N")
     )
@@ -147,7 +149,7 @@ def _winner(over: str) -> alt.Chart:
 def _reference(name: str) -> list[alt.Chart]:
     """A line at the newest value, measured before estimated, and its name."""
     field, colour = REFERENCES[name]
-    words = f"'{name} ' + format(datum.{field}, '.3~r') + ' ms'"
+    words = f"'{name} ' + {time_expr(f'datum.{field}')}"
 
     def newest(part: str) -> alt.Chart:
         valid = alt.Chart(name=f"{name}_{part}").transform_filter(f"isValid(datum.{field})")

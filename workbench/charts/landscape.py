@@ -13,13 +13,16 @@ import pandas as pd
 from kernels.outcome import SOURCES
 from kernels.units import seconds_text
 from workbench.charts.looks import FACTS, FAILED, INK, LOOKS, filling, present, said, shape
+from workbench.charts.times import in_one_unit, time_legend
 from workbench.charts.words import Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+from workbench.naming import axis_title, axis_words
 
 DATASET = "landscape"
 CELL = "cell"
 """Name of the point selection; its fields are x and y."""
 STATISTICS = ("best", "mean")
-ROW_PIXELS = 30
+ROW_PIXELS, HIGH_MOST = 30, 300
+"""Of a row, and of all: with many rows cells shrink, and labels and symbols thin out."""
 LABELS_MOST = 150
 """With more cells than this there is no room for a number in each."""
 HINT = "A star marks the best cell, filled when measured. Click a cell to load its best schedule."
@@ -36,16 +39,22 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
     """The landscape of *trials* over the axes *x* and *y*; the subtitle counts those without both."""
     whole = [row for row in listed(trials) if is_whole(row)]
     missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
-    left_out = f"Outcomes without {x} or {y}, and so not here: {missing}." if missing else ""
+    left_out = f"Outcomes without {axis_words(x)} or {axis_words(y)}, and so not here: {missing}." if missing else ""
     found = rows(whole, x, y, statistic)
     looks = present(tuple(LOOKS), [row["look"] for row in found])
     data = pd.DataFrame(found, columns=list(_COLUMNS))
-    return _drawn(data, (x, y), statistic, ([context(whole), HINT, left_out], looks))
+    drawn = _drawn(data, (x, y), statistic, ([context(whole), HINT, left_out], looks))
+    return drawn.properties(height=_height(len({row["y"] for row in found})))
 
 
-def live(x: str, y: str, statistic: str = "best", context: str = "") -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to be replaced by `rows(...)`."""
-    return _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], (*SOURCES, FAILED)))
+def live(x: str, y: str, statistic: str = "best", context: str = "", num_rows: int = 8) -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to be replaced by `rows(...)`, with room for *num_rows* values of *y*."""
+    drawn = _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], (*SOURCES, FAILED)))
+    return drawn.properties(height=_height(num_rows))
+
+
+def _height(num_rows: int) -> int:
+    return min(HIGH_MOST, ROW_PIXELS * max(2, num_rows))
 
 
 def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:
@@ -54,9 +63,7 @@ def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str
     A cell shows what was timed where anything was, else what was estimated; of a cell that only failed, why.
     """
     if statistic not in STATISTICS:
-        raise ValueError(
-            f"statistic = {statistic!r} was asked for, which is unknown. Accepted: {', '.join(STATISTICS)}."
-        )
+        raise ValueError(f"There is no statistic {statistic!r}. Accepted: {', '.join(STATISTICS)}.")
     cells: dict[tuple[int | str, int | str], Cell] = {}
     for row in listed(trials):
         at_x, at_y = axis_value(row, x), axis_value(row, y)
@@ -107,14 +114,15 @@ def _mark_best(found: list[dict[str, Any]]) -> None:
 
 
 def _ink(found: list[dict[str, Any]]) -> None:
-    """The number in each cell, and the colour that is legible on it."""
+    """The number in each cell, in the legend's unit, and the colour that is legible on it."""
     times = [row["time_ms"] for row in found if row["time_ms"]]
+    factor, _ = in_one_unit(times)
     lowest, highest = (math.log(edge(times)) for edge in (min, max)) if times else (0.0, 0.0)
     for row in found:
         if row["time_ms"]:
             slow = (math.log(row["time_ms"]) - lowest) / ((highest - lowest) or 1.0)
             row["ink"] = ON_PALE if slow < 0.5 else ON_DEEP
-            row["label"] = f"{row['time_ms']:.3g}" if len(found) <= LABELS_MOST else None
+            row["label"] = f"{row['time_ms'] * factor:.3g}" if len(found) <= LABELS_MOST else None
 
 
 _COLUMNS = ("x", "y", "x_order", "y_order", "look", "time_ms", "estimate", "count", "best", "ink", "label", "key",
@@ -133,21 +141,20 @@ def _drawn(
     return alt.LayerChart(
         layer=[*inside, left, right],
         data=data,
-        title=title(f"Which {x} and {y} are fast?", subtitle),
-        height=alt.Step(ROW_PIXELS),
-        description=f"Heat map of the {statistic} time over {x} and {y}.",
+        title=title(f"Which {axis_words(x)} and {axis_words(y)} are fast?", subtitle),
+        description=f"Heat map of the {statistic} time over {axis_words(x)} and {axis_words(y)}.",
     )
 
 
 def _across(axis: str, position: float = 0.5) -> alt.X:
     by_value = alt.EncodingSortField(field="x_order", op="min")
     steps = alt.Axis(labelAngle=0, grid=False, labelLimit=120)
-    return alt.X("x:O", title=axis, axis=steps, sort=by_value, bandPosition=position, scale=_BANDS)
+    return alt.X("x:O", title=axis_title(axis), axis=steps, sort=by_value, bandPosition=position, scale=_BANDS)
 
 
 def _upwards(axis: str) -> alt.Y:
     by_value = alt.EncodingSortField(field="y_order", op="min", order="descending")
-    return alt.Y("y:O", title=axis, axis=alt.Axis(grid=False, labelLimit=160), sort=by_value, scale=_BANDS)
+    return alt.Y("y:O", title=axis_title(axis), axis=alt.Axis(grid=False, labelLimit=160), sort=by_value, scale=_BANDS)
 
 
 _BANDS = alt.Scale(type="band", padding=0.05)
@@ -157,8 +164,8 @@ _SAID = said({**FACTS, "estimate": "Estimated here"})
 def _cells(statistic: str) -> alt.Chart:
     cell = alt.selection_point(name=CELL, fields=["x", "y"], empty=False)
     scale = alt.Scale(type="log", scheme="viridis", reverse=True, nice=False)
-    name = f"{statistic.capitalize()} time in ms, brighter is faster"
-    legend = alt.Legend(title=name, titleLimit=320, gradientLength=220, tickCount=4, format="~r")
+    name = f"{statistic.capitalize()} time, brighter is faster"
+    legend = time_legend(title=name, titleLimit=320, gradientLength=220, tickCount=4)
     return (
         alt.Chart(name="cells")
         .transform_filter("isValid(datum.time_ms)")
@@ -186,7 +193,7 @@ def _numbers() -> alt.Chart:
     return (
         alt.Chart(name="numbers")
         .transform_filter("isValid(datum.label)")
-        .mark_text(fontSize=12, aria=False)
+        .mark_text(fontSize=12, aria=False, opacity=alt.expr("bandwidth('x') > 52 && bandwidth('y') > 13 ? 1 : 0"))
         .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None), **_SAID)
     )
 
@@ -198,14 +205,19 @@ def _sources(looks: Sequence[str]) -> alt.Chart:
 
 def _stars() -> alt.Chart:
     """At the right of the best cell of each source."""
-    return _symbol("stars", "datum.best").encode(shape=alt.value(STAR), size=alt.value(90))
+    return _symbol("stars", "datum.best").encode(shape=alt.value(STAR), size=alt.value(alt.expr(_fitting(90))))
+
+
+def _fitting(size: int) -> str:
+    """An area of *size* square pixels, or what a cell has room for."""
+    return f"min({size}, pow(0.7 * bandwidth('y'), 2), pow(0.4 * bandwidth('x'), 2))"
 
 
 def _symbol(name: str, which: str) -> alt.Chart:
     return (
         alt.Chart(name=name)
         .transform_filter(which)
-        .mark_point(size=30, aria=False)
+        .mark_point(size=alt.expr(_fitting(30)), aria=False)
         .encode(
             fill=alt.Fill("ink:N", scale=None, legend=None),
             stroke=alt.Stroke("ink:N", scale=None, legend=None),

@@ -30,10 +30,23 @@ def present(table: Sequence[str], found: Sequence[object]) -> list[str]:
     return [entry for entry in table if entry in found]
 
 
+ENTRY_PIXELS, LETTER_PIXELS = 32, 6.6
+"""What a legend's entry takes beside its word, and for each letter of it."""
+
+
+def legend(values: Sequence[str], **options: Any) -> alt.Legend:
+    """A legend of *values* beside each other, in as many columns as the plot has room for: never wider than it."""
+    entries = [ENTRY_PIXELS + LETTER_PIXELS * len(value) for value in values] or [1.0]
+    wrapped = f"clamp(floor(width / {max(entries):.0f}), 1, {len(entries)})"
+    columns = alt.expr(f"width > {sum(entries):.0f} ? {len(entries)} : {wrapped}")
+    plain = {"title": None, "values": list(values), "columns": columns, "columnPadding": 12, "offset": 6}
+    return alt.Legend(**{**plain, **options})
+
+
 def scheme(channel: type[Colour] = alt.Color, schemes: Sequence[str] = SCHEMES) -> Any:
     """Colour by scheme; the legend above the chart lists *schemes*."""
-    legend = alt.Legend(title=None, values=list(schemes), symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
-    return scheme_colour(channel=channel, legend=legend)
+    listed = legend(schemes, symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
+    return scheme_colour(channel=channel, legend=listed)
 
 
 def shape(field: str = "look", looks: Sequence[str] = tuple(LOOKS)) -> alt.Shape:
@@ -43,15 +56,14 @@ def shape(field: str = "look", looks: Sequence[str] = tuple(LOOKS)) -> alt.Shape
     """
     shapes = {name: form for name, (form, _) in LOOKS.items()}
     filled = " || ".join(f"datum.value === '{name}'" for name, (_, filling) in LOOKS.items() if filling)
-    legend = alt.Legend(
-        title=None,
-        values=list(looks),
+    listed = legend(
+        looks,
         orient="bottom",
         symbolFillColor=alt.expr(f"{filled} ? '{INK}' : 'transparent'"),
         symbolStrokeColor=INK,
         symbolOpacity=1,
     )
-    return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())), legend=legend)
+    return alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())), legend=listed)
 
 
 def filling(field: str = "look") -> alt.FillOpacity:

@@ -12,6 +12,7 @@ from kernels.outcome import Sample
 from kernels.units import seconds_text
 from workbench.charts.ranked import first
 from workbench.charts.theme import scheme_colour
+from workbench.charts.times import time_expr, time_x
 from workbench.charts.words import milliseconds, title
 
 BAND_PIXELS = 44
@@ -69,7 +70,7 @@ def _ranks(position: float = 0.5) -> alt.Y:
 
 def _time(field: str = "time_ms") -> alt.X:
     scale = alt.Scale(zero=False, padding=12)
-    return alt.X(f"{field}:Q", title="Time of one iteration in ms", scale=scale, axis=alt.Axis(labelFlush=False))
+    return time_x(field, "Time of one iteration", scale)
 
 
 def _dots() -> alt.Chart:
@@ -93,16 +94,17 @@ def _by_rank(name: str) -> alt.Chart:
 
 
 def _medians() -> alt.Chart:
-    tooltip = [alt.Tooltip("rank:O", title="Rank"), alt.Tooltip("median_ms:Q", title="Median in ms", format=".4~r")]
+    tooltip = [alt.Tooltip("rank:O", title="Rank"), alt.Tooltip("words:N", title="Median")]
     return (
         _by_rank("medians")
+        .transform_calculate(words=time_expr("datum.median_ms"))
         .mark_rule(strokeWidth=2)
         .encode(x=_time("median_ms"), y=_ranks(0.08), y2=alt.Y2("rank", bandPosition=0.92), tooltip=tooltip)
     )
 
 
 def _slowest(name: str) -> alt.Chart:
-    words = "'slowest: rank ' + datum.rank + ', median ' + format(datum.median_ms, '.3~r') + ' ms'"
+    words = f"'slowest: rank ' + datum.rank + ', median ' + {time_expr('datum.median_ms')}"
     return first(_by_rank(name), ["-median_ms"]).transform_calculate(words=words).encode(x=_time("median_ms"))
 
 

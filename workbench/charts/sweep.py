@@ -9,10 +9,23 @@ import altair as alt
 import pandas as pd
 
 from kernels.axes import Value
+from workbench.charts import running
 from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
 from workbench.charts.ranked import first
 from workbench.charts.theme import SOURCE_LOOKS, source_dash
-from workbench.charts.words import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+from workbench.charts.times import time_expr, time_y
+from workbench.charts.words import (
+    Row,
+    Rows,
+    axis_value,
+    context,
+    facts,
+    is_whole,
+    listed,
+    milliseconds,
+    title,
+)
+from workbench.naming import axis_title, axis_words
 
 DATASET = "sweep"
 SOURCES = tuple(SOURCE_LOOKS)
@@ -31,7 +44,7 @@ def chart(trials: Rows, axis: str) -> alt.LayerChart:
 
 def live(axis: str, values: Sequence[Value], context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
     """The same over the dataset `DATASET`, to which `rows(...)` are appended. *values* are those the axis may have."""
-    return _drawn(alt.NamedData(DATASET), (axis, _scale(values)), context, (schemes, SOURCES))
+    return _drawn(alt.NamedData(DATASET), (axis, _scale(values)), context, (schemes, SOURCES), is_live=True)
 
 
 def rows(trials: Rows, axis: str) -> list[dict[str, Any]]:
@@ -41,12 +54,13 @@ def rows(trials: Rows, axis: str) -> list[dict[str, Any]]:
 
 def _record(row: Row, axis: str) -> dict[str, Any]:
     told, value = facts(row), axis_value(row, axis)
+    at = f"{axis_title(axis)} {'absent' if value is None else value}"
     return told | {
         "key": row.get("key"), "scheme": row.get("scheme"), "look": row["source"], "value": value,
         "is_estimate": int(row["source"] == "estimated"), "time_ms": milliseconds(row["time_s"]),
         "low_ms": milliseconds(row.get("low_s")), "high_ms": milliseconds(row.get("high_s")),
         "floor_ms": milliseconds(row.get("floor_s")),
-        "aloud": f"{axis} {'absent' if value is None else value}, {told['schedule']}: {told['time']}, {told['source']}",
+        "aloud": f"{at}, {told['schedule']}: {told['time']}, {told['source']}",
     }  # fmt: skip
 
 
@@ -73,35 +87,36 @@ def _scale(values: Sequence[object]) -> str:
 
 
 def _drawn(
-    data: Any, axis: tuple[str, str], context: str, shown: tuple[Sequence[str], Sequence[str]]
+    data: Any, axis: tuple[str, str], context: str, shown: tuple[Sequence[str], Sequence[str]], *, is_live: bool = False
 ) -> alt.LayerChart:
     schemes = shown[0]
+    running_marks = running.layers(_time, schemes, "value") if is_live else []
     # between words there is nothing to draw a line through
     lines = [] if axis[1] == WORDS else [_lines(schemes)]
     over = [
         layer.encode(x=_across(*axis))
-        for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), _least())
+        for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), _least(), *running_marks)
     ]
     return alt.LayerChart(
         layer=[*over, *_level(schemes), *_floor()],
         data=data,
-        title=title(f"How does the time depend on {axis[0]}?", [context, HINT]),
-        description=f"Time over {axis[0]}, one line per scheme. Arrow keys go from one point to another.",
+        title=title(f"How does the time depend on {axis_words(axis[0])}?", [context, HINT]),
+        description=f"Time over {axis_words(axis[0])}, one line per scheme. Arrow keys go from one point to another.",
     )
 
 
 def _across(axis: str, kind: str) -> alt.X:
     if kind == WORDS:
-        return alt.X("value:O", title=axis, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=120))
+        return alt.X("value:O", title=axis_title(axis), sort=None, axis=alt.Axis(labelAngle=0, labelLimit=120))
     scale = (
         alt.Scale(type="log", base=2, nice=False, padding=36) if kind == "log" else alt.Scale(zero=False, padding=20)
     )
-    name = f"{axis} (each step doubles)" if kind == "log" else axis
+    name = f"{axis_title(axis)} (each step doubles)" if kind == "log" else axis_title(axis)
     return alt.X("value:Q", title=name, scale=scale, axis=alt.Axis(format="d", grid=False, labelFlush=False))
 
 
 def _time(field: str) -> alt.Y:
-    return alt.Y(f"{field}:Q", title="Time in ms", scale=alt.Scale(zero=False, padding=12))
+    return time_y(field, alt.Scale(zero=False, padding=12))
 
 
 def _fastest(name: str) -> alt.Chart:
@@ -155,7 +170,7 @@ def _rings(schemes: Sequence[str]) -> alt.Chart:
 
 def _least() -> alt.Chart:
     """The fastest of all, in words."""
-    words = "datum.value + ': ' + format(datum.time_ms, '.3~r') + ' ms'"
+    words = f"datum.value + ': ' + {time_expr('datum.time_ms')}"
     least = _bottom("least", []).transform_calculate(words=words)
     return least.mark_text(baseline="top", dy=12, fontWeight=600, aria=False).encode(text="words:N")
 
@@ -170,7 +185,7 @@ def _level(schemes: Sequence[str]) -> list[alt.Chart]:
     stroke = scheme(alt.Stroke, schemes)
     line = best("line").mark_rule(strokeWidth=2).encode(stroke=stroke, strokeDash=source_dash("look"), **said())
     timed = best("label").transform_filter("!datum.is_estimate")
-    named = timed.transform_calculate(words="datum.scheme + ' ' + format(datum.time_ms, '.3~r') + ' ms'")
+    named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time_expr('datum.time_ms')}")
     label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 2"), aria=False).encode(text="words:N")
     return [line, label]
 
@@ -178,7 +193,7 @@ def _level(schemes: Sequence[str]) -> list[alt.Chart]:
 def _floor() -> list[alt.Chart]:
     def lowest(part: str) -> alt.Chart:
         known = alt.Chart(name=f"floor_{part}").transform_filter("isValid(datum.floor_ms)")
-        words = "'floor ' + format(datum.floor_ms, '.3~r') + ' ms'"
+        words = f"'floor ' + {time_expr('datum.floor_ms')}"
         return first(known, ["is_estimate", "floor_ms"]).transform_calculate(words=words).encode(y=_time("floor_ms"))
 
     line = lowest("line").mark_rule(stroke=INK, strokeDash=[6, 3]).encode(description="words:N")

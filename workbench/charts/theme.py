@@ -7,12 +7,15 @@ blindness (tests/charts/test_theme.py holds both). Shape, filling and dashes rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import altair as alt
+
+from workbench.naming import SIGNS
 
 Colour = alt.Color | alt.Fill | alt.Stroke
 
@@ -84,12 +87,19 @@ class Look:
     """Lengths of stroke and gap in pixels; empty is a solid line."""
 
 
-SOURCE_LOOKS: Mapping[str, Look] = {
-    "measured": Look(shape="circle", filled=True, dash=()),
-    "recorded": Look(shape="square", filled=True, dash=(8, 2)),
-    "estimated": Look(shape="circle", filled=False, dash=(4, 3)),
-    "published": Look(shape="diamond", filled=False, dash=(1, 3)),
+SHAPES = {
+    "\N{BLACK CIRCLE}": ("circle", True),
+    "\N{BLACK SQUARE}": ("square", True),
+    "\N{WHITE CIRCLE}": ("circle", False),
+    "\N{WHITE DIAMOND}": ("diamond", False),
 }
+"""Shape and filling of the signs."""
+_DASHES: Mapping[str, tuple[int, ...]] = {"measured": (), "recorded": (8, 2), "estimated": (4, 3), "published": (1, 3)}
+
+SOURCE_LOOKS: Mapping[str, Look] = {
+    source: Look(shape=SHAPES[sign][0], filled=SHAPES[sign][1], dash=_DASHES[source]) for source, sign in SIGNS.items()
+}
+"""Each source drawn as the sign that tables write for it."""
 
 
 def scheme_colour(field: str = "scheme", channel: type[Colour] = alt.Color, **options: Any) -> Colour:
@@ -125,18 +135,26 @@ def enable(mode: Mode = Mode.LIGHT) -> None:
     alt.theme.enable(THEME, mode=Mode(mode).value)
 
 
+@contextmanager
+def enabled(mode: Mode = Mode.LIGHT) -> Iterator[None]:
+    """The same for a while: whatever theme was enabled before is again afterwards."""
+    alt.theme.register(THEME, enable=False)(_theme)
+    with alt.theme.enable(THEME, mode=Mode(mode).value):
+        yield
+
+
 def _theme(mode: str = Mode.LIGHT.value) -> alt.theme.ThemeConfig:
     return {"config": config(Mode(mode))}  # type: ignore[typeddict-item]
 
 
-def config(mode: Mode) -> dict[str, Any]:
+def config(mode: Mode, height: int = 240) -> dict[str, Any]:
     """The Vega-Lite configuration of one mode: fonts, sizes, ink; no colour of data depends on *mode*."""
     ink = INKS[mode]
     label = {"labelColor": ink.text, "labelFontSize": 11, "titleColor": ink.text, "titleFontSize": 12}
     return {
         "background": "transparent",
         "font": FONT,
-        "view": {"stroke": None, "continuousWidth": 420, "continuousHeight": 240, "discreteHeight": {"step": 22}},
+        "view": {"stroke": None, "continuousWidth": 420, "continuousHeight": height, "discreteHeight": {"step": 22}},
         "title": {
             **{"anchor": "start", "fontSize": 14, "fontWeight": 600, "offset": 10, "color": ink.text},
             **{"subtitleColor": ink.faint, "subtitleFontSize": 12},

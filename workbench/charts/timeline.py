@@ -14,7 +14,9 @@ import pandas as pd
 from kernels.outcome import Span
 from kernels.units import seconds_text
 from workbench.charts.bars import WAIT, Bar, at_most, bar_words, step_words, waits
+from workbench.charts.looks import legend
 from workbench.charts.theme import SPAN_COLOURS, span_colour
+from workbench.charts.times import time_x
 from workbench.charts.words import milliseconds, title
 
 DATASET = "timeline"
@@ -22,7 +24,7 @@ HINT = "Point at a bar for what it waited for. Alt + wheel zooms in, a double cl
 QUESTION = "What does each rank do, and when does it wait?"
 LANES = {"compute": "compute", "copy_engine": "copy engine", "link": "link", "library": "library"}
 """In this order under each rank; the words beside the axis."""
-ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 19, 15, 3
+ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 17, 13, 3
 PIXELS = 900
 """Width that the records are prepared for: what is narrower than one of these is merged."""
 BARS_MOST = 700
@@ -48,7 +50,11 @@ def live(context: str = "", kinds: Sequence[str] = tuple(SPAN_COLOURS)) -> alt.L
 
 
 def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[dict[str, Any]]:
-    """One record per bar, gap and panel. *window_s* is the part that fills the width, all of it when None."""
+    """One record per bar, gap and panel. *window_s* is the part that fills the width, all of it when None.
+
+    A panel without spans keeps the place of what is to come: as many lanes as the last panel has.
+    """
+    last = [(), *panels.values()][-1]
     ends = {name: max((span.stop_s for span in spans), default=0.0) for name, spans in panels.items()}
     start, stop = window_s or (0.0, max(ends.values(), default=0.0))
     pixel_s = (stop - start) / PIXELS
@@ -56,7 +62,15 @@ def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[di
     for number, (name, spans) in enumerate(panels.items()):
         inside = [span for span in spans if span.stop_s >= start and span.start_s <= stop]
         found += _panel(number, name, inside, pixel_s, ends[name])
+        found += [] if spans else _places(number, last)
     return found
+
+
+def _places(number: int, like: Sequence[Span]) -> Iterator[dict[str, Any]]:
+    """The lanes of *like* in panel *number*, where nothing is drawn yet."""
+    order = _order(number, [span for span in like if span.rank in _shown_ranks(like)])
+    for row, place in order.items():
+        yield {**_EMPTY, "row": row, "order": place, "is_place": True}
 
 
 def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s: float) -> Iterator[dict[str, Any]]:
@@ -66,7 +80,7 @@ def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s:
     order = _order(number, mine)
     tick_s = max((span.tick_s for span in mine), default=0.0)
     exact = f" (to {seconds_text(tick_s)}, the clock's tick)" if tick_s else ""
-    heading = f"{name}: the last step ends at {seconds_text(end_s)}{exact}{left_out}" if mine else f"{name}: no spans"
+    heading = f"{name}: the last step ends at {seconds_text(end_s)}{exact}{left_out}" if mine else f"{name}: not yet"
     yield {**_EMPTY, "row": f"{number}|", "order": number * 10_000, "heading": heading, "end_ms": milliseconds(end_s),
            "aloud": heading}  # fmt: skip
     gaps = waits(mine, pixel_s * WAIT_PIXELS)
@@ -121,7 +135,7 @@ def _record(bar: Bar) -> dict[str, Any]:
 
 
 _COLUMNS = ("row", "order", "panel", "kind", "start_ms", "stop_ms", "step", "waited", "thickness", "words", "when",
-            "lasted", "why", "aloud", "heading", "end_ms")  # fmt: skip
+            "lasted", "why", "aloud", "heading", "end_ms", "is_place")  # fmt: skip
 _EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS)
 
 
@@ -134,7 +148,7 @@ def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
         name="moved", encodings=["x"], bind="scales", zoom="wheel![event.altKey]", clear="dblclick"
     )
     return alt.LayerChart(
-        layer=[_ends(), _bars(kinds).add_params(_POINTED, moved), _headings()],
+        layer=[_ends(), _kept(), _bars(kinds).add_params(_POINTED, moved), _headings()],
         data=data,
         title=title(QUESTION, [context, HINT]),
         height=alt.Step(ROW_PIXELS),
@@ -161,7 +175,7 @@ def _lanes() -> alt.Y:
 
 
 def _moment(field: str) -> alt.X:
-    return alt.X(f"{field}:Q", title="Time from the start of the iteration in ms", scale=alt.Scale(nice=False))
+    return time_x(field, None, alt.Scale(nice=False))
 
 
 def _bars(kinds: Sequence[str]) -> alt.Chart:
@@ -175,12 +189,18 @@ def _bars(kinds: Sequence[str]) -> alt.Chart:
             x2="stop_ms:Q",
             y=_lanes(),
             size=alt.Size("thickness:Q", scale=None),
-            color=span_colour(legend=alt.Legend(title=None, values=list(kinds), symbolType="square")),
+            color=span_colour(legend=legend(kinds, symbolType="square")),
             opacity=alt.condition(_STANDS_OUT, alt.value(1), alt.value(0.25)),
             tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in shown.items()],
             description="aloud:N",
         )
     )
+
+
+def _kept() -> alt.Chart:
+    """Lanes whose bars are to come, as faint lines."""
+    line = alt.Chart(name="kept").transform_filter("datum.is_place").mark_rule(strokeWidth=1, opacity=0.18, aria=False)
+    return line.encode(y=_lanes())
 
 
 def _headings() -> alt.Chart:

@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import seconds_text
+from workbench.charts import running
 from workbench.charts.looks import (
     FACTS,
     FAILED,
@@ -23,7 +24,9 @@ from workbench.charts.looks import (
     scheme,
     shape,
 )
+from workbench.charts.times import time_y
 from workbench.charts.words import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+from workbench.naming import axis_title
 
 DATASET = "trials"
 QUESTION = "How long does each trial take?"
@@ -46,7 +49,7 @@ def chart(trials: Rows, axis: str = TRIAL) -> alt.LayerChart:
 
 def live(axis: str = TRIAL, context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
     """The same over the dataset `DATASET`, to which `rows(...)` are appended. The legend lists *schemes*."""
-    return _drawn(alt.NamedData(DATASET), axis, context, (schemes, tuple(LOOKS)))
+    return _drawn(alt.NamedData(DATASET), axis, context, (schemes, tuple(LOOKS)), is_live=axis == TRIAL)
 
 
 def rows(trials: Rows, axis: str = TRIAL, numbers: MutableMapping[str, int] | None = None) -> list[dict[str, Any]]:
@@ -125,10 +128,13 @@ _COLUMNS = (
 _EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS)
 
 
-def _drawn(data: Any, axis: str, context: str, shown: tuple[Sequence[str], Sequence[str]]) -> alt.LayerChart:
+def _drawn(
+    data: Any, axis: str, context: str, shown: tuple[Sequence[str], Sequence[str]], *, is_live: bool = False
+) -> alt.LayerChart:
     schemes, looks = shown
     # the first layer with a shape decides how the legend is filled
     layers = [_spread(schemes), _points(axis, schemes, looks), _floors(looks), _failures(schemes, looks)]
+    layers += running.layers(_time, schemes, "place") if is_live else []
     return alt.LayerChart(
         layer=[layer.encode(**_place(axis)) for layer in layers],
         data=data,
@@ -145,13 +151,13 @@ def _place(axis: str) -> dict[str, Any]:
         return {"x": alt.X("place:Q", title="Trial, in order", axis=steps, scale=scale)}
     by_value = alt.EncodingSortField(field="order", op="min")
     return {
-        "x": alt.X("place:N", title=axis, axis=alt.Axis(labelAngle=0, labelLimit=120), sort=by_value),
+        "x": alt.X("place:N", title=axis_title(axis), axis=alt.Axis(labelAngle=0, labelLimit=120), sort=by_value),
         "xOffset": alt.XOffset("side:O", scale=alt.Scale(domain=[-1, 0, 1])),
     }
 
 
 def _time(field: str = "time_ms") -> alt.Y:
-    return alt.Y(f"{field}:Q", title="Time in ms", scale=alt.Scale(zero=True))
+    return time_y(field, alt.Scale(zero=True))
 
 
 _SAID = said({**FACTS, "number": "Trial"})

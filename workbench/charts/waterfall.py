@@ -11,6 +11,7 @@ import pandas as pd
 from kernels.units import seconds_text
 from workbench.charts.looks import INK
 from workbench.charts.theme import LOSS_COLOURS, loss_colour
+from workbench.charts.times import time_x
 from workbench.charts.words import milliseconds, title
 
 DATASET = "waterfall"
@@ -47,7 +48,7 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
     *unexplained* itself is not given, it is what the known parts leave of *time_s*. A loss may be negative: a gain.
     """
     if unknown := [part for part in parts if part not in LOSS_COLOURS]:
-        raise ValueError(f"part {unknown[0]!r} was given, which is unknown. Accepted: {', '.join(LOSS_COLOURS)}.")
+        raise ValueError(f"There is no part {unknown[0]!r}. Accepted: {', '.join(LOSS_COLOURS)}.")
     known = {part: parts.get(part) for part in LOSS_COLOURS}
     missing = [part for part, value in known.items() if value is None and part != REST]
     if known[REST] is None and time_s is not None and known["floor"] is not None:
@@ -109,7 +110,7 @@ def _parts() -> alt.Y:
 def _time(field: str) -> alt.X:
     # what is left over on the right is for the words behind the longest bar
     scale = alt.Scale(zero=True, nice=False, range=[0, alt.expr(f"width - {WORDS_PIXELS}")])
-    return alt.X(f"{field}:Q", title="Time in ms", scale=scale, axis=alt.Axis(labelFlush=False))
+    return time_x(field, "Time", scale)
 
 
 def _losses() -> alt.Chart:

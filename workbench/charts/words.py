@@ -11,7 +11,10 @@ from typing import Any, TypeAlias
 import altair as alt
 import pandas as pd
 
+from kernels import fabric as fabrics
+from kernels.schedule import Refusal
 from kernels.units import rate_text, seconds_text
+from workbench.naming import TIMED, operator_title, schedule_title, shape_title, value_title
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row] | pd.DataFrame
@@ -20,8 +23,6 @@ Rows: TypeAlias = Sequence[Row] | pd.DataFrame
 LINE_CHARACTERS = 100
 BETWEEN = " · "
 CPU_RANKS = "plan executed on CPU ranks"
-TIMED = ("measured", "recorded")
-"""Sources whose times were taken with a clock on a machine of this workbench."""
 LINKS = {
     "emulated": "emulated link",
     "shared_memory": "shared memory",
@@ -62,9 +63,8 @@ def axis_value(row: Row, axis: str) -> int | str | None:
 
 
 def schedule_words(row: Row) -> str:
-    """`fused: slice_tiles = 8, write = staged`."""
-    axes = ", ".join(f"{name} = {value}" for name, value in (row.get("axes") or {}).items())
-    return f"{row.get('scheme')}: {axes}" if axes else str(row.get("scheme"))
+    """`fused, tiles per slice 8, write staged`."""
+    return schedule_title(str(row.get("scheme")), row.get("axes") or {})
 
 
 def source_words(row: Row) -> str:
@@ -83,14 +83,17 @@ def machine_words(row: Row) -> str:
 @lru_cache(maxsize=256)
 def fabric_words(fabric: str | None) -> str:
     """`emulated link, 533 MB/s, wire : compute = 1` for what a Fabric writes of itself."""
-    kind, _, rest = (fabric or "").partition(":")
-    stated = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    words = [LINKS.get(kind, kind)]
     try:
-        words += [_number_words(name, float(value)) for name, value in stated.items()]
-    except ValueError:
-        return str(fabric)  # written by someone else: shown as it is
-    return ", ".join(words)
+        kind, numbers = fabrics.kind_and_numbers(fabric or "")
+    except Refusal:
+        return fabric or ""  # written by someone else: shown as it is
+    return ", ".join([LINKS.get(kind, kind), *(_number_words(name, value) for name, value in numbers.items())])
+
+
+def link_words(fabric: str | None) -> str:
+    """The kind of link and its wire : compute; the bandwidth that follows from it is a matter of the machine."""
+    words = fabric_words(fabric).split(", ")
+    return ", ".join([words[0], *(each for each in words[1:] if each.startswith("wire : compute"))])
 
 
 def _number_words(name: str, value: float) -> str:
@@ -135,14 +138,17 @@ def facts(row: Row) -> dict[str, str]:
 def context(rows: Rows) -> str:
     """What all *rows* have in common, for a subtitle: operator, sizes, world, machine, link."""
     found = listed(rows)
-    shapes = [", ".join(f"{name} = {value}" for name, value in (row.get("shape") or {}).items()) for row in found]
+    shapes = [
+        ", ".join(f"{shape_title(name)} = {value_title(value)}" for name, value in (row.get("shape") or {}).items())
+        for row in found
+    ]
     columns = [
-        [str(row.get("operator") or "").replace("_", " ") for row in found],
+        [operator_title(row.get("operator")) for row in found],
         shapes,
         [str(row.get("dtype") or "") for row in found],
         [f"{row['world']} ranks" if row.get("world") else "" for row in found],
         [machine_words(row) for row in found if row.get("source") in TIMED] or [machine_words(row) for row in found],
-        [LINKS.get(kind := (row.get("fabric") or "").partition(":")[0], kind) for row in found],
+        [fabric_words(row.get("fabric")).partition(", ")[0] for row in found],
     ]
     return BETWEEN.join(column[0] for column in columns if column and column[0] and len(set(column)) == 1)
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import altair as alt
 import vl_convert
+
+from workbench.charts import theme
+from workbench.reports.fitted import paper_wide
 
 CHART = "application/vnd.vegalite.v6+json"
 PICTURE = "image/svg+xml"
@@ -20,28 +25,34 @@ Spec = dict[str, Any]
 
 _CONTAINER = {"width": 720, "height": 320}
 """What a chart that fills its page is given in a picture, which has no page."""
+_CLIP = re.compile(r'(id="|url\(#)clip(\d+)')
 _one_at_a_time = threading.Lock()
 
 
 def bundle(
-    chart: alt.TopLevelMixin | Mapping[str, Any], *, datasets: Mapping[str, Iterable[Mapping[str, Any]]] | None = None
+    chart: alt.TopLevelMixin | Mapping[str, Any],
+    *,
+    datasets: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
+    themed: bool = False,
 ) -> dict[str, Any]:
     """*chart* for `display(..., raw=True)` and `handle.update(..., raw=True)`; in a cell's output it needs no kernel.
 
-    *datasets* are the rows, by name, of a chart that was live: they arrived apart from its specification.
+    *datasets* are the rows, by name, of a chart that was live: they arrived apart from its specification. *themed*: it
+    is one of the workbench's, and looks so whether or not this process has enabled the theme.
     """
-    spec = specification(chart)
+    spec = paper_wide(specification(chart, themed=themed)) if themed else specification(chart)
     if datasets:
         spec["datasets"] = spec.get("datasets", {}) | {name: plain(list(rows)) for name, rows in datasets.items()}
     return {CHART: spec, PICTURE: picture(spec), ALT_TEXT: alt_text(spec)}
 
 
-def specification(chart: alt.TopLevelMixin | Mapping[str, Any]) -> Spec:
+def specification(chart: alt.TopLevelMixin | Mapping[str, Any], *, themed: bool = False) -> Spec:
     """*chart* as plain JSON values, with all its rows, however many."""
     if isinstance(chart, Mapping):
         return plain(chart)
-    # The limit on rows is a plugin of the whole process; two threads that lift it must not restore each other's.
-    with _one_at_a_time, alt.data_transformers.enable("default", max_rows=None):
+    look = theme.enabled() if themed else nullcontext()
+    # Limit and theme are plugins of the whole process; two threads that set them must not restore each other's.
+    with _one_at_a_time, look, alt.data_transformers.enable("default", max_rows=None):
         return plain(chart.to_dict())
 
 
@@ -49,13 +60,19 @@ def picture(spec: Mapping[str, Any]) -> str:
     """*spec* drawn as SVG. Text in it is text, and nothing is fetched: data at an address is a ValueError."""
     sized = {**spec, **{side: size for side, size in _CONTAINER.items() if spec.get(side) == "container"}}
     try:
-        return vl_convert.vegalite_to_svg(sized, vl_version=LIBRARY_VERSION, allowed_base_urls=[])
+        return _renumbered(vl_convert.vegalite_to_svg(sized, vl_version=LIBRARY_VERSION, allowed_base_urls=[]))
     except ValueError as error:
         reason = next((line.strip() for line in str(error).splitlines() if "Error" in line), str(error))
         raise ValueError(
             f"The chart {title_text(spec) or '(no title)'!r} cannot be drawn: {reason}. "
             "Accepted: a Vega-Lite 6 specification that carries its own rows."
         ) from error
+
+
+def _renumbered(svg: str) -> str:
+    """*svg* with its clips numbered from 0: Vega counts those of the whole process, and a picture is to be the same."""
+    numbers: dict[str, int] = {}
+    return _CLIP.sub(lambda clip: f"{clip[1]}clip{numbers.setdefault(clip[2], len(numbers))}", svg)
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.outcome import Span
 from kernels.problem import Problem
-from kernels.units import rate_text, seconds_text
+from kernels.units import percent_text, rate_text, seconds_text
 from workbench import metrics
 from workbench.reports.tables import Cell, Column, Table
 
@@ -76,4 +76,4 @@ def _ratio(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return percent_text(value)

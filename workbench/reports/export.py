@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from uuid import uuid4
 
 import nbformat
 from nbformat import NotebookNode
 
+from workbench import targets
+from workbench.file_kinds import PICTURE, REPORTS
 from workbench.reports.execute import executed
 from workbench.reports.markdown import markdown
 from workbench.reports.page import page
 from workbench.reports.pdf import browser, pdf
+from workbench.targets import Target
 
 
 class Kind(StrEnum):
@@ -27,7 +31,7 @@ class Kind(StrEnum):
 
 def export(
     source: NotebookNode | Path | str,
-    target: Path | str,
+    target: Target | Path | str,
     *,
     kind: Kind | str,
     execute: bool = False,
@@ -36,10 +40,11 @@ def export(
 ) -> Path:
     """Write *source*, a notebook or the path of one, to *target* and return it.
 
-    *execute* runs it first, in its own directory, within *deadline_s*. A ValueError says what was wrong in a sentence.
+    *execute* runs it first, in its own directory, within *deadline_s*. A ValueError says what was wrong in a sentence;
+    a file that is no such report is replaced by a Target that says so only, and *source* never.
     """
-    wanted, target = _kind(kind), Path(target)
-    _refuse_target(target)
+    wanted, target = _kind(kind), targets.of(target, *([] if isinstance(source, NotebookNode) else [Path(source)]))
+    target.refuse(REPORTS[wanted])
     if wanted is Kind.PDF:
         browser()  # before minutes are spent on running the notebook
     directory = Path.cwd() if isinstance(source, NotebookNode) else Path(source).parent
@@ -47,12 +52,9 @@ def export(
     if execute:
         notebook = executed(notebook, directory, deadline_s=deadline_s)
     if wanted is Kind.MD:
-        text, pictures = markdown(notebook, f"{target.stem}_files", show_code=show_code)
-        for name, content in pictures.items():
-            _write(target.parent / name, content)
-        return _write(target, text.encode())
+        return _with_pictures(target, *markdown(notebook, f"{target.path.stem}_files", show_code=show_code))
     html = page(notebook, interactive=wanted is Kind.HTML, show_code=show_code, directory=directory)
-    return _write(target, pdf(html) if wanted is Kind.PDF else html.encode())
+    return target.write(REPORTS[wanted], pdf(html) if wanted is Kind.PDF else html.encode())
 
 
 def file_name(title: str, kind: Kind | str) -> str:
@@ -63,7 +65,7 @@ def file_name(title: str, kind: Kind | str) -> str:
 
 def _kind(kind: Kind | str) -> Kind:
     if kind not in list(Kind):
-        raise ValueError(f"A report as {kind!r} was asked for, which is unknown. Accepted: {', '.join(Kind)}.")
+        raise ValueError(f"There is no report as {kind!r}. Accepted: {', '.join(Kind)}.")
     return Kind(kind)
 
 
@@ -74,9 +76,7 @@ def _read(path: Path) -> NotebookNode:
         nbformat.validate(notebook)
         return notebook
     except FileNotFoundError:
-        raise ValueError(
-            f"A report of {path} was asked for, and there is no such file. Accepted: a notebook."
-        ) from None
+        raise ValueError(f"There is no notebook {path}. Accepted: the path of an .ipynb file.") from None
     except (AttributeError, KeyError, TypeError):
         raise ValueError(
             f"{path} cannot be read as a notebook: it has another form. Accepted: an .ipynb file."
@@ -86,27 +86,18 @@ def _read(path: Path) -> NotebookNode:
         raise ValueError(f"{path} cannot be read as a notebook: {reason}. Accepted: an .ipynb file.") from error
 
 
-def _refuse_target(target: Path) -> None:
-    """Say now what would otherwise fail after the work is done."""
-    if target.is_dir():
-        raise ValueError(f"The report was to be written to {target}, which is a folder. Accepted: a file name in it.")
-    if not target.parent.is_dir():
-        raise ValueError(f"The report was to be written to {target}, but there is no folder {target.parent}.")
-    if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"The report was to be written to {target}, but {target.parent} does not allow writing.")
-
-
-def _write(target: Path, content: bytes) -> Path:
-    """Put *content* at *target* in one step, so that a reader sees the old file or the new one."""
-    unfinished = target.with_name(f".{uuid4().hex}.unfinished")
+def _with_pictures(target: Target, text: str, pictures: Mapping[str, bytes]) -> Path:
+    """Markdown and the folder of its pictures."""
+    parts = [(replace(target, path=target.path.parent / name), PICTURE, content) for name, content in pictures.items()]
+    folders = {picture.path.parent for picture, _, _ in parts}
+    made = [folder for folder in folders if not folder.exists()]
     try:
-        target.parent.mkdir(exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        reason = error.strerror or type(error).__name__
-        raise ValueError(
-            f"The report cannot be written to {target}: {reason}. Accepted: a file that you may write."
-        ) from error
-    return target
+        with targets.sentences(target.path, PICTURE.noun):
+            for folder in folders:
+                folder.mkdir(exist_ok=True)
+        return targets.write([(target, REPORTS["md"], text.encode()), *parts])
+    except ValueError:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

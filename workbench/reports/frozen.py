@@ -10,22 +10,30 @@ from typing import Any
 from nbformat import NotebookNode
 
 from workbench.reports.bundle import ALT_TEXT, CHART, PICTURE, alt_text, picture, plain
+from workbench.reports.fitted import wrapped
 from workbench.reports.ink import PAPER, inked
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SCRIPT = "application/javascript"
 _ANY_CHART = re.compile(r"application/vnd\.vega(lite)?\.v\d+(\.\d+)*\+json")
 _PAGE_ARGUMENTS = re.compile(r"\}\)\((?=\{)")
+KEEP_CODE = "keep-code"
+"""The tag of a cell whose code is what the text speaks of: it stays where other code is left out."""
 
 
-def frozen(notebook: NotebookNode) -> NotebookNode:
-    """A copy of *notebook* whose outputs are all things that paper could hold; `dropped_widgets` counts the rest."""
+def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
+    """A copy of *notebook* whose outputs are all things that paper could hold; `dropped_widgets` counts the rest.
+
+    Code is left out, unless *show_code* or the cell's tag `keep-code` says that it stays.
+    """
     copy = deepcopy(notebook)
     copy.metadata.pop("widgets", None)
     dropped = 0
     for cell in copy.cells:
         if cell.cell_type != "code":
             continue
+        # nbconvert's own word for it, which its templates obey
+        cell.metadata["transient"] = {"remove_source": not (show_code or KEEP_CODE in cell.metadata.get("tags", ()))}
         outputs = [_frozen_output(output) for output in cell.outputs]
         cell.outputs = [output for output in outputs if output is not None]
         dropped += outputs.count(None)
@@ -63,7 +71,7 @@ def _chart(data: NotebookNode) -> dict[str, Any] | None:
 
 def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
     """The bundle of *spec*, drawn again for paper: the cell's own picture may be made for a dark screen."""
-    kept = data.get(ALT_TEXT, "")
+    spec, kept = wrapped(spec), data.get(ALT_TEXT, "")
     described = kept if kept and not kept.startswith(("alt.", "<VegaLite")) else alt_text(spec)
     try:
         return {CHART: spec, PICTURE: picture(inked(spec, PAPER)), ALT_TEXT: described}

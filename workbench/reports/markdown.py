@@ -8,6 +8,7 @@ from nbconvert.exporters import MarkdownExporter
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+from workbench.file_kinds import MADE
 from workbench.reports.bundle import PICTURE
 from workbench.reports.clean import clean_html
 from workbench.reports.frozen import frozen
@@ -32,14 +33,13 @@ def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) ->
                 "ExtractOutputPreprocessor": {"output_filename_template": "picture-{cell_index}-{index}{extension}"},
             }
         ),
-        exclude_input=not show_code,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
     )
-    still = frozen(notebook)
+    still = frozen(notebook, show_code=show_code)
     for cell in still.cells:
         for output in cell.get("outputs", ()):
             output.get("metadata", {}).pop("filename", None)
     text, resources = exporter.from_notebook_node(still, {"output_files_dir": Path(folder).name})
     pictures = {name: content for name, content in resources["outputs"].items() if isinstance(content, bytes)}
-    return text.strip() + "\n", pictures
+    return f"{text.strip()}\n\n<!-- {MADE} -->\n", pictures

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.reports.outcomes import Row, is_failure, parts_of
+from kernels.hardware import Hardware
+from workbench.naming import TIMED
+from workbench.off_estimates import off
+from workbench.reports.outcomes import Row, is_failure, is_stop, parts_of
 from workbench.reports.values import markdown_text, value_text
 
 
@@ -13,7 +16,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     """Sentences that stand above all numbers, because each changes what the numbers mean."""
     said = []
     timed = [row for row in rows if not is_failure(row)]
-    on_cpu = [row for row in timed if row.get("backend") == "cpu" and row.get("source") in ("measured", "recorded")]
+    on_cpu = [row for row in timed if row.get("backend") == "cpu" and row.get("source") in TIMED]
     if on_cpu:
         said.append(
             "Plan executed on CPU ranks: the arithmetic, the waiting and the times are real, the device is not a GPU."
@@ -25,6 +28,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         said.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
+    said += [f"{each} {each.advice}" for each in off(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
         said.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
@@ -34,10 +38,10 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
 def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
     """How the numbers were taken, as one Markdown paragraph made of what is known about this run."""
     timed = [row for row in rows if not is_failure(row)]
-    ran = [row for row in timed if row.get("source") in ("measured", "recorded")]
+    ran = [row for row in timed if row.get("source") in TIMED]
     sentences = []
     if ran:
-        sentences += [*_running(facts.get("protocol")), *_checking(ran)]
+        sentences += [*_running(facts.get("protocol")), *_checking(ran), *_hardware(ran)]
     if any(row.get("floor_s") is not None for row in timed):
         sentences.append(
             "The floor is the larger of computation alone at its fastest and the least bytes that must cross the wire, "
@@ -50,7 +54,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
         )
     if any(row.get("source") == "recorded" for row in timed):
         sentences.append("Recorded times were read from a recording, not taken again.")
-    if any(map(is_failure, rows)):
+    if any(is_failure(row) and not is_stop(row) for row in rows):
         sentences.append("A schedule that failed is listed with its reason; none was left out.")
     return " ".join(map(markdown_text, sentences)) or "Nothing was run."
 
@@ -74,6 +78,12 @@ def _by(timed: Sequence[Row]) -> str:
     """The predictors' names and versions, as far as the rows say."""
     names = sorted({str(row["predictor"]) for row in timed if row.get("predictor")})
     return f" ({', '.join(names)})" if names else ""
+
+
+def _hardware(ran: Sequence[Row]) -> list[str]:
+    """What the ranks ran on, as far as it was written down."""
+    told = dict.fromkeys(str(Hardware.from_json(row["hardware"])) for row in ran if row.get("hardware"))
+    return [f"The ranks ran on {'; or on '.join(told)}."] if told else []
 
 
 def _checking(ran: Sequence[Row]) -> list[str]:

@@ -15,6 +15,7 @@ from nbconvert.exporters import HTMLExporter
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+from workbench.file_kinds import MADE
 from workbench.reports.bundle import ALT_TEXT, CHART, LIBRARY_VERSION, PICTURE
 from workbench.reports.clean import clean_html
 from workbench.reports.frozen import frozen
@@ -36,13 +37,15 @@ def page(
 
     *directory* is where the pictures that its text mentions are looked for.
     """
-    still = frozen(notebook)
+    still = frozen(notebook, show_code=show_code)
     script = drawing_script() if interactive and _has_chart(still) else ""
     resources: dict[str, Any] = {
         "metadata": {"name": "report", "path": str(directory or "")},
         "report": {"title": title(still), "policy": _policy(script), "foot": _foot(still)},
     }
-    body, _ = _exporter(show_code).from_notebook_node(still, resources)
+    body, _ = _exporter().from_notebook_node(still, resources)
+    if not interactive:
+        body = body.replace("<details>", "<details open>")  # paper cannot be unfolded
     if not script:
         return body
     before, after = body.rsplit("</body>", 1)
@@ -67,7 +70,7 @@ def drawing_script() -> str:
     return script
 
 
-def _exporter(show_code: bool) -> HTMLExporter:
+def _exporter() -> HTMLExporter:
     return HTMLExporter(
         template_name="report",
         extra_template_basedirs=[str(TEMPLATES)],
@@ -75,7 +78,6 @@ def _exporter(show_code: bool) -> HTMLExporter:
         config=Config({"NbConvertBase": {"display_data_priority": _SHOWN_FIRST}}),
         sanitize_html=True,
         embed_images=True,
-        exclude_input=not show_code,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
         exclude_anchor_links=True,
@@ -117,4 +119,4 @@ def _has_chart(notebook: NotebookNode) -> bool:
 def _foot(notebook: NotebookNode) -> str:
     dropped = notebook.metadata.get("dropped_widgets", 0)
     left_out = f" {dropped} live control{'s' * (dropped != 1)} of the notebook cannot be part of it." if dropped else ""
-    return f"Made with the Overlap Workbench. This file needs no network.{left_out}"
+    return f"{MADE} This file needs no network.{left_out}"

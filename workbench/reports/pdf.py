@@ -10,6 +10,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from kernels.failed import Failed
+from workbench.file_kinds import MADE
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 """Names under which Chromium and Chrome are installed, in the order in which they are looked for."""
 
@@ -19,8 +22,8 @@ def browser() -> str:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         raise ValueError(
-            f"A PDF was asked for, but printing needs Chromium or Chrome and none of {', '.join(BROWSERS)} is on the "
-            "PATH. Install one (Debian, Ubuntu: `apt install chromium`), or ask for html, which any browser prints."
+            f"Printing a PDF needs Chromium or Chrome, and the PATH has none of {', '.join(BROWSERS)}. Install one "
+            "(Debian, Ubuntu: `apt install chromium`), or ask for html, which any browser prints."
         )
     return found
 
@@ -34,8 +37,8 @@ def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:
         source.write_text(page, "utf-8")
         complaint = _run([program, *_flags(folder), f"--print-to-pdf={target}", source.as_uri()], deadline_s)
         if not target.exists():
-            raise ValueError(f"{program} wrote no PDF. Its last words: {complaint}. Accepted instead: html.")
-        return target.read_bytes()
+            raise Failed(f"{program} wrote no PDF. Its last words: {complaint}. Accepted instead: html.")
+        return target.read_bytes() + f"% {MADE}\n".encode()  # readers pass over what follows the end
 
 
 def _flags(folder: Path) -> list[str]:
@@ -60,9 +63,9 @@ def _run(command: list[str], deadline_s: float) -> str:
         try:
             _, said = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
-            raise ValueError(
-                f"{command[0]} was asked to print the report and had not finished after {deadline_s:g} s. "
-                "Accepted instead: html, which any browser prints."
+            raise Failed(
+                f"{command[0]} did not print the report within {deadline_s:g} s. Accepted instead: html, which any "
+                "browser prints."
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -1,9 +1,10 @@
-"""A stored run as a notebook: what was asked, what came back, where each number comes from, how it was taken."""
+"""A stored run as a notebook: what was found, what was asked, where each number comes from, how it was taken."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -12,80 +13,159 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from kernels.protocol import GPU_ONLY
-from workbench.charts.words import fabric_words
+from workbench.metrics import JOINED
+from workbench.one_problem import PROBLEM
 from workbench.reports.bundle import bundle, plain
+from workbench.reports.cases import Case, cases, problem_text, titles
 from workbench.reports.derived import Derived, derived_table
+from workbench.reports.headline import headline
 from workbench.reports.methods import cautions, methods
 from workbench.reports.outcomes import (
     Row,
     common,
     failure_table,
-    fastest,
     is_failure,
+    is_stop,
     outcome_table,
     parts_of,
-    schedule_text,
+    stop_table,
 )
 from workbench.reports.sources import legend
+from workbench.reports.summary import cards, in_short, lead, recommended
 from workbench.reports.tables import Cell, Column, Table, pairs_cell, shown_cell
 from workbench.reports.values import label, markdown_text, one_line, value_text
 
 Facts = Mapping[str, Any]
 
 _SIZES = ("local_sizes", "global_sizes")
-_HEAD = ("title", "notes", "run", "started_at")
+_HEAD = ("title", "notes", "run", "started_at", "status")
 _ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
-def run_report(
-    facts: Facts,
-    rows: Sequence[Row],
-    charts: Sequence[tuple[str, alt.TopLevelMixin]],
-    numbers: Sequence[Derived] = (),
-) -> NotebookNode:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is drawn of one case, and what follows from the times of its fastest schedule."""
+
+    charts: Sequence[tuple[str, alt.TopLevelMixin]] = ()
+    """Titles and Altair charts, in reading order."""
+    numbers: Sequence[Derived] = ()
+
+
+def run_report(facts: Facts, rows: Sequence[Row], shown: Sequence[Shown] = ()) -> NotebookNode:
     """The report of one run, in memory; `export` writes it.
 
-    *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`; what was asked (`operator`, `idea`,
-    `shape`, `dtype`, `world`, `backend`, `machine`, `fabric`, `protocol`, `guess_s`); `local_sizes` and `global_sizes`
-    (name -> extents); `provenance` (a mapping); `cores`. Any other key is listed with what was asked.
-    *rows* have the keys of `run --json`. *charts* are titles and Altair charts, in reading order.
-    *numbers* are derived ones of the fastest schedule.
+    *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; what was asked (`operator`,
+    `idea`, `shape`, `dtype`, `world`, `backend`, `machine`, `fabric`, `protocol`, `guess_s`); `local_sizes` and
+    `global_sizes` (name -> extents); `provenance` (a mapping); `cores`. Any other key is listed with what was asked.
+    *rows* have the keys of `run --json`. *shown* is of each case that `cases(rows)` finds.
     """
-    rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
-    title = one_line(facts.get("title") or f"Run {facts.get('run') or 'without a name'}")
-    cells = [new_markdown_cell(_head(title, facts, rows)), *_asked(facts), *_came_back(facts, rows)]
-    for name, chart in charts:
-        heading = [new_markdown_cell(f"### {markdown_text(name)}")] if name else []
-        cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart))])]
-    if numbers:
-        heading = new_markdown_cell("### What follows from the times of the fastest")
-        cells += [heading, derived_table(numbers).to_cell()]
-    cells += [*_outcomes(rows), new_markdown_cell("## Where the numbers come from"), legend(rows).to_cell()]
-    cells += [new_markdown_cell(f"## Method\n\n{methods(facts, rows)}"), *_provenance(facts)]
-    notebook = new_notebook(cells=cells, metadata={"title": title})
+    title = title_of(facts)
+    cells = [*heads(f"# {markdown_text(title)}", facts), *run_cells(facts, rows, shown)]
+    return as_notebook(title, cells)
+
+
+def title_of(facts: Facts) -> str:
+    """What a run is called, on one line."""
+    return one_line(facts.get("title") or f"Run {facts.get('run') or 'without a name'}")
+
+
+def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
+    """The same cells give the same file."""
+    notebook = new_notebook(cells=list(cells), metadata={"title": title})
     for index, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{index}"  # the same run gives the same file
+        cell["id"] = f"cell-{index}"
     return notebook
 
 
-def _head(title: str, facts: Facts, rows: Sequence[Row]) -> str:
-    """Title, when and what in one line, what its owner wrote, and what a reader must know before any number."""
+def heads(heading: str, facts: Facts) -> list[NotebookNode]:
+    """The heading, when and what in one line, and what its author wrote."""
     said = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
-    parts = [f"# {markdown_text(title)}", markdown_text(" · ".join(said))]
-    parts += [markdown_text(line) for line in str(facts.get("notes") or "").splitlines()]
-    parts += [f"> {markdown_text(sentence)}" for sentence in cautions(facts, rows)]
-    return "\n\n".join(part for part in parts if part)
+    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(said))))))]
+    return [*cells, *note(str(facts.get("notes") or ""))]
 
 
-def _asked(facts: Facts) -> list[NotebookNode]:
+def note(text: str) -> list[NotebookNode]:
+    """An author's words as they were written: no markup in them is obeyed, empty lines part paragraphs."""
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+    if not paragraphs:
+        return []
+    html = Markup("").join(Markup("<p>{}</p>").format(paragraph) for paragraph in paragraphs)
+    markdown = "\n\n".join(f"> {markdown_text(paragraph)}" for paragraph in paragraphs)
+    return [shown_cell(Markup('<div class="wb-author">{}</div>').format(html), markdown, " ".join(paragraphs))]
+
+
+def run_cells(facts: Facts, rows: Sequence[Row], shown: Sequence[Shown] = (), level: int = 2) -> list[NotebookNode]:
+    """All of one run below its title: what was found first, how it was found last. Headings begin at *level*."""
+    rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
+    found, mark = cases(rows), "#" * level
+    told = [*shown, *[Shown()] * (len(found) - len(shown))]
+    cells = [lead(found, facts.get("status"))]
+    if said := cautions(facts, rows):
+        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in said)))
+    single = found[0] if len(found) == 1 else None
+    cells += [*cards(facts, single), *recommended(single)] if single else in_short(found, mark)
+    cells += [*_asked(facts, mark), new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}")]
+    for title, case, its in zip(titles(found), found, told, strict=True):
+        cells += _case_cells(title, case, its, mark)
+    cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows).to_cell()]
+    cells += [new_markdown_cell(f"{mark} Method\n\n{methods(facts, rows)}"), *_provenance(facts, mark)]
+    return cells
+
+
+def _case_cells(title: str, case: Case, shown: Shown, mark: str) -> list[NotebookNode]:
+    """One problem: its sentence if it is one of several, its charts, what follows from them, every outcome."""
+    cells = []
+    if title:
+        cells = [new_markdown_cell(f"{mark} {markdown_text(title)}\n\n{markdown_text(headline(case))}")]
+        cells += recommended(case)
+    under = f"{mark}#"
+    for name, chart in shown.charts:
+        heading = [new_markdown_cell(f"{under} {markdown_text(name)}")] if name else []
+        cells += [*heading, new_code_cell(outputs=[new_output("display_data", bundle(chart, themed=True))])]
+    if shown.numbers:
+        heading = [new_markdown_cell(f"{under} What follows from the times of the fastest")]
+        cells += [*heading, derived_table(shown.numbers).to_cell()]
+    return [*cells, *_outcome_cells(case, under if title else mark, under)]
+
+
+def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
+    whole, parts = parts_of(case.rows)
+    cells = [new_markdown_cell(f"{mark} All outcomes")]
+    if not all(map(is_failure, whole)):
+        cells.append(outcome_table(whole).to_cell())
+    if said := case.together:
+        cells.append(new_markdown_cell(markdown_text(said)))
+    if same := common(whole):
+        cells += [new_markdown_cell(f"{under} The same in every row"), pairs_cell(same)]
+    if not all(map(is_failure, parts)):
+        # computation crosses no link, communication that of its problem; a part is what the joined numbers are made of
+        alone = [{**row, **dict.fromkeys(("fabric", *JOINED))} for row in parts]
+        cells += [new_markdown_cell(f"{under} Parts, timed alone"), outcome_table(alone).to_cell()]
+    if any(map(is_failure, case.rows)):
+        cells += [new_markdown_cell(f"{under} What failed, and why"), failure_table(case.rows).to_cell()]
+    if case.stopped:
+        cells += [new_markdown_cell(f"{under} Not measured: the run was stopped"), stop_table(case.whole).to_cell()]
+    return cells
+
+
+def _kind(row: Row) -> str:
+    return "not measured, stopped" if is_stop(row) else "failed" if is_failure(row) else str(row.get("source"))
+
+
+def _outcomes(rows: Sequence[Row]) -> str:
+    """How many rows of each kind."""
+    whole, parts = parts_of(rows)
+    counts = Counter(map(_kind, whole))
+    counts |= {"of computation or communication alone": len(parts)} if parts else {}
+    return f"Outcomes: {', '.join(f'{count} {kind}' for kind, count in counts.items()) or 'nothing'}."
+
+
+def _asked(facts: Facts, mark: str) -> list[NotebookNode]:
     listed = [key for key in _ASKED if facts.get(key) is not None]
     listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_ASKED, "provenance")]
-    cells = [new_markdown_cell("## What was asked")]
+    cells = [new_markdown_cell(f"{mark} What was asked")]
     if listed:
-        fabric = facts.get("fabric")
-        words = fabric_words(fabric) if isinstance(fabric, str) else fabric
-        said = {**facts, "protocol": _protocol(facts), "fabric": words}
-        cells.append(pairs_cell([(label(key), value_text(key, said[key])) for key in listed], grid=True))
+        cells.append(pairs_cell([(label(key), _fact_text(facts, key)) for key in listed], grid=True))
     local, whole = (facts.get(key) or {} for key in _SIZES)
     if local or whole:
         headings = ("Sizes", "On one rank", "Over all ranks")
@@ -103,6 +183,12 @@ def _sizes(local: Mapping[str, Any], whole: Mapping[str, Any]) -> list[tuple[str
     return [(name, value_text(name, local.get(name)), value_text(name, whole.get(name))) for name in {**local, **whole}]
 
 
+def _fact_text(facts: Facts, key: str) -> str:
+    if key == "protocol":
+        return value_text(key, _protocol(facts))
+    return problem_text(key, facts[key]) if key in PROBLEM and key != "world" else value_text(key, facts[key])
+
+
 def _protocol(facts: Facts) -> Any:
     """The protocol without what CPU ranks have no part in."""
     protocol = facts.get("protocol")
@@ -111,65 +197,9 @@ def _protocol(facts: Facts) -> Any:
     return {name: value for name, value in protocol.items() if name not in GPU_ONLY}
 
 
-def _came_back(facts: Facts, rows: Sequence[Row]) -> list[NotebookNode]:
-    """How many rows of each kind, and the few numbers that somebody opens the report for."""
-    whole, parts = parts_of(rows)
-    counts = Counter("failed" if is_failure(row) else str(row.get("source")) for row in whole)
-    counts |= {"of computation or communication alone": len(parts)} if parts else {}
-    sentence = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
-    cells = [new_markdown_cell(f"## What came back\n\n{markdown_text(f'Outcomes: {sentence}.')}")]
-    cards = _cards(facts, whole)
-    if cards:
-        card = Markup('<div class="wb-card"><div class="wb-number">{}</div><div class="wb-label">{}</div>{}</div>')
-        aside = Markup('<div class="wb-aside">{}</div>')
-        html = Markup("").join(card.format(number, name, aside.format(more)) for name, number, more in cards)
-        text = "\n".join(f"- {markdown_text(n)}: **{markdown_text(v)}** {markdown_text(more)}" for n, v, more in cards)
-        plain = "; ".join(f"{name}: {number} {more}".strip() for name, number, more in cards)
-        cells.append(shown_cell(Markup('<div class="wb-cards">{}</div>').format(html), text, plain))
-    return cells
-
-
-def _cards(facts: Facts, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Name, number and what it belongs to. Values of the rows, never computed from them."""
-    best = fastest(rows, "measured") or fastest(rows, "recorded")
-    leading = best or fastest(rows, "estimated")
-    if leading is None:
-        return []
-    source = leading["source"]
-    cards = [(f"Fastest {source}", leading, schedule_text(leading, rows))]
-    plain = fastest(rows, source, "sequential")
-    if plain is not None and plain is not leading:
-        cards.append((f"Sequential, {source}", plain, "nothing overlaps"))
-    guessed = [row for row in rows if row.get("source") == "estimated" and not is_failure(row)]
-    alike = [row for row in guessed if all(row.get(key) == leading.get(key) for key in ("scheme", "axes", "shape"))]
-    if best is not None and alike:
-        unfitted = "the simulator, not calibrated here" if alike[0].get("calibrated") is False else "the simulator"
-        cards.append(("Estimated for the fastest", alike[0], unfitted))
-    shown = [(name, value_text("time_s", row["time_s"]), more) for name, row, more in cards]
-    if leading.get("floor_s") is not None:
-        shown.append(("Floor", value_text("floor_s", leading["floor_s"]), "no schedule can be faster"))
-    if facts.get("guess_s") is not None:
-        shown.append(("The guess", value_text("guess_s", facts["guess_s"]), "before anything was run"))
-    return shown
-
-
-def _outcomes(rows: Sequence[Row]) -> list[NotebookNode]:
-    whole, parts = parts_of(rows)
-    cells = [new_markdown_cell("## All outcomes")]
-    if not all(map(is_failure, whole)):
-        cells.append(outcome_table(whole).to_cell())
-    if same := common(whole):
-        cells += [new_markdown_cell("### The same in every row"), pairs_cell(same)]
-    if not all(map(is_failure, parts)):
-        cells += [new_markdown_cell("### Parts, timed alone"), outcome_table(parts).to_cell()]
-    if any(map(is_failure, rows)):
-        cells += [new_markdown_cell("### What failed, and why"), failure_table(rows).to_cell()]
-    return cells
-
-
-def _provenance(facts: Facts) -> list[NotebookNode]:
+def _provenance(facts: Facts, mark: str) -> list[NotebookNode]:
     known = facts.get("provenance") or {}
     if not known:
         return []
     pairs = [(label(key), value_text(key, value)) for key, value in known.items() if value is not None]
-    return [new_markdown_cell("## Provenance"), pairs_cell(pairs, grid=True)]
+    return [new_markdown_cell(f"{mark} Provenance"), pairs_cell(pairs, grid=True)]

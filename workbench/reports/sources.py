@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from workbench.naming import source_title
 from workbench.reports.tables import Cell, Column, Table
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One origin of numbers."""
-
-    sign: str
-    meaning: str
-
-
-SOURCES = {
-    "measured": Source("●", "timed in this run, on the machine named above, after its result was found correct"),
-    "recorded": Source("◆", "timed in an earlier run, here or elsewhere, and played back from its recording"),
-    "estimated": Source("○", "computed by the simulator; nothing was run for it"),
-    "published": Source("△", "copied from a publication; neither run nor computed here"),
+MEANINGS = {
+    "measured": "timed in this run, on the machine named above, after its result was found correct",
+    "recorded": "timed in an earlier run, here or elsewhere, and played back from its recording",
+    "estimated": "computed by the simulator; nothing was run for it",
+    "published": "copied from a publication; neither run nor computed here",
 }
 """In the order in which they are trusted about this machine."""
-
-
-def heading(source: str) -> str:
-    """*source* with its sign, as the tables head their columns."""
-    return f"{SOURCES[source].sign}\N{NO-BREAK SPACE}{source}" if source in SOURCES else source
 
 
 def legend(rows: Iterable[Mapping[str, Any]]) -> Table:
     """What each word means and how many rows of this report it stands for."""
     counts = Counter(row.get("source") for row in rows if row.get("time_s") is not None)
-    strange = [source for source in counts if source not in SOURCES and source is not None]
-    lines = [(heading(name), source.meaning, counts[name]) for name, source in SOURCES.items()]
+    strange = [source for source in counts if source not in MEANINGS and source is not None]
+    lines = [(source_title(name), meaning, counts[name]) for name, meaning in MEANINGS.items()]
     lines += [(str(name), "a source that this report does not know", counts[name]) for name in strange]
     return Table(
         columns=(Column(heading="Source"), Column(heading="What it means"), Column(heading="Rows", figure=True)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -11,31 +12,78 @@ from nbformat import NotebookNode
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.problem import Problem
-from workbench import metrics
-from workbench.charts import timeline, trials, waterfall
+from kernels.schemes import BASELINE
+from workbench import compared, metrics
+from workbench.charts import sweep, timeline, trials, waterfall
+from workbench.charts.words import BETWEEN, context
+from workbench.naming import TIMED, operator_title
+from workbench.reports.cases import Case, cases, titles
 from workbench.reports.derived import Derived, derived
-from workbench.reports.run_report import run_report
+from workbench.reports.outcomes import schedule_text
+from workbench.reports.run_report import Shown, run_report
+from workbench.space import EVERY
 from workbench.store import Store
 
 Row = Mapping[str, Any]
 Titled = tuple[str, alt.TopLevelMixin]
 
+CURVE = 3
+"""So many values of one axis are a curve, whether or not a sweep was asked for."""
+CURVES_MOST = 3
 
-def stored_report(store: Store, run: str) -> NotebookNode:
-    """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the runs there are."""
-    found = store.run(run)
-    rows = store.rows(found["id"])
-    best = fastest(rows)
-    numbers = [] if best is None else derived_of(store, found["id"], rows, best)
-    return run_report(facts(found, rows), rows, charts(store, found["id"], rows), numbers)
+
+def stored_report(store: Store, run: str, *, note: str = "") -> NotebookNode:
+    """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the runs there are.
+
+    *note* is what its author has to say of it.
+    """
+    its_facts, rows, shown = whole_run(store, store.run(run))
+    return run_report({**its_facts, "notes": note}, rows, shown)
+
+
+def whole_run(store: Store, run: Row) -> tuple[dict[str, Any], list[dict[str, Any]], list[Shown]]:
+    """Facts, rows, and what is shown of each case of *run*."""
+    rows = store.rows(run["id"])
+    found = cases(rows)
+    asked = _asked_axes(run["experiment"])
+    return facts(run, rows), rows, [_shown(store, run["id"], case, asked) for case in found]
+
+
+def _shown(store: Store, run: str, case: Case, asked: Collection[str]) -> Shown:
+    drawn = charts(store, run, case.rows)
+    along: list[Titled] = [("", sweep.chart(case.rows, axis)) for axis in swept(case.rows, asked)]
+    best = case.fastest
+    return Shown([*drawn[:1], *along, *drawn[1:]], [] if best is None else derived_of(store, run, case.rows, best))
+
+
+def swept(rows: Sequence[Row], asked: Collection[str] = ()) -> list[str]:
+    """The axes that one scheme was tried along: so many values that they make a curve, or *asked* for by name."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for row in rows:
+        if row.get("part") in (None, "whole") and row.get("time_s") is not None and row["scheme"] != BASELINE:
+            for name, value in (row.get("axes") or {}).items():
+                values.setdefault(name, {}).setdefault(row["scheme"], set()).add(str(value))
+    widest = {name: max(map(len, schemes.values())) for name, schemes in values.items()}
+    found = [name for name, count in widest.items() if count >= CURVE or (count > 1 and name in asked)]
+    return sorted(found, key=lambda name: -widest[name])[:CURVES_MOST]
+
+
+def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
+    """The axes for which a run was asked to try several values, or all."""
+    choices = experiment.get("space") or []  # a replay states none
+    return {
+        name for choice in choices for name, values in dict(choice.get("values") or {}).items()
+        if len(values) > 1 or EVERY in values
+    }  # fmt: skip
 
 
 def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
     """What was asked, as plain values; of several problems only what they share."""
     asked, provenance = run["experiment"], run["provenance"]
     found: dict[str, Any] = {
-        "title": run["title"],
+        "title": _titled(run["title"]),
         "run": run["id"],
+        "status": run["status"],
         "started_at": run["started_at"],
         "provenance": provenance,
         "cores": provenance.get("cores"),
@@ -53,63 +101,71 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
     return found
 
 
+def _titled(title: str) -> str:
+    """*title* with the names of operators as people read them."""
+    return re.sub(r"\w+", lambda word: operator_title(word[0]), title)
+
+
 def _shared(rows: Sequence[Row], key: str) -> Any:
-    values = [row.get(key) for row in rows if row.get("part") == "whole"]
+    values = [row.get(key) for row in rows if row.get("part") in (None, "whole")]
     return values[0] if values and all(value == values[0] for value in values) else None
 
 
 def charts(store: Store, run: str, rows: Sequence[Row]) -> list[Titled]:
     """Title and chart, in reading order: the trials, then what the fastest one did and where its time went."""
+    known = cases(rows)
+    if len([case for case in known if case.whole]) > 1:  # which share no axis: the trials of each
+        named = zip(titles(known), known, strict=True)
+        return [(title, trials.chart(case.rows)) for title, case in named if case.whole]
+    rows = [row for case in known for row in case.rows]  # one floor each, and no stop among the failures
     if not rows:
         return []
     drawn: list[Titled] = [("", trials.chart(rows))]
-    best = fastest(rows)
+    best = compared.fastest(rows)
     if best is not None:
-        drawn += [("", timeline.chart(panels(store, run, best), _words(best)))]
+        words = _words(best, rows)
+        timelines = panels(store, run, best)
+        drawn += [("", timeline.chart(timelines, words))] if timelines else []
         lost = losses(store, run, rows, best)
-        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], _words(best), best["source"]))]
+        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], words, best["source"]))]
     return drawn
-
-
-def fastest(rows: Sequence[Row]) -> Row | None:
-    """The fastest whole trial: timed if any was, else estimated."""
-    whole = [row for row in rows if row.get("part") == "whole" and row.get("time_s") is not None]
-    timed = [row for row in whole if row["source"] in ("measured", "recorded")]
-    return min(timed or whole, key=lambda row: row["time_s"], default=None)
 
 
 def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
     """The timelines of one trial: as it was timed above as it was simulated."""
-    by_source = {source: store.spans(run, row["key"], source) for source in ("measured", "recorded", "estimated")}
+    by_source = {source: store.spans(run, row["key"], source, row.get("block")) for source in TIMED}
+    by_source["estimated"] = store.spans(run, row["key"], "estimated")
     words = {"measured": "measured", "recorded": "recorded", "estimated": "simulated"}
     return {words[source]: spans for source, spans in by_source.items() if spans}
 
 
 def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float] | None:
     """Where the time of one trial went, in seconds by part; None while one of its parts was not timed."""
-    spans = store.spans(run, row["key"], row["source"])
+    spans = store.spans(run, row["key"], row["source"], row.get("block"))
     found = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
     return None if found is None else dict(found)
 
 
 def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Derived]:
     """What follows from the times of one trial, as far as its parts were timed."""
-    return derived(row, store.spans(run, row["key"], row["source"]), pieces_alone_s(rows, row))
+    return derived(row, store.spans(run, row["key"], row["source"], row.get("block")), pieces_alone_s(rows, row))
 
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
-    """The computation alone of the schedule of *row*."""
+    """The computation alone of the schedule of *row*, timed in the same block."""
     alike = [
         other["time_s"]
         for other in rows
         if other.get("part") == "compute"
         and other.get("time_s") is not None
         and other["source"] == row["source"]
-        and all(other.get(key) == row.get(key) for key in ("scheme", "axes", "shape", "operator", "world"))
+        and all(other.get(key) == row.get(key) for key in ("scheme", "axes"))
+        and metrics.same_compute(other) == metrics.same_compute(row)
     ]
     return min(alike, default=None)
 
 
-def _words(row: Row) -> str:
-    axes = ", ".join(f"{name} = {value}" for name, value in (row.get("axes") or {}).items())
-    return f"{row['scheme']}: {axes}"
+def _words(row: Row, rows: Sequence[Row]) -> str:
+    """The schedule by what tells it from the others, and its problem."""
+    alike = [other for other in rows if other.get("part") in (None, "whole")]
+    return BETWEEN.join((schedule_text(row, alike), context([row])))

@@ -11,6 +11,9 @@ from nbformat.v4 import new_code_cell, new_output
 
 from workbench.reports.values import markdown_text, one_line
 
+UPRIGHT_MOST = 8
+"""Columns that an upright page holds; a table with more is printed on a page that lies on its side."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -19,6 +22,8 @@ class Column:
     heading: str
     figure: bool = False
     """Numbers, set to the right so that their digits line up."""
+    descends: bool = False
+    """The largest number is what one looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class Cell:
     share: float | None = None
     """Length of the bar, 0 to 1."""
     badge: str = ""
+    order: float | None = None
+    """The number that is written, where a table can be sorted by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     best: int | None = None
     """Row to lift out."""
+    sorted_by: int | None = None
+    """The column whose numbers rise from row to row."""
     shown: int = 40
 
     def to_html(self) -> Markup:
@@ -66,7 +75,8 @@ class Table:
         return shown_cell(self.to_html(), self.to_markdown(), f"a table of {len(self.rows)} rows")
 
     def _html(self, rows: Sequence[tuple[Cell, ...]], best: int | None) -> Markup:
-        wide = Markup(' class="wb-wide"') if len(self.columns) > 2 else ""
+        width = len(self.columns)
+        wide = Markup(' class="wb-wide{}"').format(" wb-many" * (width > UPRIGHT_MOST)) if width > 2 else ""
         head = Markup("").join(
             Markup('<th scope="col"{}>{}</th>').format(_class(column), column.heading) for column in self.columns
         )

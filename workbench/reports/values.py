@@ -21,6 +21,7 @@ LABELS = {
     "world": "Ranks",
     "backend": "Backend",
     "machine": "Machine",
+    "gpus": "GPU of each rank",
     "fabric": "Fabric",
     "part": "Part",
     "protocol": "Protocol",

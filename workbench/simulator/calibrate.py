@@ -16,6 +16,7 @@ from typing import Any
 
 from kernels.axes import Value
 from kernels.fabric import Fabric, parse
+from kernels.failed import Failed
 from kernels.machine import Costs, Machine, Rate
 from kernels.operators import operator, problem
 from kernels.outcome import Failure, Measurement, Outcome, Sample
@@ -23,12 +24,13 @@ from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
+from workbench.compiling import Compiling
 from workbench.simulator.cost import tile_width, work_share
 from workbench.simulator.machine_file import toml
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.rates import work_seconds
 
-Ask = Callable[[Sequence[Trial]], Iterable[Sample | Outcome]]
+Ask = Callable[[Sequence[Trial]], Iterable[Sample | Outcome | Compiling]]
 """Measures trials on CPU ranks of this computer; an outcome for each."""
 
 QUICK_SECONDS, FULL_SECONDS = 3.0, 45.0
@@ -57,13 +59,14 @@ class Fitted:
         return _is_sound(self.ratio)
 
 
-def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS) -> Fitted:
-    """*machine*'s file with what was measured in about *seconds_budget* (QUICK_SECONDS or more).
+def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> Fitted:
+    """*machine*'s file with what was measured in about *seconds_budget* (QUICK_SECONDS or more), *where* ranks are.
 
     What there was no time for stays as it was, and its provenance says so. What the check finds to be off is measured
     again while there is time. ValueError if the ranks cannot measure.
     """
-    fit = _Fit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2)
+    fit = _Fit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
+               where=where or platform.node())  # fmt: skip
     _until_sound(fit, (_fixed_costs, _gemm_curve, _copies), ONE_OPERATOR)
     for more in (_gemvs, _gathers):
         if fit.has_time:
@@ -119,6 +122,8 @@ class _Fit:
     machine: Machine
     deadline: float
     quick: bool
+    where: str
+    """What its ranks run on."""
     ratio: float = 1.0
     """Measured over estimated times of the last check, the median."""
 
@@ -142,14 +147,14 @@ class _Fit:
                      protocol=self.protocol(), part=part)  # fmt: skip
 
     def measure(self, trials: Sequence[Trial]) -> list[Measurement]:
-        """In the order of *trials*; raises ValueError with the first failure's sentence."""
-        found = {one.trial.key: one for one in self.ask(trials) if not isinstance(one, Sample)}
+        """In the order of *trials*; raises Failed with the first failure's sentence."""
+        found = {one.trial.key: one for one in self.ask(trials) if isinstance(one, Outcome)}
         for one in found.values():
             if isinstance(one, Failure):
-                raise ValueError(f"Calibration asked for {one.trial.schedule} and could not measure it: {one.message}")
+                raise Failed(f"The calibration could not measure {one.trial.schedule}: {one.message}")
         measured = [one for one in (found.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
         if len(measured) < len(trials):
-            raise ValueError(f"Calibration was ended with {len(measured)} of {len(trials)} trials measured; ask again.")
+            raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Ask again.")
         return measured
 
     def seconds(self, trials: Sequence[Trial]) -> list[float]:
@@ -162,7 +167,7 @@ class _Fit:
         stamp = datetime.now(UTC).isoformat(timespec="seconds")
         self.machine = replace(
             self.machine, costs=replace(self.costs, **costs), provenance={**self.machine.provenance, **known},
-            calibrated=f"{stamp} on {platform.node()}" + (", quick" if self.quick else ""),
+            calibrated=f"{stamp} on {self.where}" + (", quick" if self.quick else ""),
         )  # fmt: skip
 
     def forget_rates(self, works: Iterable[str], dtype: str) -> None:

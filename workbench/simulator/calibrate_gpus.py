@@ -42,12 +42,12 @@ def fitted(raw: Mapping[str, Any], machine: Machine) -> Machine:
     ValueError where *raw* is of other GPUs than *machine* has, or holds nothing.
     """
     if raw.get("machine") != machine.name:
-        raise ValueError(f"{machine.name} was to be fitted to raw results, but those are of machine "
+        raise ValueError(f"{machine.name} does not fit these raw results: they are of machine "
                          f"{raw.get('machine')!r}. Accepted: --machine {raw.get('machine')}.")  # fmt: skip
     rows = [row for row in raw.get("rows", ()) if "refused" not in row]
     if not rows:
-        raise ValueError(f"{machine.name} was to be fitted to raw results that hold 0 measurements. "
-                         "Accepted: the file that the probes wrote, with rows.")  # fmt: skip
+        raise ValueError(f"{machine.name} cannot be fitted: the raw results hold 0 measurements. Accepted: the "
+                         "file that the probes wrote, with rows.")  # fmt: skip
     fit = _Fit(machine, rows, f"{raw['world']} x {raw['gpu']}, {raw['date'][:10]}", int(raw["world"]))
     for step in (_fixed_costs, _memory, _puts, _collectives, _tiles, _curves):
         step(fit)
@@ -276,8 +276,9 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
     *puts*: the link's speed, too, where it was seen to be each rank's own. The library's collectives stay behind.
     """
     if source.device.name != onto.device.name:
-        raise ValueError(f"{onto.name} has {onto.device.name}, and {source.name} {source.device.name}: what was "
-                         "measured of one says nothing of the other. Accepted: machines of the same GPUs.")  # fmt: skip
+        raise ValueError(f"{onto.name} has {onto.device.name}, and {source.name} {source.device.name}. A "
+                         "measurement of one says nothing about the other. "
+                         "Accepted: machines of the same GPUs.")  # fmt: skip
     keys = (*PER_DEVICE, "dimension.0.bandwidth_bytes_per_second") if puts else PER_DEVICE
     known = {key for key in keys if source.provenance_of(key).startswith("calibrated")}
     works = {rate.work for rate in source.rates if puts or not rate.work.startswith("put_")}

@@ -76,7 +76,7 @@ def _sequential_receive(points: Points) -> Floats:
 
 def cuts(points: Points) -> tuple[Column, Column, Column]:
     """Pieces along rows, columns and contraction, as kernels.schemes.decomposed cuts them."""
-    count, direction = points.number("pieces"), points.operator.splits[str(points.word("split"))]
+    count, direction = points.number("pieces"), points.direction
     one = np.ones_like(count)
     if direction != "rows_and_contraction":
         return tuple(count if direction == d else one for d in ("rows", "columns", "contraction"))  # type: ignore[return-value]
@@ -254,11 +254,11 @@ def tiles_of_chunk(points: Points) -> Column:
 
 def _fused_send(points: Points) -> Floats:
     peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
-    size = np.minimum(points.number("slice_tiles"), tiles)
+    size = np.minimum(points.slice_tiles, tiles)
     slices = -(-tiles // size)
     result = _bytes(points, points.chunk, points.columns)
     part, last_part = result * size / tiles, result * (tiles - (slices - 1) * size) / tiles
-    puts = put_costs(points, part, in_place=points.word("write") == "zero_copy")
+    puts = put_costs(points, part, in_place=points.word("write") != "staged")
     own, each = slices * points.overhead, points.overhead + puts.on_lane
     before = 1 if points.word("tile_order") == "natural" else 0
     first = [kernel.end(before + p, size) + before * own + (p * slices + 1) * each for p in range(peers)]
@@ -276,7 +276,7 @@ def _fused_send(points: Points) -> Floats:
 
 def _fused_receive(points: Points) -> Floats:
     across = -(-points.columns // points.tile_n)
-    rows = -(-points.number("slice_tiles") // across) * points.tile_m
+    rows = -(-points.slice_tiles // across) * points.tile_m
     slices = -(-points.chunk // rows)
     part = _bytes(points, points.chunk, points.contraction) / slices
     chunk = _Kernel(points).end(points.world) / points.world

@@ -14,7 +14,7 @@ from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import axes, refusal
+from kernels.schemes import axes, reads, refusal
 from workbench.simulator import closed_form
 from workbench.simulator.closed_form import cuts
 from workbench.simulator.points import Column, Floats, Points
@@ -71,8 +71,9 @@ def _agree(problem: Problem, scheme: str, words: Mapping[str, Value], machine: M
     usual = {axis.name: axis.default for axis in known}
     ones = {axis.name: 1 for axis in known if axis.open and not _is_word(axis)}
     return any(
-        refusal(problem, Schedule(scheme, tuple((usual | counts | dict(words)).items())), machine, fabric) is None
+        refusal(problem, reads.read(problem, asked, machine.backend), machine, fabric) is None
         for counts in (ones, {})
+        for asked in [Schedule(scheme, tuple((usual | counts | dict(words)).items()))]
     )
 
 

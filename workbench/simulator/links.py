@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.fabric import Fabric
-from kernels.machine import Dimension, Machine
+from kernels.machine import NETWORK, Dimension, Machine
 
 Table = NDArray[np.float64]
 
@@ -46,6 +46,21 @@ def links(world: int, machine: Machine, fabric: Fabric) -> Links:
         return Links(nothing.number, nothing.byte_seconds, nothing.message_seconds, nothing.latency_seconds,
                      real.collective_byte_seconds)  # fmt: skip
     return real
+
+
+def are_measured(world: int, machine: Machine, fabric: Fabric) -> bool:
+    """Whether what the links between *world* ranks cost was measured; an emulated link costs what it is stated to."""
+    if world == 1 or fabric.emulated:
+        return True
+    if fabric.kind == NETWORK and all(dimension.link != NETWORK for dimension in machine.dimensions):
+        return False
+    reached = 1
+    for level, dimension in enumerate(machine.dimensions):
+        key = f"dimension.{level}.bandwidth_bytes_per_second"
+        if reached < world and not machine.provenance_of(key).startswith("calibrated"):
+            return False
+        reached *= dimension.count
+    return True
 
 
 def _bandwidth(fabric: Fabric) -> float:

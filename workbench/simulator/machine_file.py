@@ -37,7 +37,8 @@ def _lines(machine: Machine) -> Iterator[str]:
 
 
 def _table(entries: dict[str, Any]) -> Iterator[str]:
-    return (f"{key} = {_value(value)}" for key, value in entries.items())
+    """What nobody said is not written."""
+    return (f"{key} = {_value(value)}" for key, value in entries.items() if value != "")
 
 
 def _value(value: Any) -> str:

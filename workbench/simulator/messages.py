@@ -26,7 +26,7 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> Puts
         return Puts(nothing, nothing + costs.copy_engine_seconds)
     copied = costs.step_seconds + (nothing if in_place else points.copy(num_bytes))
     own = np.full(points.count, is_gpu and points.scheme != "fused")
-    if is_gpu and points.scheme == "fused":
+    if "comm_sms" in points.axes:
         own = points.axis("comm_sms") > 0
     return Puts(np.where(own, 0.0, copied), np.where(own, points.overhead, 0.0))
 

@@ -15,8 +15,9 @@ from kernels.machine import Machine
 from kernels.operators import Flow, operator
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import axes
+from kernels.schemes import axes, reads
 from kernels.schemes.base import default_tile, peers_from
+from kernels.schemes.slices import told_together
 from workbench.simulator import gpu_costs
 from workbench.simulator.cost import fixed_seconds, slots_left, start_seconds, work_share
 from workbench.simulator.links import links
@@ -68,8 +69,8 @@ class Points:
     def _check_names(self) -> None:
         known = [*self._size_keys, *self.axes, "tile_m", "tile_n", *FABRIC_NUMBERS]
         if unknown := [name for name in self.given if name not in known]:
-            raise Refusal(f"column {unknown[0]!r} was asked for, which {self.problem.operator} with {self.scheme} does "
-                          f"not have. Accepted: {', '.join(known)}.")  # fmt: skip
+            raise Refusal(f"{self.problem.operator} with {self.scheme} has no column {unknown[0]!r}. Accepted: "
+                          f"{', '.join(known)}.")  # fmt: skip
 
     def _column(self, name: str, default: Any) -> Column:
         return np.broadcast_to(self.given.get(name, np.asarray(default)), (self.count,))
@@ -98,6 +99,20 @@ class Points:
         zero = np.zeros(1, dtype=np.int64)
         grid, taken = (self.axis(n) if n in self.axes else zero for n in ("grid", "comm_sms"))
         return np.broadcast_to(slots_left(self.machine, grid, taken, self.word("engine")), (self.count,))
+
+    @property
+    def direction(self) -> str:
+        """Of the cut of a decomposed schedule: as stated, or the only one that the operator has."""
+        splits = self.operator.splits
+        return splits[self.word("split") or next(iter(splits))]
+
+    @cached_property
+    def slice_tiles(self) -> Column:
+        """Tiles of one step: as stated, or as the Plan tells them where tiles leave one by one."""
+        if reads.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
+            return self.number("slice_tiles")
+        tiles = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
+        return np.asarray(told_together(self.problem, tiles))
 
     def everything(self) -> Floats:
         """The one compute step of a sequential trial, its overhead not counted."""

@@ -9,9 +9,10 @@ from kernels.machine import Machine
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import expand, refusal, schedule
+from kernels.schemes import BASELINE, expand, reads, refusal, schedule
 from kernels.trial import Trial
 from workbench.simulator.cost import resolve, step_costs
+from workbench.simulator.links import are_measured
 from workbench.simulator.play import Played, play, spans
 
 PREDICTOR = "play 2"
@@ -24,7 +25,8 @@ rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
     """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
-    sentence = refusal(trial.problem, trial.schedule, machine, trial.fabric)
+    today = reads.read(trial.problem, trial.schedule, machine.backend)  # older trials have axes that are not read
+    sentence = refusal(trial.problem, today, machine, trial.fabric)
     if sentence is not None:
         raise Refusal(sentence)
     trial = replace(trial, fabric=resolved(trial.fabric, trial.problem, machine))
@@ -33,9 +35,15 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     played = play(plan, costs)
     low, high = interval(played, machine)
     return Estimate(
-        trial=trial, time_s=played.time_s, low_s=low, high_s=high, calibrated=machine.calibrated is not None,
+        trial=trial, time_s=played.time_s, low_s=low, high_s=high, calibrated=is_calibrated(trial, machine),
         predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
+
+
+def is_calibrated(trial: Trial, machine: Machine) -> bool:
+    """Whether all that the estimate of *trial* rests on was measured: the devices, and the links that it crosses."""
+    crosses = trial.part != "compute"
+    return machine.calibrated is not None and (not crosses or are_measured(trial.world, machine, trial.fabric))
 
 
 def interval(played: Played, machine: Machine) -> tuple[float, float]:
@@ -53,5 +61,5 @@ def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
 
 def compute_alone_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:
     """What `wire_to_compute` is relative to: the sequential schedule's computation alone, everything at its default."""
-    plan = expand(problem, schedule(problem, "sequential", {}, machine, fabric)).part("compute")
+    plan = expand(problem, schedule(problem, BASELINE, {}, machine, fabric)).part("compute")
     return play(plan, step_costs(plan, machine, Fabric(kind="shared_memory"))).time_s

@@ -12,10 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from kernels.failed import Failed
+from kernels.files import NO_ROOM
 from workbench.store.schema import MIGRATIONS, VERSION
+from workbench.store.whose import APPLICATION_ID, label_of, refuse_foreign, version_in
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process's transaction."""
+
+FAILURES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""What SQLite says when the same may work another time."""
 
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "cifs", "smb", "gpfs", "beegfs", "ceph", "afs", "9p", "panfs", "pvfs",
                         "orangefs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3", "wekafs")  # fmt: skip
@@ -30,6 +36,8 @@ class Database:
         self._lock = threading.RLock()
         self._can_write = not path.is_file() or writable(path)
         with self._sentences():
+            refuse_foreign(path)
+            self._refuse_newer(version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
                 self._address(), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -52,18 +60,30 @@ class Database:
     def _set_up(self) -> None:
         self._connection.row_factory = sqlite3.Row
         version = self._version()
-        if version > VERSION:
-            raise ValueError(
-                f"The store {self.path} is of version {version}, but this workbench reads versions up to {VERSION}. "
-                "Use a newer workbench, or move the file away: a new store is then begun."
-            )
-        if not self._can_write and version == VERSION:
+        self._refuse_newer(version)
+        if not self._can_write:
+            if version < VERSION:
+                self._bring_a_copy_up_to_date()
             return
+        self._claim()
         self._set_journal("DELETE" if on_network(self.path) else "WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         if version < VERSION:
             self._migrate()
+
+    def _refuse_newer(self, version: int) -> None:
+        if version > VERSION:
+            raise ValueError(
+                f"The store {self.path} has version {version}, but this workbench reads versions up to {VERSION}. "
+                "Accepted: a newer workbench. Or move the file away, and the next run begins a new store."
+            )
+
+    def _claim(self) -> None:
+        """A new store says whose it is before it has a WAL, where who looks at its first bytes would not see it."""
+        if label_of(self._connection).application != APPLICATION_ID:
+            with self.write() as connection:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
     def _version(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -86,6 +106,15 @@ class Database:
                 for statement in MIGRATIONS[version]:
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _bring_a_copy_up_to_date(self) -> None:
+        """What an older workbench wrote where nothing can be written is read from a copy, a temporary file."""
+        copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._connection.backup(copy)
+        self._connection.close()
+        self._connection, copy.row_factory = copy, sqlite3.Row
+        self._migrate()
+        copy.execute("PRAGMA query_only = ON")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -122,7 +151,13 @@ class Database:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise ValueError(sentence(error, self.path)) from error
+            raise _kind(error)(sentence(error, self.path)) from error
+
+
+def _kind(error: sqlite3.Error | OSError) -> type[ValueError]:
+    """Failed where the file may be opened and written, and still it did not work."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return Failed if code in FAILURES or getattr(error, "errno", None) in NO_ROOM else ValueError
 
 
 def sentence(error: sqlite3.Error | OSError, path: Path) -> str:
@@ -130,17 +165,17 @@ def sentence(error: sqlite3.Error | OSError, path: Path) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     match code:
         case sqlite3.SQLITE_FULL:
-            return (f"The store {path} cannot grow: its disk or quota is full, {_free(path)} free. "
-                    "What was stored is safe; make room and run again.")  # fmt: skip
+            return (f"The store {path} cannot grow: its disk or quota is full, {_free(path)} free. What was stored "
+                    "is safe. Make room and run again.")  # fmt: skip
         case sqlite3.SQLITE_READONLY:
-            return (f"The store {path} is read-only, and a run must be written down. "
-                    "Accepted: a file in a folder that you may write, such as --store PATH.")  # fmt: skip
+            return (f"The store {path} is read-only, but a run must be stored. Accepted: a file in a folder that "
+                    "you may write, such as --store PATH.")  # fmt: skip
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return (f"The store {path} is damaged: {error}. Nothing was changed in it. "
-                    "Move it away, and a new store is begun; sqlite3's .recover may save its rows.")  # fmt: skip
+            return (f"The store {path} is damaged: {error}. Nothing was changed in it. Move it away, and the next "
+                    "run begins a new store. sqlite3's .recover may save its rows.")  # fmt: skip
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return (f"The store {path} was locked by another process for more than {BUSY_SECONDS:.0f} s. "
-                    "Nothing was changed in it; end that process, or use another file with --store PATH.")  # fmt: skip
+            return (f"Another process locked the store {path} for more than {BUSY_SECONDS:.0f} s. Nothing was "
+                    "changed in it. End that process, or use another file with --store PATH.")  # fmt: skip
     reason = getattr(error, "strerror", None) or str(error)
     return (f"The store {path} cannot be opened or written: {reason}. "
             "Accepted: a file in a folder that you may write, such as --store PATH.")  # fmt: skip

@@ -10,7 +10,10 @@ from typing import Any
 import pandas as pd
 
 from kernels.outcome import ROW_KEYS
+from workbench import targets
+from workbench.file_kinds import EXPORTS
 from workbench.metrics import EXTRA_KEYS
+from workbench.targets import Target
 
 KINDS = ("parquet", "csv")
 COLUMNS = (*ROW_KEYS, *EXTRA_KEYS, "origin", "id", "at")
@@ -22,31 +25,29 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(flat, columns=list(dict.fromkeys([*COLUMNS, *(key for entry in flat for key in entry)])))
 
 
-def export(table: pd.DataFrame, kind: str, path: Path) -> Path:
-    """Write *table* to *path* whole or not at all; ValueError says what is missing or in the way."""
+def export(table: pd.DataFrame, kind: str, target: Target | Path) -> Path:
+    """Write *table* to *target* whole or not at all; ValueError says what is missing or in the way."""
     if kind not in KINDS:
-        raise ValueError(f"An export to {kind!r} was asked for, which is unknown. Accepted: {', '.join(KINDS)}.")
+        raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")
     # a dictionary per cell is no column type of either format
-    plain = table.assign(**{name: table[name].map(json.dumps) for name in ("shape", "axes") if name in table})
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
+    plain = table.assign(**{name: table[name].map(_text) for name in ("shape", "axes", "hardware") if name in table})
+
+    def fill(path: Path) -> None:
         if kind == "parquet":
-            _mixed_as_text(plain).to_parquet(unfinished, index=False)
+            _mixed_as_text(plain).to_parquet(path, index=False)
         else:
-            plain.to_csv(unfinished, index=False)
-        unfinished.replace(path)
+            plain.to_csv(path, index=False)
+
+    try:
+        return targets.of(target).write(EXPORTS[kind], fill)
     except ImportError as error:
         raise ValueError(
-            "An export to parquet was asked for, but pyarrow, which writes it, is not installed. "
-            "Accepted: pip install pyarrow, or --to csv."
+            "An export to parquet needs pyarrow, which is not installed. Accepted: pip install pyarrow, or --to csv."
         ) from error
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise ValueError(
-            f"The export cannot be written to {path}: {error.strerror or error}. Accepted: a file in a folder that "
-            "exists and that you may write."
-        ) from error
-    return path
+
+
+def _text(cell: Any) -> str | None:
+    return json.dumps(cell) if isinstance(cell, Mapping) else None
 
 
 def _mixed_as_text(table: pd.DataFrame) -> pd.DataFrame:

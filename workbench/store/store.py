@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.process import is_alive, started_at
-from kernels.outcome import Measurement, Outcome, Sample, Span, span, span_values
+from kernels.hardware import Hardware
+from kernels.outcome import Estimate, Measurement, Outcome, Sample, Span, span, span_values
+from kernels.prints import Ran
 from kernels.problem import Problem
+from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import metrics, resources
+from workbench.one_problem import PLACE
+from workbench.store import known_by
 from workbench.store.database import Database
 
 if TYPE_CHECKING:
@@ -30,6 +35,11 @@ LOST = "lost"
 """Never written: what a run is called that says it is running, and whose process is gone."""
 
 
+def place(path: Path | None = None) -> Path:
+    """*path*, or where the store of this person's runs lies."""
+    return path or resources.runs_directory() / STORE_FILE
+
+
 class Store:
     """Opens the store at *path* (default: the one of this person's runs), and begins it where there is none.
 
@@ -37,8 +47,9 @@ class Store:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or resources.runs_directory() / STORE_FILE
+        self.path = place(path)
         self._database = Database(self.path)
+        self._known: dict[tuple[Problem, Ran], tuple[int | None, tuple[Trial, ...]]] = {}
 
     def close(self) -> None:
         self._database.close()
@@ -67,18 +78,40 @@ class Store:
         with self._database.write() as connection:
             connection.execute("UPDATE runs SET ended_at = ?, status = ? WHERE id = ?", (time.time(), status, run))
 
+    def add_facts(self, run: str, facts: Mapping[str, Any]) -> None:
+        """What became known of the circumstances of *run* after it began."""
+        with self._database.write() as connection:
+            connection.execute("UPDATE runs SET provenance = json_patch(provenance, ?) WHERE id = ?",
+                               (json.dumps(facts), run))  # fmt: skip
+
     def runs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The newest runs first."""
-        found = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
-        return [_run(entry) for entry in found]
+        entries = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
+        return [_run(entry) for entry in entries]
 
     def measured_runs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The newest runs in which something was timed: what can be replayed."""
-        found = self._database.read(
+        entries = self._database.read(
             "SELECT * FROM runs WHERE id IN (SELECT run FROM outcomes WHERE source = 'measured' AND "
             "outcome = 'measurement') ORDER BY started_at DESC, id DESC LIMIT ?", (limit,)
         )  # fmt: skip
-        return [_run(entry) for entry in found]
+        return [_run(entry) for entry in entries]
+
+    def bests(self, runs: Sequence[str]) -> list[dict[str, Any]]:
+        """Of each problem, place and outcome of *runs*: how many schedules have a time, and the fastest of them."""
+        # beside its one min(), SQLite takes the other columns from the row that has it
+        place = ", ".join(f"json_extract(o.row, '$.{column}') AS {column}" for column in PLACE)
+        entries = self._database.read(
+            f"SELECT o.run, json_extract(t.trial, '$.problem') AS problem, {place}, o.outcome, o.source, "
+            "count(DISTINCT o.key) AS schedules, min(json_extract(o.row, '$.time_s')) AS best_s, "
+            "json_extract(t.trial, '$.schedule') AS schedule FROM outcomes o JOIN trials t ON t.key = o.key "
+            f"WHERE o.run IN ({', '.join('?' * len(runs))}) AND o.outcome != 'failure' "
+            f"AND json_extract(t.trial, '$.part') = 'whole' GROUP BY o.run, problem, {', '.join(PLACE)}, o.outcome "
+            "ORDER BY o.id", tuple(runs)
+        )  # fmt: skip
+        return [
+            {**entry, **json.loads(entry["problem"]), **json.loads(entry["schedule"])} for entry in map(dict, entries)
+        ]
 
     def run(self, name: str = "last") -> dict[str, Any]:
         """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is.
@@ -87,15 +120,15 @@ class Store:
         """
         which, pattern = ("id LIKE ?", f"{name}%") if name != "last" else (
             "EXISTS (SELECT 1 FROM outcomes WHERE run = runs.id AND outcome != ?)", "failure")  # fmt: skip
-        found = self._database.read(
+        entries = self._database.read(
             f"SELECT * FROM runs WHERE {which} ORDER BY started_at DESC, id DESC LIMIT 2", (pattern,)
         )
-        if not found or not name or (len(found) > 1 and name not in ("last", found[0]["id"])):
+        if not entries or not name or (len(entries) > 1 and name not in ("last", entries[0]["id"])):
             known = ", ".join(run["id"] for run in self.runs(5)) or "none yet: workbench run makes the first"
-            said = "which begins the name of several" if found and name else "which is not in the store"
-            said = "but in none was anything timed or estimated" if name == "last" else said
-            raise ValueError(f"Run {name!r} was asked for, {said}. Accepted: last, or one of {known}.")
-        return _run(found[0])
+            said = f"{name!r} begins the names of several runs" if entries and name else f"There is no run {name!r}"
+            said = "No run has a time yet" if name == "last" else said
+            raise ValueError(f"{said}. Accepted: last, or one of {known}.")
+        return _run(entries[0])
 
     # Writing
 
@@ -110,7 +143,6 @@ class Store:
         outcome: Outcome,
         row: Mapping[str, Any],
         *,
-        fingerprint: str,
         origin: str | None = None,
         samples: Sequence[Sample] = (),
     ) -> int:
@@ -123,135 +155,195 @@ class Store:
                 "INSERT INTO trials (key, trial) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (trial.key, json.dumps(trial.to_json())),
             )
-            entry = (run, trial.key, fingerprint, time.time(), row["outcome"], row["source"], origin)
+            entry = (run, trial.key, time.time(), row["outcome"], row["source"], origin, row["block"])
             cursor = connection.execute(
-                "INSERT INTO outcomes (run, key, fingerprint, at, outcome, source, origin, row, spans) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*entry, json.dumps({**row, **conditions}), json.dumps([span_values(span) for span in spans])),
+                "INSERT INTO outcomes (run, key, at, outcome, source, origin, block, source_print, versions_print, "
+                "hardware, row, spans, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
+                (
+                    *entry,
+                    *known_by.columns(outcome),
+                    json.dumps({**row, **conditions}),
+                    json.dumps([span_values(span) for span in spans]),
+                ),
             )
             return int(cursor.lastrowid or 0)
 
     # What is known
 
-    def known(self, key: str, fingerprint: str) -> tuple[Measurement, str] | None:
-        """The newest measurement of this trial by these kernels, as recorded, and the run it is from.
+    def known(self, key: str, ran: Ran) -> tuple[Measurement, str] | None:
+        """The newest measurement of this trial by these kernels and libraries on this hardware, and its run.
 
-        Failures are not known: what was lost or hung may work now.
+        It is recorded. Failures are not known: what was lost or hung may work now.
         """
-        found = self._database.read(
-            "SELECT run, id FROM outcomes WHERE key = ? AND fingerprint = ? AND outcome = 'measurement' "
-            "AND source = 'measured' ORDER BY id DESC LIMIT 1",
-            (key, fingerprint),
-        )
-        return (self.measurement(found[0]["id"]), found[0]["run"]) if found else None
+        entries = self._database.read(
+            f"SELECT run, id FROM outcomes WHERE key = ? AND {known_by.CONDITION} AND outcome = 'measurement' "
+            "AND source = 'measured' ORDER BY id DESC LIMIT 1", (key, *known_by.values(ran))
+        )  # fmt: skip
+        return (self.measurement(entries[0]["id"]), entries[0]["run"]) if entries else None
 
-    def knows(self, key: str, fingerprint: str) -> bool:
-        """Whether `known` has an answer."""
-        return bool(self._database.read(
-            "SELECT 1 FROM outcomes WHERE key = ? AND fingerprint = ? AND outcome = 'measurement' "
-            "AND source = 'measured' LIMIT 1", (key, fingerprint)
-        ))  # fmt: skip
+    def known_trials(self, problem: Problem, ran: Ran) -> tuple[Trial, ...]:
+        """All trials of *problem* of which `known` has an answer. Looked up again when something was added."""
+        newest = self._database.read("SELECT max(id) FROM outcomes")[0][0]
+        kept_at, kept = self._known.get((problem, ran), (None, ()))
+        if kept_at == newest:
+            return kept
+        entries = self._database.read(
+            "SELECT trial FROM trials WHERE json_extract(trial, '$.problem') = ? AND EXISTS (SELECT 1 FROM outcomes "
+            f"WHERE key = trials.key AND {known_by.CONDITION} AND outcome = 'measurement' AND source = 'measured')",
+            (json.dumps(problem.to_json(), separators=(",", ":")), *known_by.values(ran)),
+        )
+        trials = tuple(Trial.from_json(json.loads(entry["trial"])) for entry in entries)
+        self._known[problem, ran] = newest, trials
+        return trials
+
+    def beside(self, block: str) -> list[tuple[Measurement, str]]:
+        """What the schedules of *block* were compared with, as recorded, and the run that it is from."""
+        entries = self._database.read(
+            "SELECT o.id, o.run FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.block = ? "
+            "AND o.outcome = 'measurement' AND o.source = 'measured' AND (json_extract(t.trial, '$.part') != 'whole' "
+            "OR json_extract(t.trial, '$.schedule.scheme') = ?) ORDER BY o.id", (block, BASELINE)
+        )  # fmt: skip
+        return [(self.measurement(entry["id"]), entry["run"]) for entry in entries]
 
     def right_wholes(self, operator: str) -> list[dict[str, Any]]:
-        """Whenever a whole trial of *operator* was measured and right: its outcome's id, run, time, circumstances."""
-        found = self._database.read(
-            "SELECT o.id, o.run, o.at, o.fingerprint, json_extract(o.row, '$.time_s') AS time_s, t.trial, r.provenance "
+        """Whenever a whole trial of *operator* was measured and right: its outcome, run, block, time, circumstances."""
+        entries = self._database.read(
+            "SELECT o.id, o.run, o.at, o.block, coalesce(o.source_print, nullif(o.fingerprint, '')) AS source_print, "
+            "o.hardware, json_extract(o.row, '$.time_s') AS time_s, t.trial, r.provenance "
             "FROM outcomes o JOIN trials t ON t.key = o.key JOIN runs r ON r.id = o.run "
             "WHERE o.outcome = 'measurement' AND o.source = 'measured' AND json_extract(o.row, '$.correct') "
             "AND json_extract(t.trial, '$.part') = 'whole' AND json_extract(t.trial, '$.problem.operator') = ? "
             "ORDER BY o.id", (operator,)
         )  # fmt: skip
-        return [{**dict(each), **{key: json.loads(each[key]) for key in ("trial", "provenance")}} for each in found]
+        return [{**dict(each), **{key: json.loads(each[key]) for key in ("trial", "provenance")}} for each in entries]
 
     def measurement(self, outcome: int) -> Measurement:
         """Outcome number *outcome* with its samples; its source is `recorded` from now on."""
         entry = self._database.read(
-            "SELECT o.run, o.key, o.origin, o.row, o.spans, t.trial FROM outcomes o JOIN trials t ON t.key = o.key "
-            "WHERE o.id = ?",
+            "SELECT o.run, o.key, o.origin, o.block, o.source_print, o.versions_print, o.hardware, o.row, o.spans, "
+            "t.trial FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.id = ?",
             (outcome,),
         )[0]
         row, trial = json.loads(entry["row"]), Trial.from_json(json.loads(entry["trial"]))
         by_rank: dict[int, list[float]] = {rank: [] for rank in range(trial.world)}
-        for sample in self._samples(entry["origin"] or entry["run"], entry["key"]):
+        for sample in self._samples(entry["origin"] or entry["run"], entry["key"], entry["block"]):
             by_rank[sample.rank].append(sample.seconds)
         return Measurement(
             trial=trial,
-            samples=tuple(tuple(mine) for mine in by_rank.values()),
+            samples=tuple(map(tuple, by_rank.values())),
             source="recorded",
             correct=row["correct"],
             max_relative_error=row["max_relative_error"],
             spans=_spans(entry["spans"]),
             unseen=row["message"],
             conditions=tuple(row.get("conditions", ())),
+            block=entry["block"],
+            **known_by.fields(entry),
         )
 
-    def _samples(self, run: str, key: str) -> list[Sample]:
-        found = self._database.read(
-            "SELECT key, rank, number, seconds, at FROM samples WHERE run = ? AND key = ? ORDER BY at, id", (run, key)
-        )
-        return [Sample(*entry) for entry in found]
+    def _samples(self, run: str, key: str, block: str | None) -> list[Sample]:
+        entries = self._database.read(
+            "SELECT key, rank, number, seconds, at, block FROM samples WHERE run = ? AND key = ? AND block IS ? "
+            "ORDER BY at, id", (run, key, block)
+        )  # fmt: skip
+        return [Sample(*entry) for entry in entries]
 
-    def compute_seconds(self, machine: str, problem: Problem) -> float | None:
-        """The time of the computation alone that the emulated fabrics of *problem* on *machine* are resolved with."""
-        found = self._database.read(
-            "SELECT compute_s FROM fabrics WHERE machine = ? AND problem = ?", (machine, _text(problem))
+    def compute_seconds(self, machine: str, problem: Problem, hardware: Hardware | None) -> float | None:
+        """The time of the computation alone that the emulated fabrics of *problem* on *machine* are resolved with.
+
+        As measured on *hardware*; None of hardware that nobody knows.
+        """
+        entries = hardware and self._database.read(
+            "SELECT compute_s FROM fabrics WHERE machine = ? AND hardware = ? AND problem = ?",
+            (machine, hardware.text, _text(problem)),
         )
-        return float(found[0][0]) if found else None
+        return float(entries[0][0]) if entries else None
 
     def keep_compute_seconds(
-        self, machine: str, problem: Problem, seconds: float, run: str, *, again: bool = False
-    ) -> float:
+        self, machine: str, problem: Problem, hardware: Hardware | None, seconds: float, run: str, *,
+        again: bool = False,
+    ) -> float:  # fmt: skip
         """Remember it once, unless it is to be replaced; the answer is what holds: another process may be first."""
+        if hardware is None:
+            return seconds
         kept = "DO UPDATE SET compute_s = excluded.compute_s, run = excluded.run, at = excluded.at"
         with self._database.write() as connection:
             connection.execute(
-                f"INSERT INTO fabrics VALUES (?, ?, ?, ?, ?) ON CONFLICT {kept if again else 'DO NOTHING'}",
-                (machine, _text(problem), seconds, run, time.time()),
+                f"INSERT INTO fabrics VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT {kept if again else 'DO NOTHING'}",
+                (machine, hardware.text, _text(problem), seconds, run, time.time()),
             )
-        return self.compute_seconds(machine, problem) or seconds
+        return self.compute_seconds(machine, problem, hardware) or seconds
 
     # Reading
 
     def rows_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The rows after *cursor* (of one run) and the next cursor; metrics.Joins fills their joined numbers."""
-        return self._since("SELECT id, at, run, origin, row FROM outcomes", _row, cursor, run)
+        return self._since("SELECT id, at, run, origin, block, row FROM outcomes", _row, cursor, run)
 
     def samples_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The samples after *cursor* (of one run) and the next cursor."""
-        return self._since('SELECT id, run, key, rank, number AS "index", seconds, at FROM samples', dict, cursor, run)
+        columns = 'id, run, key, rank, number AS "index", seconds, at, block'
+        return self._since(f"SELECT {columns} FROM samples", dict, cursor, run)
+
+    def unfinished_samples(self, run: str) -> list[dict[str, Any]]:
+        """The samples of *run* that no outcome tells of: their trials were stopped, or broke."""
+        entries = self._database.read(
+            'SELECT id, run, key, rank, number AS "index", seconds, at, block FROM samples WHERE run = ? '
+            "AND NOT EXISTS (SELECT 1 FROM outcomes WHERE run = samples.run AND key = samples.key "
+            "AND block IS samples.block AND outcome = 'measurement') ORDER BY id", (run,)
+        )  # fmt: skip
+        return [dict(entry) for entry in entries]
 
     def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
         # few rows come after a cursor, whosever they are: the plus keeps SQLite from reading the whole run for them
         of_run, values = ("", (cursor,)) if run is None else (f" AND {'+' * (cursor > 0)}run = ?", (cursor, run))
-        found = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
-        return [shape(entry) for entry in found], found[-1]["id"] if found else cursor
+        entries = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
+        return [shape(entry) for entry in entries], entries[-1]["id"] if entries else cursor
 
     def rows(self, run: str) -> list[dict[str, Any]]:
         """All rows of *run* with floor_s, compute_s, comm_s and sequential_s."""
         return metrics.fill(self.rows_since(0, run)[0])
 
-    def spans(self, run: str, key: str, source: str | None = None) -> tuple[Span, ...]:
-        """The newest spans of one trial of *run*, of any source or of one."""
-        found = self._database.read(
+    def spans(self, run: str, key: str, source: str | None = None, block: str | None = None) -> tuple[Span, ...]:
+        """The newest spans of one trial of *run*, of any source and block or of one: a baseline is in every block."""
+        entries = self._database.read(
             "SELECT spans FROM outcomes WHERE run = ? AND key = ? AND source = coalesce(?, source) "
-            "AND spans != '[]' ORDER BY id DESC LIMIT 1",
-            (run, key, source),
+            "AND (? IS NULL OR block = ?) AND spans != '[]' ORDER BY id DESC LIMIT 1",
+            (run, key, source, block, block),
         )
-        return _spans(found[0]["spans"]) if found else ()
+        return _spans(entries[0]["spans"]) if entries else ()
+
+    def estimate(self, run: str, key: str) -> Estimate | None:
+        """What was estimated of one trial in *run*, before it was measured there."""
+        entries = self._database.read(
+            "SELECT o.row, o.spans, t.trial FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.run = ? "
+            "AND o.key = ? AND o.outcome = 'estimate' ORDER BY o.id LIMIT 1",
+            (run, key),
+        )
+        if not entries:
+            return None
+        row = json.loads(entries[0]["row"])
+        return Estimate(
+            trial=Trial.from_json(json.loads(entries[0]["trial"])), spans=_spans(entries[0]["spans"]),
+            digest=row["machine_digest"], **{name: row[name] for name in
+                                             ("time_s", "low_s", "high_s", "calibrated", "predictor")},
+        )  # fmt: skip
 
     def trials(self, run: str) -> dict[str, Trial]:
         """The trials of *run* by key."""
-        found = self._database.read(
+        entries = self._database.read(
             "SELECT key, trial FROM trials WHERE key IN (SELECT key FROM outcomes WHERE run = ?)", (run,)
         )
-        return {entry["key"]: Trial.from_json(json.loads(entry["trial"])) for entry in found}
+        return {entry["key"]: Trial.from_json(json.loads(entry["trial"])) for entry in entries}
 
     def recorded(self, run: str) -> list[tuple[Measurement, list[Sample]]]:
         """The measurements of *run*, each with its samples in the order in which they came: what a replay plays."""
-        found = self._database.read(
-            "SELECT id, run, key, origin FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)
+        entries = self._database.read(
+            "SELECT id, run, key, origin, block FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id",
+            (run,),
         )
-        return [(self.measurement(e["id"]), self._samples(e["origin"] or e["run"], e["key"])) for e in found]
+        return [(self.measurement(e["id"]), self._samples(e["origin"] or e["run"], e["key"], e["block"]))
+                for e in entries]  # fmt: skip
 
     def frame(self, run: str) -> pd.DataFrame:
         """The rows of *run*, shape keys and axes as columns of their own beside `shape` and `axes`."""
@@ -263,14 +355,14 @@ class Store:
         """Every raw sample of *run*."""
         import pandas as pd
 
-        columns = ["id", "run", "key", "rank", "index", "seconds", "at"]
+        columns = ["id", "run", "key", "rank", "index", "seconds", "at", "block"]
         return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
 
 
 def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:
     connection.executemany(
-        "INSERT INTO samples (run, key, rank, number, seconds, at) VALUES (?, ?, ?, ?, ?, ?)",
-        [(run, s.key, s.rank, s.index, s.seconds, s.at) for s in samples],
+        "INSERT INTO samples (run, key, rank, number, seconds, at, block) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(run, s.key, s.rank, s.index, s.seconds, s.at, s.block) for s in samples],
     )
 
 
@@ -289,7 +381,8 @@ def _run(entry: sqlite3.Row) -> dict[str, Any]:
 def _row(entry: sqlite3.Row) -> dict[str, Any]:
     """A row as it was given, under the run that it is of now."""
     told = {name: value for name, value in json.loads(entry["row"]).items() if name != "conditions"}
-    return {**told, **{key: entry[key] for key in ("run", "origin", "id", "at")}}
+    told = dict.fromkeys(("hardware", "source_print", "versions_print")) | told  # older rows have none of them
+    return {**told, **{key: entry[key] for key in ("run", "origin", "id", "at", "block")}}
 
 
 def _spans(text: str) -> tuple[Span, ...]:

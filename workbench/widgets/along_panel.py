@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import ipywidgets
 
 from kernels.axes import Value
-from workbench.charts import sweep
+from workbench.charts import running, sweep
+from workbench.naming import axis_title
 from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html
 from workbench.widgets.live_chart import LiveChart
-from workbench.widgets.words import axis_title, note_html
+from workbench.widgets.words import note_html
 
-NONE = "This run tries one value of each axis. Press `all` beside an axis, then Run, to see the time along it."
+NONE = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
 
 Row = Mapping[str, Any]
 
@@ -26,6 +27,7 @@ class AlongPanel:
         self._context = ""
         self._drawn: tuple[Any, ...] = ()
         self._rows: list[Row] = []
+        self._running: tuple[Sequence[Row], MutableMapping[str, int]] = [], {}
         self.chart = LiveChart(sweep.live("slice_tiles", ()))
         self.axis = dropdown("Along", [], "wb-along")
         self.axis.layout, self.axis.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
@@ -36,7 +38,7 @@ class AlongPanel:
 
     def begin(self, swept: Mapping[str, Sequence[Value]], context: str) -> None:
         """A run that tries *swept*: axes with their values, the first one to be drawn along."""
-        self._swept, self._context, self._rows = {}, context, []
+        self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
         self.axis.options = [(axis_title(axis), axis) for axis in swept]
         self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
         self.note.value = "" if swept else note_html(NONE)
@@ -51,6 +53,12 @@ class AlongPanel:
         if self.axis.value is not None:
             self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value))
 
+    def show_running(self, rows: Sequence[Row], numbers: MutableMapping[str, int]) -> None:
+        """What is being timed, instead of what was a moment ago."""
+        self._running = rows, numbers
+        if self.axis.value in self._swept:
+            self.chart.replace(running.DATASET, running.rows(rows, numbers, self.axis.value))
+
     def _draw(self) -> None:
         axis = self.axis.value
         if axis in self._swept:
@@ -59,3 +67,4 @@ class AlongPanel:
                 self._drawn = drawn
                 self.chart.show(sweep.live(*drawn))
             self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis))
+            self.show_running(*self._running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from kernels import operators
@@ -11,13 +12,13 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Schedule
-from kernels.schemes import axes, schedule
+from kernels.schemes import axes, reads, schedule
 from kernels.trial import Trial
 from workbench.experiment import Experiment
+from workbench.naming import operator_title
+from workbench.request import COMPARED
 from workbench.space import EVERY, Choice, Space
 
-COMPARED = ("sequential", "decomposed", "fused")
-"""What `all schemes` compares."""
 SCHEME = "scheme"
 """What is swept when the schemes are compared."""
 
@@ -38,6 +39,8 @@ class Asked:
     swept: tuple[str, ...] = ()
     """Axes of which every value is to be tried; SCHEME compares the schemes."""
     fresh: bool = False
+    compared: tuple[str, ...] = COMPARED
+    """What a sweep over the schemes compares."""
 
     def problem(self) -> Problem:
         return operators.problem(self.operator, dict(self.shape), dtype=self.dtype, world=self.world)
@@ -56,8 +59,15 @@ class Asked:
     def values_of(self, scheme: str) -> dict[str, Value]:
         return dict(dict(self.values).get(scheme, ()))
 
+    def unread(self, scheme: str, machine: Machine) -> Container[str]:
+        """Axes of *scheme* that change nothing beside the others; what is set of them waits until it matters again."""
+        values = {axis.name: axis.default for axis in self.axes_of(scheme, machine)} | self.values_of(scheme)
+        return reads.unread(self.problem(), scheme, values, machine.backend)
+
     def schedule(self, machine: Machine) -> Schedule:
-        return schedule(self.problem(), self.scheme, self.values_of(self.scheme), machine, self.link())
+        unread = self.unread(self.scheme, machine)
+        stated = {name: value for name, value in self.values_of(self.scheme).items() if name not in unread}
+        return schedule(self.problem(), self.scheme, stated, machine, self.link())
 
     def trial(self, machine: Machine) -> Trial:
         """The one trial that the form shows; an emulated link may not be resolved yet."""
@@ -72,7 +82,7 @@ class Asked:
 
     def schemes(self) -> tuple[str, ...]:
         """What Run tries: the scheme of the form, or all that are compared."""
-        return COMPARED if SCHEME in self.swept else (self.scheme,)
+        return self.compared if SCHEME in self.swept else (self.scheme,)
 
     def swept_values(self, machine: Machine) -> dict[str, tuple[Value, ...]]:
         """Every axis that Run sweeps with its values: those of the form's scheme first, and numbers before words.
@@ -81,10 +91,15 @@ class Asked:
         """
         found: dict[str, tuple[Value, ...]] = {}
         for scheme in sorted(self.schemes(), key=lambda name: name != self.scheme):
-            known = [axis for axis in self.axes_of(scheme, machine) if axis.name in self.swept and len(axis.values) > 1]
+            known = [axis for axis in self.axes_swept(scheme, machine) if len(axis.values) > 1]
             for axis in sorted(known, key=lambda axis: not isinstance(axis.default, int)):
                 found.setdefault(axis.name, axis.values)
         return found
+
+    def axes_swept(self, scheme: str, machine: Machine) -> list[Axis]:
+        """Those of *scheme* that are swept, but for what changes nothing; beside all tile orders, some of it does."""
+        unread = () if reads.TILE_ORDER in self.swept else self.unread(scheme, machine)
+        return [axis for axis in self.axes_of(scheme, machine) if axis.name in self.swept and axis.name not in unread]
 
     def experiment(self, machine: Machine) -> Experiment:
         """The trial, or the sweep over everything in `swept`; a few schedules are timed in turns, sample by sample."""
@@ -93,19 +108,22 @@ class Asked:
         few = not self.swept_values(machine)
         return Experiment(
             problems=(self.problem(),),
-            space=Space(tuple(self._choice(scheme, machine) for scheme in schemes)),
+            space=Space(tuple(self.choice(scheme, machine) for scheme in schemes)),
             backend=machine.backend,
             machine=machine.name,
             fabric=self.link(),
             protocol=protocol(self.protocol),
-            title=f"{self.operator.replace('_', ' ')}: {', '.join(schemes)}",
+            title=f"{operator_title(self.operator)}: {', '.join(schemes)}",
             parts="each" if few else "baseline",
             together=few,
             fresh=self.fresh,
         )
 
-    def _choice(self, scheme: str, machine: Machine) -> Choice:
-        known = {axis.name for axis in self.axes_of(scheme, machine)}
-        stated = {name: (value,) for name, value in self.values_of(scheme).items() if name in known}
-        swept = {name: (EVERY,) for name in self.swept if name in known}
-        return Choice(scheme, tuple({**stated, **swept}.items()))
+    def choice(self, scheme: str, machine: Machine) -> Choice:
+        """What is to be tried of *scheme*, its axes in order."""
+        unread = () if reads.TILE_ORDER in self.swept else self.unread(scheme, machine)
+        stated = {name: (value,) for name, value in self.values_of(scheme).items() if name not in unread}
+        swept = {axis.name: (EVERY,) for axis in self.axes_swept(scheme, machine)}
+        values = stated | swept
+        names = [axis.name for axis in self.axes_of(scheme, machine) if axis.name in values]
+        return Choice(scheme, tuple((name, values[name]) for name in names))

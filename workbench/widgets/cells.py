@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from workbench.forecast import COUNTED_MOST
+from workbench.one_problem import link_of, question_of
 from workbench.simulator import grid
+from workbench.simulator.links import are_measured
+from workbench.space import columns, combinations, values
 from workbench.widgets.asking import Asked
-from workbench.widgets.planned import columns, each
 
 Row = Mapping[str, Any]
 
@@ -20,36 +22,24 @@ Row = Mapping[str, Any]
 def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
     """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
     problem = asked.problem()
-    points = columns(replace(asked, swept=(x, y)), asked.scheme, machine)
+    choice = replace(asked, swept=(x, y)).choice(asked.scheme, machine)
+    points = columns(values(choice, problem, machine, asked.link(), COUNTED_MOST))
     seconds = grid.times(problem, asked.scheme, points, machine, fabric)
     same = {
         "outcome": "estimate", "source": "estimated", "operator": asked.operator, "shape": dict(problem.shape),
         "dtype": problem.dtype, "world": problem.world, "scheme": asked.scheme, "backend": machine.backend,
-        "machine": machine.name, "fabric": str(fabric), "part": "whole", "calibrated": machine.calibrated is not None,
+        "machine": machine.name, "fabric": str(fabric), "part": "whole",
+        "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric),
     }  # fmt: skip
     return [
         {**same, "axes": axes, "time_s": float(time_s)}
-        for axes, time_s in zip(each(points), seconds, strict=True)
+        for axes, time_s in zip(combinations(points), seconds, strict=True)
         if isfinite(time_s)
     ]
 
 
 def same_problem(asked: Asked) -> Callable[[Row], bool]:
     """Whether a row is of the problem and link that are asked for; whatever machine or protocol it is from."""
-    problem, link = asked.problem(), _ratio(str(asked.link()))
-    wanted = {
-        "operator": problem.operator, "shape": dict(problem.shape), "dtype": problem.dtype, "world": problem.world,
-    }  # fmt: skip
-
-    def same(row: Row) -> bool:
-        return all(row.get(key) == value for key, value in wanted.items()) and _ratio(str(row.get("fabric"))) == link
-
-    return same
-
-
-@lru_cache(maxsize=256)
-def _ratio(fabric: str) -> tuple[str, str]:
-    """The kind of link and its wire : compute; the bandwidth that follows from it is a matter of the machine."""
-    kind, _, rest = fabric.partition(":")
-    numbers = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    return kind, numbers.get("wire_to_compute", "")
+    problem, link = asked.problem(), link_of(str(asked.link()))
+    question = question_of(problem.to_json())
+    return lambda row: question_of(row) == question and link_of(row.get("fabric") or "") == link

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import ipywidgets
+from markupsafe import escape
 
-WIDE = {"description_width": "104px"}
+WIDE = {"description_width": "130px"}
 HIDDEN, SHOWN = "none", None
 
 
 class Quiet:
-    """A form whose own changes of its controls are no news: it makes them `with self._silently()`."""
+    """A form whose own changes of its controls are no news: it makes them `with self._silently()`.
 
-    _quiet = 0
+    What a person changes meanwhile, in the kernel's thread, is news all the same.
+    """
+
+    @property
+    def _quiet(self) -> bool:
+        return getattr(self._changing, "depth", 0) > 0
+
+    @property
+    def _changing(self) -> threading.local:
+        return self.__dict__.setdefault("_changing_here", threading.local())
 
     @contextmanager
     def _silently(self) -> Iterator[None]:
-        self._quiet += 1
+        here = self._changing
+        here.depth = getattr(here, "depth", 0) + 1
         try:
             yield
         finally:
-            self._quiet -= 1
+            here.depth -= 1
 
 
 def wide(**more: Any) -> ipywidgets.Layout:
@@ -60,14 +72,28 @@ def one_of(options: Sequence[Any], value: Any, mark: str, tooltips: Sequence[str
     return marked(made, mark)
 
 
-def every(mark: str, what: str) -> ipywidgets.ToggleButton:
-    """`all`: every value of *what* is to be tried, instead of the one beside it."""
-    return marked(
-        ipywidgets.ToggleButton(
-            description="all", tooltip=f"Try every {what}", layout=ipywidgets.Layout(width="40px", flex="0 0 auto")
-        ),
-        mark,
+def sweep_tick(mark: str) -> ipywidgets.Checkbox:
+    """*sweep*: every value of what stands beside it is to be tried, instead of the one that is shown."""
+    made = ipywidgets.Checkbox(
+        description="sweep",
+        indent=False,
+        layout=ipywidgets.Layout(width="66px", flex="0 0 auto", margin="1px 0 1px 4px"),
     )
+    return marked(made, mark)
+
+
+def or_words(control: Any) -> ipywidgets.HBox:
+    """*control*; where there is one option only, that option in words, since a choice of one is no choice."""
+    words = marked(ipywidgets.HTML(description=control.description, style=WIDE, layout=wide(margin="0")), "wb-only")
+
+    def follow(_: Any = None) -> None:
+        alone = len(control.options) < 2
+        control.layout.display, words.layout.display = (HIDDEN, SHOWN) if alone else (SHOWN, HIDDEN)
+        words.value, words.tooltip = str(escape(control.label or "")), control.tooltip
+
+    control.observe(follow, ["options", "index", "label", "tooltip"])
+    follow()
+    return ipywidgets.HBox([control, words], layout=ipywidgets.Layout(flex="1 1 auto", width="100%"))
 
 
 def number_line(label: str, options: Sequence[Any], value: Any, mark: str) -> ipywidgets.SelectionSlider:

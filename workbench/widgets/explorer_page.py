@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import ipywidgets
 
-from workbench.charts import timeline
-from workbench.widgets.controls import WIDE, button, html, marked, wide
+from workbench.widgets.controls import button, html, marked
 from workbench.widgets.keyboard import Keyboard
-from workbench.widgets.live_chart import LiveChart
 from workbench.widgets.panels import Panels
 from workbench.widgets.question import Question
 from workbench.widgets.report_button import ReportButton
 from workbench.widgets.results import Results
+from workbench.widgets.shown import Shown
 from workbench.widgets.source_choice import SourceChoice
-from workbench.widgets.words import STYLE
+from workbench.widgets.words import STYLE, note_html
 
 FORM_PIXELS = 392
 
@@ -29,33 +28,31 @@ class Parts:
     results: Results
     panels: Panels
     report: ReportButton
+    shown: Shown
+    calibrating: ipywidgets.Widget
+    """Which estimates are off, and the button that fits their machine."""
+    loaded: ipywidgets.Widget
+    """What a click has changed, and its Undo."""
 
 
 class Page:
     """`view` is shown; the controls are what the explorer listens to and writes on."""
 
     def __init__(self, parts: Parts) -> None:
-        guess = ipywidgets.Text(
-            description="Your guess, ms",
-            placeholder="what do you expect?",
-            style=WIDE,
-            tooltip="In milliseconds, before you press Run: it is drawn beside estimate and measurement",
-            layout=wide(),
-        )
-        self.guess = marked(guess, "wb-guess")
         self.run = button("Run", "wb-run", "play", "Measure, simulate or replay what the form asks")
         self.run.button_style = "primary"
         self.stop = button("Stop", "wb-stop", "stop", "End the run; what was measured stays", disabled=True)
-        self.pin = button("Pin as A", "wb-pin", "thumb-tack", "Keep this timeline above the next ones, to compare")
-        self.plan, self.headline, self.message = html("wb-plan"), html("wb-headline"), html("wb-message")
+        self.plan, self.message = html("wb-plan"), html("wb-message")
         self.banner, self.status = html("wb-banner"), html("wb-cluster")
-        self.timeline = marked(LiveChart(timeline.live()), "wb-timeline")
+        self.status.value = note_html("Looking for a cluster …")
+        shown = parts.shown
+        self.guess, self.pin, self.headline, self.timeline = shown.guess, shown.pin, shown.headline, shown.timeline
         self.view = self._laid_out(parts)
 
     def _laid_out(self, parts: Parts) -> ipywidgets.Widget:
         left = marked(ipywidgets.VBox(self._left(parts)), "wb-card")
         left.layout = ipywidgets.Layout(flex=f"0 0 {FORM_PIXELS}px", width=f"{FORM_PIXELS}px")
-        head = marked(ipywidgets.HBox([self.headline, self.pin, parts.report.button]), "wb-head")
+        head = marked(ipywidgets.HBox([self.headline, self.pin, parts.report.note, parts.report.button]), "wb-head")
         right = marked(
             ipywidgets.VBox([head, parts.report.link, self.timeline, parts.panels.view, parts.results.table]),
             "wb-right",
@@ -67,7 +64,8 @@ class Page:
         return marked(box, "wb-explorer")
 
     def _left(self, parts: Parts) -> list[ipywidgets.Widget]:
-        buttons = marked(ipywidgets.HBox([self.run, self.stop]), "wb-buttons")
-        asked = [parts.question.view, self.guess, parts.source.view, self.plan, buttons]
-        said = [parts.results.progress, self.message, self.banner, self.status]
+        buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
+        guess = [self.guess, parts.shown.guess_refusal]
+        asked = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
+        said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.status]
         return [*asked, *said, parts.question.advanced, parts.question.sizes]

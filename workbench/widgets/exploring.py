@@ -3,144 +3,178 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from IPython.display import display
 
 from cluster.dispatch import Cluster
-from kernels.outcome import Estimate, Span
-from kernels.schedule import Refusal, Schedule
-from workbench.charts import theme, timeline
-from workbench.charts.words import TIMED, context
+from cluster.seating import Workers
+from kernels.outcome import Estimate
+from kernels.schedule import Refusal
+from workbench import compared
+from workbench.charts import theme
+from workbench.charts.words import context
+from workbench.forecast import COUNTED_MOST, Forecast, forecast
+from workbench.links import known_link
+from workbench.machines import crowded
 from workbench.metrics import row_of
-from workbench.outlook import crowded
-from workbench.predictions import known_link
+from workbench.naming import TIMED
+from workbench.one_problem import of_first
 from workbench.provenance import usable_cores
-from workbench.reports import stored
 from workbench.simulator.predict import predict
 from workbench.sitting import Sitting
 from workbench.store import Store
-from workbench.widgets.axis_rows import BASIC
+from workbench.widgets.calibrating import Calibrating
 from workbench.widgets.cells import cells, same_problem
 from workbench.widgets.explorer_page import Page, Parts
-from workbench.widgets.finding import Finder
+from workbench.widgets.finding import LOOKING_MOST, Finder
 from workbench.widgets.frozen import Frozen
-from workbench.widgets.live_chart import Click
+from workbench.widgets.judging import Judge
+from workbench.widgets.live_chart import Click, charts_in
+from workbench.widgets.loading import Loading
+from workbench.widgets.machine_choice import begin_with
 from workbench.widgets.panels import ALONG, TRIALS, Begun, Panels
-from workbench.widgets.planned import Plan, plan
 from workbench.widgets.question import Question
 from workbench.widgets.report_button import ReportButton
 from workbench.widgets.results import Results
 from workbench.widgets.session import News, Session
+from workbench.widgets.shown import Shown, is_of
 from workbench.widgets.source_choice import MEASURE, REPLAY, SIMULATE, SourceChoice
-from workbench.widgets.words import note_html, numbers_html, refusal_html, warning_html
+from workbench.widgets.words import note_html, refusal_html, warning_html
 
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
+LAST = "last"
+"""Stands for the run that began last."""
 
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """A timeline that is kept to compare others with."""
-
-    words: str
-    time_s: float
-    spans: Sequence[Span]
 
 
 class Explorer:
     """Everything of one explorer. `show()` puts it into a notebook; `run` and `stop` do what the buttons do."""
 
-    def __init__(self, *, run: str = "last", store: Store | None = None, cluster: Cluster | str | None = None) -> None:
+    def __init__(self, *, run: str = LAST, store: Store | None = None, cluster: Cluster | str | None = None) -> None:
+        self._first = run
         self.store = store or Store()
         self.run_id: str | None = None
+        self._seen: set[str] = set()  # runs that were shown here: none comes back by itself over what the form says
         self.question = Question(DEFAULT_PRESET, DEFAULT_MACHINE)
         self.session = Session(self.store, self._hear)
         self.panels = Panels(self.store, self._cells)
         self.results, self.frozen = Results(), Frozen(self.store)
+        self.shown = Shown(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
         self.finder = Finder(self._found, cluster)
-        self.source = SourceChoice(self.store, self.finder.cluster)
-        self.page = Page(
-            Parts(
-                question=self.question,
-                source=self.source,
-                results=self.results,
-                panels=self.panels,
-                report=self.report,
-            )
-        )
-        self._ranks: int | None = None
-        self._estimate: Estimate | None = None
-        self._plan: Plan | None = None
-        self._shown: Row | None = None
-        """The timed row of the schedule that the form shows."""
-        self._pinned: Pinned | None = None
+        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks)
+        self.loading = Loading(self.question, self.shown)
+        self.calibrating = Calibrating(self.finder.cluster, self.refresh)
+        self.page = Page(Parts(
+            question=self.question, source=self.source, results=self.results, panels=self.panels, report=self.report,
+            shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
+        ))  # fmt: skip
+        self._workers: Workers | None = None  # those of the cluster; None while nobody answers
+        self._plan: Forecast | None = None
         self._drawing = threading.RLock()
         """The kernel's thread and the session's both draw."""
         self._running = False
         self._restore(run)
+        self._operator = self.question.asked.operator
+        """What guess, progress, report and pinned timeline are about."""
         self._listen()
         self.refresh()
         self.finder.start()
 
     def _listen(self) -> None:
-        self.question.on_change(self.refresh)
+        self.question.on_change(self._question_changed)
         self.source.on_change(self._source_changed)
         self.panels.on_cell(self._load_cell)
+        self.panels.on_problem(self.question.load_row)
         self.page.run.on_click(lambda _: self.run())
         self.page.stop.on_click(lambda _: self.stop())
-        self.page.pin.on_click(lambda _: self.pin())
-        self.page.guess.observe(lambda _: self._say_numbers(), "value")
+        self.page.pin.on_click(lambda _: self._pin())
+        self.page.guess.observe(lambda _: self.shown.read_guess(), "value")
 
     def show(self) -> None:
         """Into this cell's output: the explorer, and below it a place for the last run, frozen."""
+        self._catch_up()
         display(self.page.view)
-        self.frozen.show(self.run_id)
+        self.frozen.show(None if self._running else self.run_id)
 
     def close(self) -> None:
-        """Ends what goes on in the background."""
+        """Ends what goes on in the background, timers of charts too: nobody looks at this explorer any more."""
         self.finder.close()
         self.session.stop()
+        self.frozen.close()
+        self.calibrating.close()
+        for chart in charts_in(self.page.view):
+            chart.close()
 
     # the question as it stands, redrawn on every change
+
+    def _question_changed(self) -> None:
+        if self.question.asked.operator != self._operator:
+            self._operator = self.question.asked.operator
+            self.shown.forget()
+            if not self._running and not self.loading.busy:
+                self.results.forget()
+                self.report.forget()
+        self.refresh()
 
     def refresh(self) -> None:
         """What is known about the form as it stands: simulated, and measured if this run has it."""
         with self._drawing:
+            self._ask_judge()
             try:
-                self._estimate = self._predicted()
+                self.shown.estimate = self._predicted()
                 self.panels.same_problem = same_problem(self.question.asked)
-                self._offer_landscape()
                 self._plan = self._planned()
             except Refusal as refusal:
-                self._estimate = self._plan = self._shown = None
+                self.shown.estimate = self.shown.row = self._plan = None
                 self.page.plan.value = refusal_html(str(refusal)) if not self.question.refusal.value else ""
             else:
-                self.page.plan.value = note_html(str(self._plan) if self._plan else self._replay_words())
+                self.page.plan.value = note_html(str(self._plan)) if self._plan else ""
+            if self.source.value == REPLAY:
+                self.page.plan.value = self._replay_words()
             self._warn()
             self._allow_run()
+            self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
             self._show_measured()
-            self._draw()
+            self.shown.draw()  # before the landscape: the timeline is what somebody looks at who moves a slider
+            if self.shown.estimate is not None:
+                self._offer_landscape()
+
+    def _ask_judge(self) -> None:
+        """What can be answered follows from source and cluster."""
+        self.question.ask(Judge(self.source.value == MEASURE, self._workers))
 
     def _predicted(self) -> Estimate:
         asked, machine = self.question.asked, self.question.machine_value
         trial = asked.trial(machine)
-        return predict(replace(trial, fabric=known_link(trial.fabric, trial.problem, machine, self.store)), machine)
+        ranks = self.finder.ranks(trial.world, trial.backend, trial.across)
+        linked = known_link(trial.fabric, trial.problem, machine, self.store, ranks.hardware if ranks else None)
+        return predict(replace(trial, fabric=linked), machine)
 
-    def _planned(self) -> Plan | None:
+    def _planned(self) -> Forecast | None:
         """None: a recording decides itself what there is to play."""
-        if self.source.value == REPLAY or self._estimate is None:
+        if self.source.value == REPLAY or self.shown.estimate is None:
             return None
         asked, machine = self.question.asked, self.question.machine_value
-        return plan(asked, machine, self._estimate.trial.fabric, measured=self.source.value == MEASURE)
+        measured, across = self.source.value == MEASURE, asked.link().across
+        return forecast(asked.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
+                        ranks=lambda world, backend: self.finder.ranks(world, backend, across))  # fmt: skip
 
     def _replay_words(self) -> str:
-        return "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
+        if (refused := self._replay_refusal()) is not None:
+            return refusal_html(refused)
+        return note_html(
+            "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
+        )
+
+    def _replay_refusal(self) -> str | None:
+        return self.source.refusal(self.question.asked, self.question.machine_value)
 
     def _offer_landscape(self) -> None:
         axes = self.question.asked.axes(self.question.machine_value)
@@ -148,83 +182,43 @@ class Explorer:
 
     def _cells(self, x: str, y: str) -> Sequence[Row]:
         """Estimates of the question with axes *x* and *y* taking every value."""
-        if self._estimate is None:
+        if self.shown.estimate is None:
             return []
-        return cells(self.question.asked, self.question.machine_value, self._estimate.trial.fabric, x, y)
+        return cells(self.question.asked, self.question.machine_value, self.shown.estimate.trial.fabric, x, y)
 
     def _is_shown(self, row: Row) -> bool:
         """Whether *row* is of the schedule that the form shows."""
-        of_schedule = self._estimate is not None and _is_of(self._estimate.trial.schedule)(row)
+        of_schedule = self.shown.estimate is not None and is_of(self.shown.estimate.trial)(row)
         return of_schedule and row["part"] == "whole" and self.panels.same_problem(row)
 
     def _show_measured(self) -> None:
         """The newest time of the schedule that the form shows, if this run has one."""
-        asked = None if self._estimate is None else self._estimate.trial
+        asked = None if self.shown.estimate is None else self.shown.estimate.trial
         found = None if asked is None else self.panels.timed(asked.problem, asked.schedule)
-        self._shown = found if found is not None and self.panels.same_problem(found) else None
-        self.panels.choose(None if self._shown is None else self._shown["key"])
+        self.shown.row = found if found is not None and self.panels.same_problem(found) else None
+        self.shown.freeze()
+        self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
-    def _draw(self) -> None:
-        panels: dict[str, Sequence[Span]] = {}
-        if self._pinned is not None:
-            panels[f"A, {self._pinned.words}"] = self._pinned.spans
-        if self._shown is not None and self.run_id is not None:
-            panels[self._shown["source"]] = self._spans_of(self._shown)
-        if self._estimate is not None:
-            panels["simulated"] = self._estimate.spans
-        self.page.timeline.replace(timeline.DATASET, timeline.rows(panels))
-        self._say_numbers()
-
-    def _spans_of(self, row: Row) -> Sequence[Span]:
-        return self.store.spans(row["run"], row["key"], row["source"])
-
-    def _say_numbers(self) -> None:
-        if self._estimate is None:
-            self.page.headline.value = note_html("No estimate: what is asked cannot be. The form says why.")
-            return
-        shown = self._shown or {}
-        numbers = {
-            "your guess": self._guess_s(),
-            "estimated": self._estimate.time_s,
-            str(shown.get("source")): shown.get("time_s"),
-            "floor": shown.get("floor_s"),
-            "A": None if self._pinned is None else self._pinned.time_s,
-        }
-        self.page.headline.value = numbers_html(numbers, self._estimate)
-
-    def pin(self) -> None:
-        """Keeps the timeline shown now as A above the following ones; pressing again lets it go."""
+    def _pin(self) -> None:
         with self._drawing:
-            if self._pinned is None and self._estimate is not None:
-                row, estimate = self._shown, self._estimate
-                words = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
-                spans = self._spans_of(row) if row else estimate.spans
-                self._pinned = Pinned(words, row["time_s"] if row else estimate.time_s, spans)
-            else:
-                self._pinned = None
-            self.page.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
-            self._draw()
+            self.shown.keep()
 
     def _warn(self) -> None:
         """What to know before measuring."""
-        world, cores = self.question.asked.world, usable_cores()
-        machine = self.question.machine_value
-        words = ""
-        if self.source.value == MEASURE and machine.backend != "cpu" and self._ranks is not None:
-            words = f"{machine.name} is a description of GPUs: simulate it, unless the cluster's ranks have such ones."
-        elif self.source.value == MEASURE and self._ranks is not None and world > self._ranks:
-            words = f"{world} ranks are asked for, but the cluster has {self._ranks}: choose at most {self._ranks}."
-        elif self.source.value == MEASURE:
-            words = crowded(world, cores) or ""
+        measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
+        words = crowded(self.question.asked.world, usable_cores()) if measured else None
         self.page.banner.value = warning_html(words) if words else ""
 
-    def _found(self, ranks: int | None, sentence: str) -> None:
+    def _found(self, workers: Workers | None, sentence: str) -> None:
         """News of the cluster; called by the finder's thread."""
-        self._ranks = ranks
-        self.page.status.value = warning_html(sentence) if ranks is None else note_html(sentence)
-        self._warn()
+        begin_with(self.question, workers, self.finder.cluster)
+        self._workers = workers
+        self.page.status.value = warning_html(sentence) if workers is None else note_html(sentence)
+        with self._drawing:
+            self.refresh()  # other ranks may be asked for, and other trials be known
 
     def _source_changed(self) -> None:
+        self.page.message.value = ""
         if self.source.value == REPLAY and self.source.recording.value is not None:
             self._load_recorded()
         self.refresh()
@@ -238,12 +232,15 @@ class Explorer:
             return
         whole = [entry.measurement for entry in recorded if entry.measurement.trial.part == "whole"]
         if whole:
-            self.question.load_row(row_of(min(whole, key=lambda measured: measured.time_s)))
+            rows = [row_of(measured) for measured in whole]
+            self.question.load_row(compared.fastest(of_first(rows)) or rows[0])
 
     # running
 
     def run(self) -> None:
-        """Asks for what the form says. Returns at once."""
+        """Asks for what the form says. Returns at once; while a run goes on, a second press asks for nothing."""
+        if self._running:
+            return
         try:
             sitting = self.source.sitting(self.question.asked, self.question.machine_value)
         except ValueError as refused:
@@ -255,41 +252,43 @@ class Explorer:
         self.session.start(sitting)
 
     def _begin(self, sitting: Sitting) -> None:
-        self.run_id, self._shown = sitting.run, None
+        self.run_id, self.shown.row = sitting.run, None
+        self._seen.add(sitting.run)
+        self.report.forget()
         asked, machine = self.question.asked, self.question.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else asked.swept_values(machine)
-        guess_s, estimate = self._guess_s(), self._estimate
+        guess_s, estimate = self.shown.guess_s(), self.shown.estimate
         self.panels.begin(
             Begun(
                 swept=swept,
                 context="" if estimate is None else self._context(estimate),
                 timed=self.source.value != SIMULATE,
                 guess_s=guess_s,
-                guessed=_is_of(estimate.trial.schedule) if estimate else lambda row: False,
+                guessed=is_of(estimate.trial) if estimate else lambda row: False,
             )
         )
         self.panels.open = ALONG if swept else TRIALS
-        self.results.begin(self._plan)
+        self.results.begin(bool(swept))
+        self.calibrating.show([])
+        self.frozen.begin()
         self._running = True
         self._allow_run()
-        self._draw()
+        self.shown.draw()
 
     def _context(self, estimate: Estimate) -> str:
         """What a chart says of all trials of a run."""
-        source = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value, "estimated")
-        return context([{**row_of(estimate, None, self.question.machine_value), "source": source}])
+        known = row_of(estimate, None, self.question.machine_value)
+        return context([{**known, "source": self.shown.awaited or "estimated"}])
 
     def _allow_run(self) -> None:
-        self.page.run.disabled = self._running or (self._estimate is None and self.source.value != REPLAY)
+        """Run waits until it would be accepted; why it is not stands beside it."""
+        if self.source.value == REPLAY:
+            accepted = self._replay_refusal() is None
+        else:
+            unheard = self.source.value == MEASURE and self._workers is None
+            accepted = self.shown.estimate is not None and not self.question.refusal.value and not unheard
+        self.page.run.disabled = self._running or not accepted
         self.page.stop.disabled = not self._running
-
-    def _guess_s(self) -> float | None:
-        """The student's guess in seconds; what is no number is no guess."""
-        try:
-            guess_ms = float(self.page.guess.value.strip().removesuffix("ms").replace(",", "."))
-        except ValueError:
-            return None
-        return guess_ms / 1e3 if 0 < guess_ms < float("inf") else None
 
     def stop(self) -> None:
         """Ends the run within two seconds; what was measured stays."""
@@ -297,71 +296,105 @@ class Explorer:
         self.session.stop()
 
     def _hear(self, news: News) -> None:
-        """What came back since the last tick; called by the session's thread."""
+        """What came back since the last tick; called by the session's thread, which logs what cannot be drawn."""
+        try:
+            self._draw_news(news)
+        finally:
+            if news.ended:
+                self._end(news)
+
+    def _draw_news(self, news: News) -> None:
         with self._drawing:
             self.panels.add(news)
             self.results.add(news)
-            timed = [row for row in news.rows if row["source"] in TIMED and row["time_s"] is not None]
-            if any(map(self._is_shown, timed)):
+            if any(self._is_shown(row) for row in news.rows if row["source"] in TIMED and row["time_s"] is not None):
                 # the link is known now, and the simulated timeline is of the same one
-                self._estimate = self._predicted()
+                with suppress(Refusal):  # the form has become illegal meanwhile: who changed it waits to say so
+                    self.shown.estimate = self._predicted()
                 self._show_measured()
-                self._draw()
-        if news.ended:
-            self._end(news)
+                self.shown.draw()
 
     def _end(self, news: News) -> None:
         self._running = False
+        self.calibrating.show(self.panels.rows)
         failed = self.results.failures
         if news.error:
             self.page.message.value = refusal_html(news.error)
         elif failed:
             more = f" ({len(failed)} failed; the table below has all)" if len(failed) > 1 else ""
             self.page.message.value = refusal_html(f"{failed[0]['message']}{more}")
-        self.refresh()
+        self._allow_run()  # whatever cannot be drawn below
         self.frozen.freeze_soon(news.run)
+        self.refresh()
 
     def _load_cell(self, click: Click) -> None:
-        """A cell of the landscape was clicked: its schedule becomes the form's."""
+        """A mark was clicked: what it is about becomes the form's question."""
         row = self.panels.row_of(click)
         if row is not None:
-            self.question.load(row["scheme"], row["axes"])
+            self.loading.take(row)
 
     # what was before
+
+    def _catch_up(self) -> None:
+        """Another process may have made a run since: the last one is shown, unless one goes on here."""
+        if self._first != LAST or self._running:
+            return
+        try:
+            newest = self.store.run(LAST)["id"]
+        except ValueError:  # no run has a time yet
+            return
+        if newest not in self._seen:
+            with self._drawing:
+                self._restore(LAST)
+                self.refresh()
 
     def _restore(self, run: str) -> None:
         """Shows a run of the store; without one there is nothing to restore."""
         try:
             found = self.store.run(run)
         except ValueError as unknown:
-            if run != "last":
+            if run != LAST:
                 self.page.message.value = refusal_html(str(unknown))
             return
         rows = self.store.rows(found["id"])
-        best = stored.fastest(rows)
+        whole = [row for row in rows if row["part"] == "whole"]
+        best = compared.fastest(of_first(whole))
         if best is not None:
             self.question.load_row(best)
         self.run_id = found["id"]
-        self.panels.show(found["id"], rows, context([row for row in rows if row["part"] == "whole"]))
+        self._seen.add(found["id"])
+        self.panels.show(found["id"], rows, context(whole))
         self.panels.open = TRIALS
         self.results.show(found, rows)
+        self.calibrating.show(rows)
 
 
-def _is_of(schedule: Schedule) -> Callable[[Row], bool]:
-    """Whether a row is of *schedule*."""
-    axes = dict(schedule.axes)
-    return lambda row: row["scheme"] == schedule.scheme and row["axes"] == axes
+_explorers: dict[tuple[str, Path | None, str | None], Explorer] = {}
+"""Of this kernel, by what they were asked for."""
 
 
-def _short(schedule: Schedule) -> str:
-    """The scheme and the one axis of it that everybody sees."""
-    return ", ".join([schedule.scheme, *(f"{axis} {schedule[axis]}" for axis in BASIC.get(schedule.scheme, ()))])
-
-
-def explorer(run: str = "last", *, store: str | Path | None = None, cluster: str | None = None) -> None:
+def explorer(run: str = LAST, *, store: str | Path | None = None, cluster: str | None = None) -> None:
     """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
 
     *store* is a file of runs other than this person's own; *cluster* is a scheduler's address other than the lab's.
+    The same words show the same explorer again, with all that goes on in it; a restarted kernel begins afresh.
     """
-    theme.enable()
-    Explorer(run=run, store=None if store is None else Store(Path(store)), cluster=cluster).show()
+    explorer_of(run, None if store is None else Path(store), cluster).show()
+
+
+def prepare() -> None:
+    """What `explorer()` will show is made before its page is there; the lab has its kernel do so."""
+    explorer_of().frozen.can_wait = True
+
+
+def explorer_of(run: str = LAST, store: Path | None = None, cluster: str | None = None) -> Explorer:
+    """This kernel's one explorer for these words: a page that is loaded anew joins it instead of beginning another."""
+    words = run, store and store.resolve(), cluster
+    for closed in [other for other, made in _explorers.items() if made.page.view.comm is None]:
+        _explorers.pop(closed).close()  # somebody closed all widgets
+    if words not in _explorers:
+        theme.enable()
+        for older in list(_explorers.values())[: 1 - LOOKING_MOST]:
+            older.finder.close()
+        _explorers[words] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
+    return _explorers[words]

@@ -9,9 +9,10 @@ import ipywidgets
 
 from kernels.schedule import Refusal
 from workbench.charts import landscape
+from workbench.naming import axis_title
 from workbench.widgets.controls import dropdown, html
 from workbench.widgets.live_chart import LiveChart
-from workbench.widgets.words import axis_title, refusal_html
+from workbench.widgets.words import refusal_html
 
 Row = Mapping[str, Any]
 
@@ -27,6 +28,7 @@ class LandscapePanel:
         self._estimates_of, self._timed = estimates, timed
         self._estimated: Sequence[Row] = ()
         self._stale, self._watched = True, False
+        self._counts: dict[str, int] = {}
         self.x, self.y = (
             dropdown(label, [], mark) for label, mark in (("Across", "wb-landscape-x"), ("Up", "wb-landscape-y"))
         )
@@ -40,6 +42,7 @@ class LandscapePanel:
     def offer(self, axes: Mapping[str, int]) -> None:
         """The axes of the schedules that are asked for now, with the number of their values."""
         ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
+        self._counts = dict(axes)
         words = tuple((axis_title(axis), axis) for axis in ordered)
         self.forget()
         if words == tuple(self.x.options):
@@ -81,7 +84,8 @@ class LandscapePanel:
     def _axes_changed(self, _: Any = None) -> None:
         if self.x.value is not None and self.y.value is not None:
             self._estimated = ()
-            self.chart.show(landscape.live(self.x.value, self.y.value))
+            num_rows = self._counts.get(self.y.value, 1)
+            self.chart.show(landscape.live(self.x.value, self.y.value, num_rows=num_rows))
             self.chart.replace(landscape.DATASET, [])
             self.forget()
 

@@ -58,8 +58,11 @@ class Figure {
     this.node.setAttribute("role", "group");
     this.words = element("div", "workbench-live-chart-words");
     this.words.setAttribute("role", "status");
-    this.place = element("div");
-    this.node.append(this.place, this.words);
+    // hidden from readers: the group's label says the same
+    this.heading = element("div", "workbench-live-chart-heading");
+    this.heading.setAttribute("aria-hidden", "true");
+    this.place = element("div", "workbench-live-chart-place");
+    this.node.append(this.heading, this.place, this.words);
     el.append(this.node);
     this.node.addEventListener("keydown", (event) => this.steer(event));
     this.node.addEventListener("blur", () => this.point(null));
@@ -85,6 +88,7 @@ class Figure {
       const selections = this.stale ? await this.embed() : null;
       await this.catchUp();
       if (selections) await this.listen(selections);
+      await this.stretch(); // the cell may have another width than when this began
     } catch (error) {
       this.explain(error);
     } finally {
@@ -98,18 +102,32 @@ class Figure {
     this.stale = false;
     const vegaEmbed = await vega(this.model);
     if (this.signal.aborted) return null;
-    const { spec, label, stretch, datasets: names } = this.model.get("_chart");
-    const mode = pageMode();
-    const kept = this.spec === JSON.stringify(spec) && this.embedded ? this.selections() : {};
-    this.dispose();
+    const { spec, label, stretch, datasets: names, title, subtitle } = this.model.get("_chart");
     this.node.setAttribute("aria-label", label);
+    this.write(title, subtitle);
+    const [text, mode, renderer] = [JSON.stringify(spec), pageMode(), this.model.get("renderer")];
+    const [before, drawnAs] = [this.embedded ? this.spec : null, `${mode} ${renderer}`];
+    if (before === text && this.drawnAs === drawnAs) return null; // only its title is another one
+    const kept = before === text ? this.selections() : {};
+    this.dispose();
     Object.assign(this.node.dataset, { mode, stretch });
-    this.embedded = await vegaEmbed(this.place, structuredClone(spec), {
-      ...{ actions: false, renderer: this.model.get("renderer"), config: this.model.get("_modes")[mode] },
+    const sized = structuredClone(spec);
+    if (stretch === "whole") sized.width = this.node.clientWidth;
+    this.embedded = await vegaEmbed(this.place, sized, {
+      ...{ actions: false, renderer, config: this.model.get("_modes")[mode] },
       ...{ tooltip: { theme: mode }, logLevel: 1 },
     });
-    Object.assign(this, { names, spec: JSON.stringify(spec), width: this.node.clientWidth });
+    Object.assign(this, { names, spec: text, drawnAs });
     return kept;
+  }
+
+  // Title and subtitle stand above the drawing: lines of a page wrap, at any width.
+  write(title, subtitle) {
+    const line = (name, text) => Object.assign(element("div", name), { textContent: text });
+    this.heading.replaceChildren(
+      ...title.map((text) => line("workbench-live-chart-title", text)),
+      ...subtitle.map((text) => line("workbench-live-chart-subtitle", text)),
+    );
   }
 
   get view() {
@@ -139,6 +157,7 @@ class Figure {
   async catchUp() {
     if (!this.embedded) return;
     const ends = {};
+    const isFirst = this.drawn.size === 0;
     for (const name of this.names) {
       const dataset = this.datasets.get(name);
       if (!dataset) continue;
@@ -150,26 +169,33 @@ class Figure {
     }
     if (Object.keys(ends).length === 0) return;
     await this.view.runAsync();
-    if (this.node.dataset.stretch === "children") await this.fit();
+    // a plot that gets narrower beside longer labels may have a legend of more lines
+    if (isFirst) await this.view.resize().runAsync();
+    await this.stretch();
     this.point(null);
     this.node.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: ends }));
   }
 
-  // The chart takes the width of its cell, which may be dragged, hidden and shown again.
+  // The cell may be dragged, hidden and shown again.
   async resize() {
-    const width = this.node.clientWidth;
-    if (width === 0) return;
+    if (this.node.clientWidth === 0) return;
     if (this.stale || this.isBehind()) this.ask();
-    if (!this.embedded || width === this.width) return;
-    this.width = width;
-    if (this.node.dataset.stretch === "whole") await this.view.signal("width", width).runAsync();
-    if (this.node.dataset.stretch === "children") await this.fit();
+    if (this.embedded && !this.working) await this.stretch();
+  }
+
+  // The chart takes the width of its cell. What is drawn is measured, not remembered: a hidden one may be anything.
+  async stretch() {
+    const [cell, drawn] = [this.node.clientWidth, this.place.querySelector("svg, canvas")?.getBoundingClientRect().width];
+    if (!this.embedded || cell === 0 || Math.abs(cell - drawn) < 1) return;
+    if (this.node.dataset.stretch === "whole") {
+      await this.view.width(cell).runAsync();
+      await this.view.resize().runAsync();
+    }
+    if (this.node.dataset.stretch === "children") await this.widen(cell - drawn);
   }
 
   // Charts one under the other cannot be told to fill their container: give them what is left over.
-  async fit() {
-    const left = this.node.clientWidth - this.place.querySelector("svg, canvas").getBoundingClientRect().width;
-    if (this.node.clientWidth === 0 || Math.abs(left) < 2) return;
+  async widen(left) {
     const isWidth = (name) => /^(child_?width|concat_\d+_width|width)$/i.test(name);
     const { signals } = this.view.getState({ signals: isWidth, data: () => false });
     // when all are the same, the one width is the chart's own; else that one has no meaning
@@ -249,7 +275,7 @@ class Figure {
     const { x1, y1, x2, y2 } = item.bounds;
     const box = { left: left + x + x1 - 4, top: top + y + y1 - 4, width: x2 - x1 + 4, height: y2 - y1 + 4 };
     for (const [side, pixels] of Object.entries(box)) this.cursor.style[side] = `${pixels}px`;
-    this.node.append(this.cursor);
+    this.place.append(this.cursor);
   }
 
   explain(error) {
@@ -286,7 +312,7 @@ function allMarks(view) {
     for (const mark of group.items ?? []) {
       for (const item of mark.items ?? []) {
         if (mark.marktype === "group") walk(item, x + (item.x ?? 0), y + (item.y ?? 0));
-        else if (isData(item)) found.push({ item, x, y });
+        else if (isData(item) && mark.aria !== false) found.push({ item, x, y });
       }
     }
   };

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ MESSAGE_INTERVAL_S = 0.02
 """At most one message per chart in this time: a notebook server drops messages above 1,000 per second in all."""
 MAX_ROWS = 5_000
 """A redraw of so many points takes about 60 ms, so that a row is drawn within 150 ms of its arrival."""
+
+PLOT_PIXELS = 200
+"""Height of a plot: the explorer's form and both of its charts are seen together on a small screen."""
 
 Selection = PointSelection | IntervalSelection
 
@@ -50,7 +53,7 @@ class LiveChart(anywidget.AnyWidget):
     _esm = Path(__file__).parent / "live_chart.js"
     _css = Path(__file__).parent / "live_chart.css"
     _chart = traitlets.Dict().tag(sync=True)
-    _modes = traitlets.Dict({mode.value: config(mode) for mode in Mode}).tag(sync=True)
+    _modes = traitlets.Dict({mode.value: config(mode, PLOT_PIXELS) for mode in Mode}).tag(sync=True)
     _vega_lite = traitlets.Unicode(vega_runtime.VEGA_LITE).tag(sync=True)
     _listening = traitlets.Bool(False).tag(sync=True)
     max_rows = traitlets.Int(MAX_ROWS, min=1, read_only=True).tag(sync=True)
@@ -61,6 +64,7 @@ class LiveChart(anywidget.AnyWidget):
         self._generations = itertools.count(1)
         self._rows: dict[str, Rows] = {}
         self._timer: threading.Timer | None = None
+        self._closed = False
         self._sent_at = -MESSAGE_INTERVAL_S
         self._on_click = ipywidgets.CallbackDispatcher()
         self._on_selection = ipywidgets.CallbackDispatcher()
@@ -101,8 +105,9 @@ class LiveChart(anywidget.AnyWidget):
         self._listening = True
 
     def close(self) -> None:
-        """Take the chart off the page."""
+        """Take the chart off the page. Rows that still come are kept, and sent nowhere."""
         with self._lock:
+            self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -119,7 +124,7 @@ class LiveChart(anywidget.AnyWidget):
     def _dataset(self, name: str) -> Rows:
         if name not in self._rows:
             known = ", ".join(self._rows) or "none; give it alt.NamedData"
-            raise ValueError(f"dataset {name!r} was asked for, but this chart's datasets are: {known}.")
+            raise ValueError(f"This chart has no dataset {name!r}. Accepted: {known}.")
         return self._rows[name]
 
     def _add(self, name: str, rows: list[Row], *, replacing: bool) -> None:
@@ -132,7 +137,7 @@ class LiveChart(anywidget.AnyWidget):
 
     def _send_soon(self) -> None:
         """Send now, or, when a message left just before, once for all that comes until its time has passed."""
-        if self._timer is not None:
+        if self._timer is not None or self._closed:
             return
         wait = self._sent_at + MESSAGE_INTERVAL_S - time.monotonic()
         if wait <= 0:
@@ -144,6 +149,8 @@ class LiveChart(anywidget.AnyWidget):
 
     def _send_news(self) -> None:
         with self._lock:
+            if self._closed:
+                return
             self._timer = None
             self._sent_at = time.monotonic()
             news = [(name, rows, rows.sent) for name, rows in self._rows.items() if rows.sent < rows.end]
@@ -176,3 +183,11 @@ class LiveChart(anywidget.AnyWidget):
                 if list(have.get(name, ())) != [rows.generation, rows.end]
             ]
             self._send_parts(behind)
+
+
+def charts_in(view: ipywidgets.Widget) -> Iterator[LiveChart]:
+    """All live charts inside *view*."""
+    if isinstance(view, LiveChart):
+        yield view
+    for child in getattr(view, "children", ()):
+        yield from charts_in(child)

@@ -102,11 +102,11 @@ def records(rows: Iterable[Row] | Any) -> list[Row]:
     if hasattr(rows, "to_dict"):
         rows = rows.to_dict(orient="records")
     if isinstance(rows, Mapping):
-        raise ValueError("one row was given where rows are taken: put it in a list, [row].")
+        raise ValueError("One row came where a list of rows is needed. Accepted: a list, [row].")
     rows = list(rows)
     strange = next((row for row in rows if not isinstance(row, Mapping)), None)
     if strange is not None:
-        raise ValueError(f"a row is {strange!r}, a {type(strange).__name__}; rows are mappings from column to value.")
+        raise ValueError(f"A row is {strange!r}, a {type(strange).__name__}. Accepted: mappings from column to value.")
     return rows
 
 

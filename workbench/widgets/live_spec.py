@@ -1,4 +1,4 @@
-"""What a live chart needs of an Altair chart: Vega-Lite without a theme, its named datasets, its name read aloud."""
+"""What a live chart needs of an Altair chart: Vega-Lite without theme and title, its named datasets, its words."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class LiveSpec:
     spec: dict[str, Any]
     datasets: tuple[str, ...]
     """Names of the datasets that get their rows later."""
+    title: tuple[str, ...]
+    """Lines that the page writes above the chart, where they wrap. Vega would take a wide one from the plot's width."""
+    subtitle: tuple[str, ...]
     label: str
     """Title and description, for those who hear the chart."""
     stretch: str
@@ -28,23 +31,26 @@ class LiveSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As the browser gets it."""
-        return {**asdict(self), "datasets": list(self.datasets)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def live_spec(chart: alt.TopLevelMixin) -> LiveSpec:
     """Read *chart*; one without a width of its own takes that of its cell."""
     spec = _without_theme(chart)
     named = dict.fromkeys(_empty_datasets(spec))
-    label = ". ".join(part for part in (_title(spec.get("title")), spec.get("description", "")) if part)
+    title, subtitle = _titles(spec.pop("title", None))
+    label = ". ".join(filter(None, (" ".join(title), " ".join(subtitle), spec.get("description", ""))))
     stretch, resizable = _stretch(spec)
     for child in resizable:
-        child["width"] = "container" if stretch == "whole" else FIRST_WIDTH
+        child["width"] = FIRST_WIDTH
     # rows that come later have longer numbers on their axes: room is made for them at every redraw
     fit = {"type": "fit-x", "contains": "padding"} if stretch == "whole" else {"type": "pad"}
     spec.setdefault("autosize", {**fit, "resize": True})
     if label:
         spec.setdefault("description", label)
-    return LiveSpec(spec=spec, datasets=tuple(named), label=label or "Chart", stretch=stretch)
+    return LiveSpec(
+        spec=spec, datasets=tuple(named), title=title, subtitle=subtitle, label=label or "Chart", stretch=stretch
+    )
 
 
 def _without_theme(chart: alt.TopLevelMixin) -> dict[str, Any]:
@@ -75,11 +81,15 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(item)
 
 
-def _title(title: Any) -> str:
-    """The words of a title and its subtitle."""
+def _titles(title: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The lines of a title and of its subtitle."""
     if isinstance(title, dict):
-        return ". ".join(part for part in (_title(title.get("text")), _title(title.get("subtitle"))) if part)
-    return " ".join(title) if isinstance(title, list) else title or ""
+        return _lines(title.get("text")), _lines(title.get("subtitle"))
+    return _lines(title), ()
+
+
+def _lines(text: Any) -> tuple[str, ...]:
+    return tuple(filter(None, [text] if isinstance(text, str) else text or ()))
 
 
 def _stretch(spec: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:

@@ -40,17 +40,17 @@ class LossesPanel:
         """The losses of *row*, which is called *name*; of its run all *rows* are known so far."""
         pieces_s = stored.pieces_alone_s(rows, row)
         joined = (row[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s"))
-        same = (run, row["key"], row["source"], *joined, pieces_s)
+        same = (run, row["key"], row["source"], row.get("block"), row["time_s"], *joined, pieces_s)
         if same == self._shown:
             return
         self._shown = same
-        spans = self._store.spans(run, row["key"], row["source"])
+        spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
         found = metrics.waterfall(row, spans, pieces_s)
         words = f"{name}: {seconds_text(row['time_s'])}, {row['source']}."
         if found is None:
             words += (
-                " Its computation was not timed alone, so that only the floor is known: "
-                "load this schedule and run it by itself to see each part."
+                " Its computation was not timed alone, so only the floor is known. Load this schedule and run it "
+                "by itself to see each part."
             )
         self.note.value = note_html(words)
         parts = {"floor": row["floor_s"]} if found is None else dict(found)

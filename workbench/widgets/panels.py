@@ -12,21 +12,27 @@ import ipywidgets
 from kernels.axes import Value
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from workbench.charts import best, samples, trials
-from workbench.charts.words import TIMED
-from workbench.reports import stored
+from kernels.schemes import BASELINE
+from workbench import compared
+from workbench.charts import best, running, samples, trials, words
+from workbench.naming import TIMED, schedule_title
+from workbench.one_problem import asked_today, of_first, problem_of
+from workbench.running import Running
 from workbench.store import Store
 from workbench.widgets.along_panel import AlongPanel
-from workbench.widgets.controls import html
+from workbench.widgets.controls import HIDDEN, SHOWN, html
 from workbench.widgets.landscape_panel import LandscapePanel
 from workbench.widgets.live_chart import Click, LiveChart
 from workbench.widgets.losses_panel import LossesPanel
+from workbench.widgets.problem_choice import ProblemChoice
 from workbench.widgets.session import News
 from workbench.widgets.words import note_html
 
 REDRAW_SECONDS = 0.5
 """Charts that are made anew, not appended to, are so at most this often; longer where there is much to draw."""
 REDRAW_ROW_SECONDS = 0.001
+RUNNING_SECONDS = 0.2
+"""Marks of what is being timed move so often."""
 SAMPLES_MOST = 400
 """Of one trial on the chart; the store keeps all of them."""
 TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST = (
@@ -40,6 +46,7 @@ TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST = (
 NOTHING = (
     "Nothing has run yet. The landscape is estimated, like the timeline: write down what you expect, then press Run."
 )
+NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to see how steady a schedule is."
 
 Row = Mapping[str, Any]
 
@@ -78,7 +85,9 @@ class Panels:
             widget.add_class(f"wb-tab-{name.lower().replace(' ', '-')}")
         self.note = html("wb-nothing-yet")
         self.note.value = note_html(NOTHING)
-        self.view = ipywidgets.VBox([self.note, self.tabs], layout=ipywidgets.Layout(width="100%"))
+        self.problem = ProblemChoice(self._problem_chosen)
+        self._listeners: list[Callable[[Row], Any]] = []
+        self.view = ipywidgets.VBox([self.note, self.problem.view, self.tabs], layout=ipywidgets.Layout(width="100%"))
         self.same_problem: Callable[[Row], bool] = lambda row: True
         """Whether a row belongs on the landscape of what the form asks."""
         self._context = ""
@@ -111,51 +120,104 @@ class Panels:
         self._whole: dict[str, Row] = {}
         self._timed: dict[tuple[Problem, Schedule], Row] = {}
         self._numbers: dict[str, int] = {}
+        self._with_guess: set[str] = set()
+        """Trials beside which the guess is drawn: a trial has its number before its first row, from a sample."""
+        self._guess_is_of = self.same_problem
+        self._swept = begun.swept
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
         self._chosen: str | None = None
         self._run = ""
-        self._redrawn_at = 0.0
+        self._redrawn_at = self._ran_at = 0.0
+        self._running: Sequence[Row] = ()
 
     def begin(self, begun: Begun) -> None:
         """Another run: everything that was drawn goes."""
         self._forget(begun)
         self.note.value = ""
-        if begun.context != self._context:
-            self._context = begun.context
-            self.trials.show(trials.live(context=begun.context))
-            self.best.show(best.live(context=begun.context))
-        self.trials.replace(trials.DATASET, [])
-        self.best.replace(best.DATASET, [])
-        self.samples.replace(samples.DATASET, [])
-        self.samples_note.value = ""
-        self.along.begin(begun.swept, begun.context)
-        self.losses.begin()
+        self.problem.begin(following=True)
+        self._empty()
+        self.samples_note.value = "" if begun.timed else note_html(NO_SAMPLES)
+        self.samples.layout.display = SHOWN if begun.timed else HIDDEN
         self.landscape.begin(list(begun.swept))
+
+    def _empty(self) -> None:
+        """The charts of one problem, before its first row."""
+        context, swept = self._begun.context, self._begun.swept
+        if len(self.problem.rows) > 1:
+            context = words.context(self.problem.shown)
+        if not swept:
+            swept = varied(self.problem.shown)
+        if context != self._context:
+            self._context = context
+            self.trials.show(trials.live(context=context))
+            self.best.show(best.live(context=context))
+        self._swept, self._numbers, self._shown_key = swept, {}, None
+        self._with_guess = set()
+        for chart, dataset in ((self.trials, trials.DATASET), (self.trials, running.DATASET),
+                               (self.best, best.DATASET), (self.samples, samples.DATASET)):  # fmt: skip
+            chart.replace(dataset, [])
+        self.along.begin(swept, context)
+        self.losses.begin()
 
     def add(self, news: News) -> None:
         """What came back since the last tick."""
         self._run = news.run
+        again = self._keep_samples(news.samples)
         self._append(news.rows)
-        self._add_samples(news.samples)
+        self._show_running(news.running, news.ended)
+        self._add_samples(news.samples, again)
         pause = max(REDRAW_SECONDS, REDRAW_ROW_SECONDS * len(self._rows))
         if news.ended or time.monotonic() - self._redrawn_at > pause:
             self._redraw()
         if news.ended:
-            self._show_samples(self._chosen_key())
+            self._rest()
+
+    def _rest(self) -> None:
+        """The run has ended: what was varied is known now, and whose samples are worth a look."""
+        self.problem.rest()
+        if varied(self.problem.shown) != self._swept and not self._begun.swept:
+            self._draw_problem()
+        self._show_samples(self._chosen_key())
 
     def show(self, run: str, rows: Sequence[Row], context: str) -> None:
         """A run that has ended before."""
         timed = any(row["source"] in TIMED for row in rows)
-        self.begin(Begun(swept=varied(rows), context=context, timed=timed))
+        whole = [row for row in rows if row["part"] == "whole"]
+        # of several problems each has its own
+        swept = varied(rows) if len(of_first(whole)) == len(whole) else {}
+        self.begin(Begun(swept=swept, context=context, timed=timed))
         self._run = run
+        self.problem.begin(following=False)
         self._append(rows)
+        unfinished = Running()
+        unfinished.add_rows(rows)
+        unfinished.add_samples(self._store.unfinished_samples(run))
+        self._show_running(unfinished.rows(stopped=True), True)
         self._redraw()
-        self._show_samples(self._chosen_key())
+        self._rest()
+
+    def _show_running(self, rows: Sequence[Row], at_once: bool) -> None:
+        """What is being timed is drawn anew, a few times a second; when it has ended, its outcome is there instead."""
+        now = time.monotonic()
+        gone = len(rows) < len(self._running)
+        if not (rows or gone) or not (at_once or gone or now - self._ran_at > RUNNING_SECONDS):
+            return
+        self._running, self._ran_at = rows, now
+        self._draw_running()
+
+    def _draw_running(self) -> None:
+        of_problem = [row for row in self._running if self.problem.value is None or self.problem.of(row)]
+        self.trials.replace(running.DATASET, running.rows(of_problem, self._numbers))
+        self.along.show_running(of_problem, self._numbers)
 
     def choose(self, key: str | None) -> None:
         """The trial whose losses and samples are shown; None: the fastest one's."""
         self._chosen = key
+        row = self._whole.get(key or "")
+        if row is not None and not self.problem.following and not self.problem.of(row):
+            self.problem.show(problem_of(row))
+            self._draw_problem()
         self._show_losses()
         if self._chosen_key() != self._shown_key:
             self._show_samples(self._chosen_key())
@@ -172,62 +234,110 @@ class Panels:
         self._rows += rows
         whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
-        self._timed.update({_asked(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
+        self._timed.update({asked_today(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
+        if self.problem.add(whole) and len(self.problem.rows) > 1:
+            self._draw_problem()
+        else:
+            self._append_shown([row for row in whole if self.problem.of(row)])
+
+    def _draw_problem(self) -> None:
+        """Everything that is drawn of the problem that is shown now, anew."""
+        self._empty()
+        self._append_shown(self.problem.shown)
+        self._draw_running()
+        if not self.problem.following:
+            self.problem.say()
+            self._show_samples(self._chosen_key())
+        self._show_losses()
+
+    def _problem_chosen(self) -> None:
+        """A person wants to see another one: the form follows, with its fastest schedule."""
+        self._chosen = None
+        self._draw_problem()
+        fastest = compared.fastest(self.problem.shown)
+        if fastest is not None:
+            for listener in self._listeners:
+                listener(fastest)
+
+    def on_problem(self, listener: Callable[[Row], Any]) -> None:
+        """Calls *listener* with the fastest row of a problem that a person chose."""
+        self._listeners.append(listener)
+
+    def _append_shown(self, whole: Sequence[Row]) -> None:
         # estimates that stand beside measurements have no floor of their own: the measured one is drawn
         shown = [
             {**row, "floor_s": None} if self._begun.timed and row["source"] == "estimated" else row for row in whole
         ]
-        known = len(self._numbers)
         self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
         self.best.append(best.DATASET, best.rows(shown, self._numbers))
         self.along.add(shown)
-        self._add_guess({row["key"]: row for row in whole if self._numbers.get(row["key"], 0) > known})
+        self._add_guess(whole)
 
-    def _add_guess(self, new: Mapping[str, Row]) -> None:
-        """Beside the schedule that was guessed, when it is first heard of."""
+    def _add_guess(self, whole: Sequence[Row]) -> None:
+        """Beside the schedule that was guessed, when its first row comes."""
         guess_s = self._begun.guess_s
-        if guess_s is not None:
-            guessed = [(key, row) for key, row in new.items() if self._begun.guessed(row)]
-            self.trials.append(trials.DATASET, [trials.guess(row, guess_s, self._numbers[key]) for key, row in guessed])
+        if guess_s is None:
+            return
+        guessed = {
+            row["key"]: row
+            for row in whole
+            if row["key"] in self._numbers and self._begun.guessed(row) and self._guess_is_of(row)
+        }
+        new = [(key, row) for key, row in guessed.items() if key not in self._with_guess]
+        self._with_guess |= guessed.keys()
+        self.trials.append(trials.DATASET, [trials.guess(row, guess_s, self._numbers[key]) for key, row in new])
 
     # one trial at a time
 
     def _chosen_key(self) -> str | None:
         if self._chosen is not None:
             return self._chosen
-        fastest = stored.fastest(self._rows)
+        fastest = compared.fastest(self.problem.shown)
         return None if fastest is None else fastest["key"]
 
-    def _add_samples(self, found: Sequence[Mapping[str, Any]]) -> None:
+    def _keep_samples(self, new: Sequence[Mapping[str, Any]]) -> set[str]:
+        """Takes samples; the keys of trials that are timed again: the baseline is, in every block."""
+        again = set()
+        for sample in new:
+            kept = self._samples.setdefault(sample["key"], [])
+            if kept and kept[-1].get("block") != sample.get("block"):
+                again.add(sample["key"])
+                kept.clear()
+            kept.append(sample)
+        return again
+
+    def _add_samples(self, new: Sequence[Mapping[str, Any]], again: set[str]) -> None:
         """While a run goes on, the samples of the trial that began last: one at a time is readable."""
-        for sample in found:
-            self._samples.setdefault(sample["key"], []).append(sample)
-        whole = [sample for sample in found if sample["key"] in self._whole]
+        whole = [sample for sample in new if self._is_drawn(sample["key"])]
         if not whole:
             return
         key = whole[-1]["key"]
-        if key == self._shown_key:
-            new = [sample for sample in whole if sample["key"] == key]
-            self.samples.append(samples.DATASET, samples.rows(new, self._whole[key]["scheme"]))
+        if key == self._shown_key and key not in again:
+            of_trial = [sample for sample in whole if sample["key"] == key]
+            self.samples.append(samples.DATASET, samples.rows(of_trial, self._whole[key]["scheme"]))
         else:
             self._show_samples(key)
+
+    def _is_drawn(self, key: str) -> bool:
+        """Whether the charts are about the trial *key*."""
+        return key in self._whole and self.problem.of(self._whole[key])
 
     def _show_samples(self, key: str | None) -> None:
         row = self._whole.get(key or "")
         if key is None or row is None or (row["outcome"] != "measurement" and key not in self._samples):
             return
         self._shown_key = key
-        found = self._samples.get(key) or self._samples_of(row)
+        of_trial = self._samples.get(key) or self._samples_of(row)
         self.samples_note.value = note_html(f"Of {self._words(row)}.")
-        self.samples.replace(samples.DATASET, samples.rows(found[-SAMPLES_MOST:], row["scheme"]))
+        self.samples.replace(samples.DATASET, samples.rows(of_trial[-SAMPLES_MOST:], row["scheme"]))
 
     def _samples_of(self, row: Row) -> list[Mapping[str, Any]]:
         """Those of a trial that was timed before this kernel began, or in another run."""
         by_rank = self._store.measurement(row["id"]).samples
         return [
             {"rank": rank, "index": index, "seconds": seconds}
-            for rank, mine in enumerate(by_rank)
-            for index, seconds in enumerate(mine)
+            for rank, times in enumerate(by_rank)
+            for index, seconds in enumerate(times)
         ]
 
     def _redraw(self) -> None:
@@ -238,14 +348,13 @@ class Panels:
     def _show_losses(self) -> None:
         if self.open != LOSSES:
             return
-        row = self._whole.get(self._chosen or "") or stored.fastest(self._rows)
+        row = self._whole.get(self._chosen or "") or compared.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
-            self.losses.show(self._run, self._rows, self._timed.get(_asked(row), row), self._words(row))
+            self.losses.show(self._run, self._rows, self._timed.get(asked_today(row), row), self._words(row))
 
     def _words(self, row: Row) -> str:
         """A schedule in the words that tell it from the others of this run."""
-        axes = [f"{axis} {row['axes'][axis]}" for axis in self._begun.swept if axis in row["axes"]]
-        return ", ".join([row["scheme"], *axes])
+        return schedule_title(row["scheme"], {axis: row["axes"][axis] for axis in self._swept if axis in row["axes"]})
 
     # clicks
 
@@ -265,16 +374,11 @@ def _is_refused(row: Row) -> bool:
     return bool(row["stage"] == "refused")
 
 
-def _asked(row: Row) -> tuple[Problem, Schedule]:
-    problem = Problem.from_json({key: row[key] for key in ("operator", "shape", "dtype", "world")})
-    return problem, Schedule(row["scheme"], tuple(row["axes"].items()))
-
-
 def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
     """The axes of which a run had several values, the one with most values first."""
     found: dict[str, dict[Value, None]] = {}
     for row in rows:
-        if row["part"] == "whole" and row["scheme"] != "sequential":
+        if row["part"] == "whole" and row["scheme"] != BASELINE:
             for axis, value in row["axes"].items():
                 found.setdefault(axis, {})[value] = None
     several = {axis: list(values) for axis, values in found.items() if len(values) > 1}

@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ipywidgets
 
 from kernels.axes import Axis, Value
-from kernels.fabric import parse
+from kernels.fabric import KINDS, OF_BACKEND, parse
 from kernels.machine import Machine
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES
+from kernels.units import DTYPE_BYTES
+from workbench.charts.words import LINKS, fabric_words
 from workbench.machines import machine as machine_named
 from workbench.machines import names as machine_names
 from workbench.widgets.asking import SCHEME, Asked
-from workbench.widgets.axis_rows import AxisRows
+from workbench.widgets.axis_rows import AxisRows, is_number_line
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
     Quiet,
     dropdown,
-    every,
     fold,
     html,
     marked,
     number_line,
     one_of,
+    or_words,
+    sweep_tick,
     tick,
     wide,
 )
 from workbench.widgets.controls import row as side_by_side
+from workbench.widgets.judging import Judge, refused_choices
 from workbench.widgets.problem_form import ProblemForm
-from workbench.widgets.words import refusal_html, sizes_html
+from workbench.widgets.unavailable import Unavailable
+from workbench.widgets.words import refusal_html, sizes_html, unavailable_html
 
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that the form says, to come back to."""
+
+    asked: Asked
+    machine: str
+    preset: str
 
 
 class Question(Quiet):
@@ -49,6 +64,13 @@ class Question(Quiet):
         self._listeners: list[Callable[[], Any]] = []
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
+        self.judge = Judge()
+        """Whether what the form says would be answered; whoever knows source and cluster sets another."""
+        self.refused: dict[str, dict[Any, str]] = {}
+        """By the class name of a control: the choices that cannot be taken here, each with its reason."""
+        self._judged: object = None
+        self._refreshing = threading.RLock()
+        """The kernel's thread and those that bring news of cluster and run."""
         self.axes = AxisRows(self._set_axis, self._set_sweep)
         self.problem = ProblemForm(default_preset, machine_named(machine))
         self._build(machine)
@@ -61,19 +83,23 @@ class Question(Quiet):
     # what the form looks like
 
     def _build(self, machine: str) -> None:
-        self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [stated.idea for stated in SCHEMES.values()])
-        self.sweep_schemes = every("wb-sweep-schemes", "scheme that is built, side by side")
+        self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [scheme.idea for scheme in SCHEMES.values()])
+        self.sweep_schemes = sweep_tick("wb-sweep-schemes")
         self.ratio = number_line("Wire : compute", RATIOS, 1.0, "wb-ratio")
-        self.ratio.tooltip = "How long the least that must be sent takes, as a multiple of the computation"
+        self.ratio.tooltip = (
+            "How long the wire takes for the bytes that must cross it, as a multiple of the computation"
+        )
         self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
-        self.machine = dropdown("Machine", machine_names(), "wb-machine", value=machine)
-        self.fabric = dropdown("Link", _fabrics(machine_named(machine)), "wb-fabric")
+        self.machine = dropdown("Machine", _machines(), "wb-machine", value=machine)
+        self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
         self.protocol = dropdown("Protocol", [(_protocol_words(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
         self.fresh = tick("Measure again what is known", "wb-fresh")
         schemes = side_by_side(self.scheme, self.sweep_schemes)
-        self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.refusal])
-        advanced = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
-        inside = marked(ipywidgets.VBox([*advanced, self.axes.advanced, self.fresh], layout=wide()), "wb-advanced")
+        self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
+        self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.unavailable])
+        chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
+        advanced = [*map(or_words, chosen), self.axes.advanced, self.fresh, self.elsewhere]
+        inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
         self.more = fold("Advanced", "wb-more", inside)
         self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
 
@@ -97,6 +123,7 @@ class Question(Quiet):
             protocol=self.protocol.value,
             swept=tuple(sorted(self._swept | ({SCHEME} if self.sweep_schemes.value else set()))),
             fresh=self.fresh.value,
+            compared=tuple(name for name in SCHEMES if name not in self.refused.get("wb-scheme", {})),
         )
 
     def _fabric_text(self) -> str:
@@ -123,16 +150,40 @@ class Question(Quiet):
             self.scheme.value = scheme
         self._changed()
 
-    def load_row(self, row: Row) -> None:
+    def load_row(self, row: Row, *, protocol: bool = True) -> None:
         """Sets the form to what *row* is about: problem, machine, link and schedule, as restoring a run does."""
         with self._silently():
-            if row["machine"] in self.machine.options:
+            if row["machine"] in machine_names():
                 self.machine.value = row["machine"]
             self.problem.load(row["operator"], row["shape"], row["world"], row["dtype"])
             self._load_link(str(row["fabric"]))
-            if row["protocol"] in PROTOCOLS:
+            if protocol and row["protocol"] in PROTOCOLS:
                 self.protocol.value = row["protocol"]
         self.load(row["scheme"], row["axes"])
+
+    def choose_machine(self, name: str) -> None:
+        """Another machine, which may have been made a moment ago."""
+        if name not in [value for _, value in self.machine.options]:
+            self.machine.options = (*self.machine.options, (machine_named(name).title, name))
+        self.machine.value = name
+
+    @property
+    def state(self) -> State:
+        """What the form says, all of it."""
+        return State(self.asked, str(self.machine.value), str(self.problem.preset.value))
+
+    def restore(self, state: State) -> None:
+        """Sets the form to what it said before."""
+        asked = state.asked
+        with self._silently():
+            self.machine.value = state.machine
+            self.problem.load(asked.operator, dict(asked.shape), asked.world, asked.dtype, preset=state.preset)
+            self._load_link(asked.fabric)
+            self.scheme.value, self.protocol.value, self.fresh.value = asked.scheme, asked.protocol, asked.fresh
+            self._values = {scheme: dict(values) for scheme, values in asked.values}
+            self._swept = set(asked.swept) - {SCHEME}
+            self.sweep_schemes.value = SCHEME in asked.swept
+        self._changed()
 
     def _load_link(self, text: str) -> None:
         """A link that the form has no controls for becomes a choice of its own."""
@@ -141,8 +192,8 @@ class Question(Quiet):
             if fabric.wire_to_compute not in self.ratio.options:
                 self.ratio.options = sorted({*self.ratio.options, fabric.wire_to_compute})
             self.ratio.value, text = fabric.wire_to_compute, EMULATED
-        if text not in self.fabric.options:
-            self.fabric.options = (*_fabrics(self.machine_value), text)
+        if text not in [value for _, value in self.fabric.options]:
+            self.fabric.options = (*_links(self.machine_value), (fabric_words(text), text))
         self.fabric.value = text
 
     # what happens on a change
@@ -159,7 +210,7 @@ class Question(Quiet):
         """Another machine has other links, and other problems are worth asking of it."""
         machine = self.machine_value
         with self._silently():
-            self.fabric.options = _fabrics(machine)
+            self.fabric.options = _links(machine)
             self._values.clear()
             self.problem.move_to(machine)
         self._changed()
@@ -171,23 +222,93 @@ class Question(Quiet):
         for listener in self._listeners:
             listener()
 
+    def ask(self, judge: Judge) -> None:
+        """Another source, or news of the cluster: other things can be answered. Listeners are not told."""
+        if judge != self.judge:
+            self.judge = judge
+            self._refresh()
+
     def _refresh(self) -> None:
-        """Offers what is legal now, and says why what is asked is not."""
-        with self._silently():
+        """Offers what is legal now, greys out what cannot be answered, and says why what is asked is not."""
+        with self._refreshing, self._silently():
             self.ratio.layout.display = SHOWN if self.fabric.value == EMULATED else HIDDEN
-            self.refusal.value = ""
+            machine = self.machine_value
+            self.problem.seat(self.judge.seats(machine))
             try:
-                asked, machine = self.asked, self.machine_value
+                asked = self.asked
                 self.sizes.value = sizes_html(asked.problem())
                 known = asked.axes(machine)
-                mine = self._values.setdefault(self.scheme.value, {})
-                for name in [name for name, value in mine.items() if not _accepts(known, name, value)]:
-                    del mine[name]
-                complete = _complete(self.asked, machine) or mine
-                self.axes.offer(self.scheme.value, known, complete, self._swept)
-                self.asked.schedule(machine)
             except Refusal as refusal:
                 self.refusal.value = refusal_html(str(refusal))
+                return
+            self._judge_choices(known)
+            values = self._values.setdefault(self.scheme.value, {})
+            for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
+                del values[name]
+            self._fit(values)
+            complete, unread = _complete(self.asked, machine) or values, self.asked.unread(self.scheme.value, machine)
+            shown = [axis for axis in self._offered(known) if axis.name not in unread]
+            self.axes.offer(self.scheme.value, shown, complete, self._swept)
+            self._show_unavailable()
+            sentence = self.judge.refusal(self.asked, machine)
+            self.refusal.value = refusal_html(sentence) if sentence else ""
+
+    def _fit(self, values: dict[str, Value]) -> None:
+        """Where ranks run one schedule of a scheme and the usual one is another, theirs is taken."""
+        asked, machine = self.asked, self.machine_value
+        if not values and self.judge.refusal(asked, machine) is not None:
+            fitting = self.judge.fitting(asked, machine)
+            plain = _complete(asked, machine) or {}
+            if fitting is not None:
+                values.update({name: value for name, value in fitting.axes if plain.get(name) != value})
+
+    def _offered(self, known: Sequence[Axis]) -> list[Axis]:
+        """On a line of numbers there is no place to grey out: what cannot be is left out."""
+        offered = []
+        for axis in known:
+            refused = self.refused.get(f"wb-axis-{axis.name}", {})
+            values = tuple(value for value in axis.values if value not in refused)
+            offered.append(replace(axis, values=values) if is_number_line(axis) else axis)
+        return offered
+
+    def _judge_choices(self, known: Sequence[Axis]) -> None:
+        """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
+        machine, judge = self.machine_value, self.judge
+        link = EMULATED if self.fabric.value == EMULATED else self._fabric_text()
+        asked = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
+        if (asked, machine, judge) == self._judged:
+            return
+        self._judged = (asked, machine, judge)
+        choices: dict[str, dict[Any, str | None]] = {
+            "wb-scheme": {name: judge.of_scheme(asked, name, machine) for name in SCHEMES},
+            "wb-dtype": {name: judge.refusal(replace(asked, dtype=name), machine) for name in DTYPE_BYTES},
+            "wb-world": {world: self._of_world(asked, world) for world in self.problem.world.options},
+            "wb-machine": {name: judge.of_machine(machine_named(name)) for name in machine_names()},
+            "wb-fabric": {text: judge.of_link(asked, text, machine) for _, text in self.fabric.options},
+        }
+        choices |= {f"wb-axis-{axis.name}": judge.of_values(asked, axis, machine) for axis in known}
+        self.refused = {mark: refused for mark, sentences in choices.items() if (refused := refused_choices(sentences))}
+
+    def _of_world(self, asked: Asked, world: int) -> str | None:
+        try:
+            shape = self.problem.shape_for(world)
+        except Refusal as refusal:
+            return str(refusal)
+        return self.judge.refusal(replace(asked, world=world, shape=shape), self.machine_value)
+
+    def _show_unavailable(self) -> None:
+        controls = {
+            "wb-scheme": self.scheme,
+            "wb-dtype": self.problem.dtype,
+            "wb-world": self.problem.world,
+            "wb-machine": self.machine,
+            "wb-fabric": self.fabric,
+            **{f"wb-axis-{name}": made.control for name, made in self.axes.rows.items()},
+        }
+        self.unavailable.show(self.refused, controls)
+        self.elsewhere.value = unavailable_html(self.unavailable.words)
+        swept = ", ".join(self.asked.compared)
+        self.sweep_schemes.tooltip = f"Try every scheme, side by side: {swept}"
 
     def _set_axis(self, name: str, value: Value) -> None:
         self._values.setdefault(self.scheme.value, {})[name] = value
@@ -210,8 +331,16 @@ def _accepts(known: tuple[Axis, ...], name: str, value: Value) -> bool:
     return any(axis.name == name and axis.refusal(value) is None for axis in known)
 
 
-def _fabrics(machine: Machine) -> tuple[str, ...]:
-    return (EMULATED, "shared_memory") if machine.backend == "cpu" else ("nvlink", EMULATED)
+def _machines() -> list[tuple[str, str]]:
+    """By what people call them."""
+    return [(machine_named(name).title, name) for name in machine_names()]
+
+
+def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
+    """The usual one of its ranks first."""
+    usual = OF_BACKEND[machine.backend]
+    kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
+    return tuple((LINKS[kind], kind) for kind in kinds)
 
 
 def _protocol_words(name: str) -> str:

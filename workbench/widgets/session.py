@@ -9,10 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench import metrics
+from workbench.running import Running
 from workbench.sitting import Progress, Sitting
 from workbench.store import Store
 
@@ -37,6 +38,8 @@ class News:
     samples: Sequence[Mapping[str, Any]]
     progress: Progress
     ended: bool
+    running: Sequence[Row] = ()
+    """Of each trial that is being timed, or was when the run was stopped: its running median."""
     stopped: bool = False
     """A person asked it to end."""
     error: str | None = None
@@ -64,7 +67,7 @@ class Session:
         if self._ended.is_set():
             self.wait()  # it has only its last news to tell
         if self.running:
-            raise ValueError("A run was asked for while another is going on: 1 of at most 1. Stop it first.")
+            raise ValueError("A run is going on already: 1 of at most 1. Stop it first.")
         self._sitting, self._error = sitting, None
         self._something.clear()
         self._ended.clear()
@@ -97,7 +100,17 @@ class Session:
             self._something.set()
 
     def _listen(self, sitting: Sitting) -> None:
-        joins, cursors = metrics.Joins(), (0, 0)
+        try:
+            self._follow(sitting)
+        except Exception as error:  # the store is locked or cannot be read: a run that nobody sees must not go on
+            sitting.cancelled.set()
+            self._ended.wait(END_SECONDS)
+            self._error = self._error or str(error) or type(error).__name__
+            self._say(self._news(sitting, [], [], ended=True))
+
+    def _follow(self, sitting: Sitting) -> None:
+        """Tells what is new in the store until the run has ended."""
+        joins, cursors, running = metrics.Joins(), (0, 0), Running()
         ended = heard = False
         said_at = 0.0
         while not ended:
@@ -106,14 +119,18 @@ class Session:
             ended = self._ended.is_set()
             self._something.clear()
             began = time.monotonic()
+            running.know(list(sitting.timing.values()))
             rows, first = self._store.rows_since(cursors[0], sitting.run)
             samples, second = self._store.samples_since(cursors[1], sitting.run)
             cursors = first, second
             for row in rows:
                 joins.add(row)
+            running.add_rows(rows)
+            running.add_samples(samples)
             if rows or samples or ended or began - said_at >= QUIET_SECONDS:
                 said_at = began
-                self._say(self._news(sitting, [joins.fill(row) for row in rows], samples, ended))
+                news = self._news(sitting, [joins.fill(row) for row in rows], samples, ended)
+                self._say(replace(news, running=running.rows(stopped=ended)))
             took = time.monotonic() - began
             self._ended.wait(max(TICK_SECONDS - took, 2 * took))
 

@@ -8,12 +8,13 @@ from typing import Any
 import ipywidgets
 
 from cluster.dispatch import Cluster
+from cluster.seating import Ranks
 from kernels.machine import Machine
 from workbench import recordings
 from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator, Recorded
-from workbench.experiment import run as experiment_run
 from workbench.machines import machine as machine_named
 from workbench.machines import names as machine_names
+from workbench.run import run as experiment_run
 from workbench.sitting import Replay, Sitting
 from workbench.store import Store
 from workbench.widgets.asking import Asked
@@ -30,9 +31,11 @@ OWN_RUNS = 20
 class SourceChoice:
     """`view` is the choice; `sitting` makes of a question what is to be iterated."""
 
-    def __init__(self, store: Store, find: Callable[[], Cluster]) -> None:
-        self._store, self._find = store, find
+    def __init__(self, store: Store, find: Callable[[], Cluster],
+                 ranks: Callable[[int, str], Ranks | None]) -> None:  # fmt: skip
+        self._store, self._find, self._ranks = store, find, ranks
         self._listeners: list[Callable[[], Any]] = []
+        self._read: tuple[Any, list[Recorded]] | None = None
         self.source = one_of(SOURCES, MEASURE, "wb-source", TOOLTIPS)
         self.recording = dropdown("Recording", [], "wb-recording")
         self.whole = tick("Play all of it, not just what the form asks", "wb-replay-all", value=True)
@@ -57,11 +60,29 @@ class SourceChoice:
         """The recording that is chosen; ValueError when there is none, or it has nothing."""
         if self.recording.value is None:
             raise ValueError(
-                "A replay was asked for, but there are 0 recordings and 0 measured runs. Accepted: measure something "
-                "first, or put a recording (a .jsonl file) into data/recordings."
+                "There is nothing to replay: 0 recordings and 0 measured runs. Accepted: measure something first, "
+                "or put a recording (a .jsonl file) into data/recordings."
             )
         kind, name = self.recording.value
         return recordings.recordings(name) if kind == "shipped" else recordings.of_run(self._store, name)
+
+    def refusal(self, asked: Asked, machine: Machine) -> str | None:
+        """Why nothing can be replayed, or None; of a sweep what was recorded is played."""
+        if self.value != REPLAY:
+            return None
+        try:
+            recorded = self._recorded_once()
+            if self.whole.value or asked.swept_values(machine) or asked.schemes() != (asked.scheme,):
+                return None
+            return FromRecordings(recorded).absence(asked.trial(machine))
+        except ValueError as refused:
+            return str(refused)
+
+    def _recorded_once(self) -> list[Recorded]:
+        """The recording, read once as long as it is the one that is chosen."""
+        if self._read is None or self._read[0] != self.recording.value:
+            self._read = self.recording.value, self.recorded()
+        return self._read[1]
 
     def sitting(self, asked: Asked, machine: Machine) -> Sitting:
         """What Run iterates; ValueError in one sentence when it cannot be."""
@@ -78,7 +99,7 @@ class SourceChoice:
     def _answer(self, machine: Machine) -> Answer:
         match self.value:
             case "simulator":
-                return FromSimulator(machine)
+                return FromSimulator(machine, self._ranks)
             case "recordings":
                 return FromRecordings(self.recorded(), self.speed.value)
         return FromCluster(self._find())
@@ -92,6 +113,7 @@ class SourceChoice:
 
     def offer(self) -> None:
         """The recordings that there are now: those shipped, then one's own measured runs, the newest first."""
+        self._read = None
         shipped = [(name, ("shipped", name)) for name in recordings.paths()]
         own = [
             (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"])) for run in self._store.measured_runs(OWN_RUNS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +11,8 @@ import anywidget
 import platformdirs
 import traitlets
 import vl_convert
+
+from kernels import files
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 """The Vega-Lite that Altair writes for."""
@@ -61,9 +61,6 @@ def _keep(path: Path, content: bytes) -> None:
     """Write *path* whole or not at all, as several kernels may start at once. Not being able to is no error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
+        files.write(path, content)
     except OSError:
         return

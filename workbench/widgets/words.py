@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup, escape
@@ -11,30 +11,14 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.units import bytes_text, seconds_text
+from workbench.machines import trust
 from workbench.presets import Preset
-
-TITLES = {
-    "slice_tiles": "Tiles per slice",
-    "pieces": "Pieces",
-    "tile": "Tile",
-    "tile_order": "Tile order",
-    "write": "Write",
-    "grid": "Grid",
-    "comm_sms": "Comm SMs",
-    "split": "Split",
-    "steps": "Steps",
-    "grouping": "Grouping",
-    "pattern": "Pattern",
-    "engine": "Engine",
-    "collective": "Collective",
-}
 
 STYLE = f"<style>{(Path(__file__).parent / 'explorer.css').read_text()}</style>"
 
 
-def axis_title(name: str) -> str:
-    """The axis as a label; one that is new to this table shows its own name."""
-    return TITLES.get(name, name)
+NAMED_MOST = 3
+"""Choices of one control that a line names; of more it says how many."""
 
 
 def refusal_html(sentence: str) -> str:
@@ -57,7 +41,25 @@ def preset_html(preset: Preset, operator: str) -> str:
     note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
     divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
     words = "; ".join(filter(None, [preset.title, note, divided])) + "."
-    return str(Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"Source: {preset.source}", words))
+    return str(
+        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{words} Source: {preset.source}", words)
+    )
+
+
+def unavailable_html(refused: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """What is greyed out, and why. *refused*: by reason, the name of each control with the choices that it meets."""
+    lines = Markup("").join(
+        Markup("<li><b>{}</b>: {}</li>").format("; ".join(_choices(*each) for each in by_control.items()), reason)
+        for reason, by_control in refused.items()
+    )
+    if not lines:
+        return ""
+    summary = "What is greyed out here, and why"
+    return str(Markup('<details class="wb-note"><summary>{}</summary><ul>{}</ul></details>').format(summary, lines))
+
+
+def _choices(control: str, labels: Sequence[str]) -> str:
+    return f"{control} {', '.join(labels)}" if len(labels) <= NAMED_MOST else f"{control}, {len(labels)} of them"
 
 
 def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None) -> str:
@@ -80,7 +82,8 @@ def _trust_html(estimate: Estimate | None) -> str:
     if estimate.calibrated:
         return note_html(f"{band} on {estimate.trial.machine}, as its calibration was checked.")
     return note_html(
-        f"{band}: {estimate.trial.machine} is not calibrated, so trust the order of schedules, not the size."
+        f"{band}: {estimate.trial.machine} is {trust(estimate.trial.machine)}, so trust the order of schedules, not "
+        "the size."
     )
 
 

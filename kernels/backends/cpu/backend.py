@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Seat
+from kernels.backends.base import Compiling, Seat, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import Program
+from kernels.backends.cpu.refusals import refusal
 from kernels.backends.cpu.wait import clock
 from kernels.backends.regions import heap_bytes
 from kernels.operators import OPERATORS
@@ -23,37 +24,20 @@ from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.reference import SEED, Operands, operands, torch_dtype
-from kernels.schemes import expand, needs_peer_memory
+from kernels.schemes import expand
 from kernels.trial import Trial
 from kernels.units import seconds_text
 from kernels.verify import roundings
 
-DTYPES = ("float32", "bfloat16")
 
-
-def refusal(trial: Trial, shares_heap: bool) -> str | None:
-    """Why this backend cannot run *trial*, or None."""
-    if trial.problem.dtype not in DTYPES:
-        return (
-            f"dtype = {trial.problem.dtype} was asked for on backend = cpu, whose kernels know {len(DTYPES)} dtypes. "
-            f"Accepted: {', '.join(DTYPES)}."
-        )
-    if trial.fabric.kind not in ("emulated", "shared_memory", "network"):
-        return (
-            f"fabric = {trial.fabric.kind} was asked for on backend = cpu, whose ranks have no such link. "
-            "Accepted: emulated, shared_memory, network."
-        )
-    if not trial.fabric.resolved:
-        return (
-            f"fabric = {trial.fabric} was asked for, whose bandwidth is not known yet: it follows from the computation "
-            "alone. Accepted: the fabric after Fabric.resolve, or bandwidth_bytes_per_second = a number."
-        )
-    if not shares_heap and needs_peer_memory(trial.schedule):
-        return (
-            f"{trial.schedule} was asked for across hosts, where ranks share 0 bytes of memory and it stores into "
-            "its peers'. Accepted: sequential with collective = library, decomposed with engine = library."
-        )
-    return None
+def _unresolved(trial: Trial) -> str | None:
+    """A link whose bandwidth follows from the computation is resolved before a rank gets it."""
+    if trial.fabric.resolved:
+        return None
+    return (
+        f"fabric = {trial.fabric} has no bandwidth yet. The bandwidth follows from the time of the computation "
+        "alone. Accepted: the fabric after Fabric.resolve, or bandwidth_bytes_per_second = a number."
+    )
 
 
 class CpuBackend:
@@ -92,7 +76,7 @@ class CpuBackend:
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
-        return refusal(trial, self.seat.shares_heap) or self._too_slow(trial)
+        return refusal(trial, self.seat.shares_heap) or _unresolved(trial) or self._too_slow(trial)
 
     def _too_slow(self, trial: Trial) -> str | None:
         """A wait beyond the deadline counts as a hang, so a wire that takes longer is not begun."""
@@ -101,11 +85,11 @@ class CpuBackend:
         if wire_s <= self.seat.deadline_s / 2:
             return None
         return (
-            f"{fabric} was asked for, over which one iteration takes {seconds_text(wire_s)}, but a rank waits "
-            f"{seconds_text(self.seat.deadline_s)} at the most. Accepted: a link that takes half of it."
+            f"{fabric} is too slow. One iteration takes {seconds_text(wire_s)} on it, and a rank waits at most "
+            f"{seconds_text(self.seat.deadline_s)}. Accepted: a link that takes half of that."
         )
 
-    def prepare(self, trials: Sequence[Trial]) -> list[CpuTrial]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> list[CpuTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
         plans = [expand(trial.problem, trial.schedule).part(trial.part) for trial in trials]
         needs_library = any((plan.kind == Kind.COLLECTIVE).any() for plan in plans) or not self.seat.shares_heap
@@ -115,20 +99,12 @@ class CpuBackend:
         own, extent = self._operands(problem), OPERATORS[problem.operator].extent(problem)
         # one for the sitting, and written once: pages that were never touched are read too fast
         local_MN = torch.zeros(extent.rows, extent.columns, dtype=torch_dtype(problem)).fill_(1)
-        return [
-            CpuTrial(
-                self,
-                trial,
-                Program(
-                    plan,
-                    layout.Memory(plan, self.seat.rank, heap, own, local_MN),
-                    heap,
-                    Egress(trial.fabric),
-                    self._library,
-                ),
-            )
-            for trial, plan in zip(trials, plans, strict=True)
-        ]
+        prepared = []
+        for number, (trial, plan) in enumerate(zip(trials, plans, strict=True)):
+            compiling(trial, number)
+            memory = layout.Memory(plan, self.seat.rank, heap, own, local_MN)
+            prepared.append(CpuTrial(self, trial, Program(plan, memory, heap, Egress(trial.fabric), self._library)))
+        return prepared
 
     def _operands(self, problem: Problem) -> Operands:
         if self._held is None or self._held[0] != problem:

@@ -23,7 +23,7 @@ class Library:
 
     def __init__(self, seat: Seat) -> None:
         if seat.rendezvous is None:
-            raise ValueError("collective = library needs a rendezvous, and this gang was seated without one.")
+            raise ValueError("collective = library needs a rendezvous, and this gang started without one.")
         self.seat, self._rounds = seat, 0
         host, port = seat.rendezvous
         dist: Any = torch.distributed  # its gloo bindings are not typed

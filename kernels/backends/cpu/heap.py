@@ -106,7 +106,8 @@ class Heap:
         if total * (self.seat.world - taken) > free:
             raise Refusal(
                 f"The ranks' heap needs {self.seat.world} x {bytes_text(total)} of shared memory, but "
-                f"{directory()} has {bytes_text(free)} free. Take a smaller shape or world, or enlarge {directory()}."
+                f"{directory()} has {bytes_text(free)} free. Accepted: a smaller shape or world, or a larger "
+                f"{directory()}."
             )
         name = _NAME.format(session=self.seat.session, generation=self.generation, rank=self.seat.rank, pid=os.getpid())
         hidden, path = directory() / f".{name}", directory() / name
@@ -115,7 +116,7 @@ class Heap:
             os.posix_fallocate(descriptor, 0, total)
         except OSError as error:
             hidden.unlink()
-            raise Refusal(f"{bytes_text(total)} of shared memory could not be had in {directory()}: {error}.") from None
+            raise Refusal(f"{directory()} did not give {bytes_text(total)} of shared memory: {error}.") from None
         finally:
             os.close(descriptor)
         hidden.rename(path)

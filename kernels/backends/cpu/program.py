@@ -235,8 +235,8 @@ class Program:
         seen = int(self.heap.own.signal[step]) if step >= 0 else 0
         what = self.plan.address(step) if step >= 0 else "a collective of the library"
         return (
-            f"Rank {self.memory.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen}, "
-            f"and epoch {epoch} was expected."
+            f"Rank {self.memory.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen} "
+            f"instead of epoch {epoch}."
         )
 
     def spans(self, iteration: int, start: float) -> list[Span]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Hang, Seat
-from kernels.backends.triton import build, nccl, watch
+from kernels.backends.base import Compiling, Hang, Seat, unheard
+from kernels.backends.triton import build, kept, nccl, refusals, watch
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
 from kernels.backends.triton.meter import Meter
 from kernels.backends.triton.rotation import operand_sets
 from kernels.outcome import Span
+from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
+from kernels.schedule import Refusal
 from kernels.schemes import expand
 from kernels.trial import Trial
 from kernels.verify import roundings
@@ -29,41 +32,65 @@ LEAST_HEAP = 1 << 28
 
 
 class TritonBackend:
-    """One GPU. Its process group, heap and compiled kernels stay warm from trial to trial."""
+    """The one GPU that this process sees. Group, heap and compiled kernels stay warm from trial to trial."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        local = seat.rank if torch.cuda.device_count() >= seat.world > 1 else 0
-        self._device = torch.device("cuda", local)
+        self._device = torch.device("cuda", 0)
         self.device = str(self._device)
         torch.cuda.set_device(self._device)
         self._group = Group(seat, self._device) if seat.world > 1 else None
         self._heap: DeviceHeap | None = None
         self._held: tuple[Problem, list[Operands]] | None = None
         self.stream = torch.cuda.Stream(self._device)
-        self._meter = Meter(str(torch.cuda.get_device_properties(self._device).uuid))
+        found = torch.cuda.get_device_properties(self._device)
+        self._meter = Meter(str(found.uuid), found.name)
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
-        return build.refusal(trial, self.seat.shares_heap)
+        return refusals.refusal(trial, self.seat.shares_heap)
 
-    def prepare(self, trials: Sequence[Trial]) -> list[TritonTrial]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
         nccl.forget(self._nccl)
+        kept.forget_oldest()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared = max(shared_bytes(plan) for plan in plans)
         private = [
             private_bytes(plan.problem, len(plan.tiles[self.seat.rank])) for plan in plans
         ]  # one after the other: trials take turns on the same data, but never on the same signals
         heap, sets = self._heap_for(shared + sum(private)), self._operands(trials[0])
+        self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0], compiling)
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
-            context = Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=self.seat.deadline_s / 2)
+            context = self._context(heap, plan, start)
             prepared.append(TritonTrial(self, trial, build.calls(context, sets, trial.part, self._nccl), context))
             start += num_bytes
         torch.cuda.synchronize(self._device)
         self.barrier()  # signals are 0 on all ranks before anybody's first call
         return prepared
+
+    def _context(self, heap: DeviceHeap, plan: Plan, start: int) -> Context:
+        return Context(heap, plan, self.seat.rank, self._device, start=start, limit_s=self.seat.deadline_s / 2)
+
+    def _compile(
+        self, trials: Sequence[Trial], context: Callable[[int], Context], operands: Operands, compiling: Compiling
+    ) -> None:
+        """The kernels of all *trials*; each rank begins elsewhere, and reads from Triton's files what others compiled.
+
+        All meet after each, so that nobody waits for more than one compilation. *context* makes one of a trial for
+        this alone: where its own buffers lie is decided when its calls are made.
+        """
+        count = len(trials)
+        first = self.seat.rank * count // self.seat.world
+        for number in range(count):
+            at = (first + number) % count
+            compiling(trials[at], number)
+            with suppress(Refusal):  # said when its calls are made, by all ranks alike
+                for one in build.kernels(context(at), operands, trials[at].part):
+                    one.compiled()
+            if self._group is not None:
+                self._group.barrier()
 
     @property
     def _nccl(self) -> object:
@@ -96,7 +123,7 @@ class TritonBackend:
         return [list(values)] if self._group is None else self._group.exchange(values)
 
     def condition(self) -> dict[str, Any]:
-        """Clocks, power and temperature of this GPU now."""
+        """Which GPU this is, and its clocks, power and temperature now."""
         return self._meter.read()
 
     def close(self) -> None:

@@ -20,18 +20,8 @@ from kernels.backends.triton.watch import Watched
 from kernels.operators import OPERATORS, Flow
 from kernels.outcome import Span
 from kernels.reference import Operands
-from kernels.schedule import Refusal
-from kernels.trial import Trial
 
 Call = Callable[[], None]
-
-DTYPES = {
-    "gemm": ("bfloat16", "float16"),
-    "gemv": ("bfloat16", "float16"),
-    "gather": ("float32", "bfloat16", "float16"),
-}
-SCHEMES = ("sequential", "fused")
-"""Those that are compared; of decomposed, torch's own operators are one schedule (overlapped.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,52 +35,6 @@ class Calls:
     """Makes the same calls once more, which write down what they do; None where nothing can be seen."""
 
 
-def refusal(trial: Trial, shares_heap: bool) -> str | None:
-    """Why GPU ranks cannot run *trial*, or None."""
-    stated = OPERATORS[trial.problem.operator]
-    accepted = DTYPES[stated.work]
-    if trial.problem.dtype not in accepted:
-        return (
-            f"dtype = {trial.problem.dtype} was asked for {trial.problem.operator} on backend = triton, whose kernels "
-            f"for it know {len(accepted)} dtypes. Accepted: {', '.join(accepted)}."
-        )
-    if trial.schedule.scheme not in (*SCHEMES, "decomposed"):
-        return (
-            f"scheme = {trial.schedule.scheme} was asked for on backend = triton, which has kernels for "
-            f"{len(SCHEMES)} schemes. Accepted: {', '.join(SCHEMES)}."
-        )
-    if not shares_heap and trial.world > 1:
-        return (
-            f"{trial.schedule.scheme} was asked for on GPUs of several hosts, which share 0 bytes of memory. "
-            "Accepted: a world that fits one host."
-        )
-    if trial.schedule.scheme == "decomposed":
-        return overlapped.refusal(trial)
-    if trial.schedule.scheme == "fused" and (sentence := _without_effect(trial)) is not None:
-        return sentence
-    if trial.schedule.get("collective") == "copy_engine" and stated.work == "gather":
-        return (
-            f"collective = copy_engine was asked for {trial.problem.operator} on backend = triton, whose owners keep "
-            "the rows of all ranks in turns, so that 1 row lies together, where copy engines move a whole share. "
-            "Accepted: library, library_tuned, direct."
-        )
-    if trial.schedule.scheme == "fused" and stated.work == "gemm":
-        return (receive if stated.flow is Flow.RECEIVE else send).refusal(trial)
-    return None
-
-
-def _without_effect(trial: Trial) -> str | None:
-    """Why a time of *trial* would say something that its kernel does not do, or None."""
-    receives = OPERATORS[trial.problem.operator].flow is Flow.RECEIVE
-    for axis, only in (("write", "zero_copy"), ("comm_sms", 0)):
-        if not receives and trial.schedule.get(axis, only) != only:
-            return (
-                f"{axis} = {trial.schedule[axis]} was asked for {trial.problem.operator} on backend = triton, whose "
-                f"kernel has 1 way: every block sends what it computed straight to where it belongs. Accepted: {only}."
-            )
-    return None
-
-
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
     """The fused kernel of *context*'s trial; *alone*: its computation into `context.local`, nothing sent or awaited."""
     stated = OPERATORS[context.problem.operator]
@@ -99,17 +43,24 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     return made(context, operands, alone=alone)
 
 
+def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+    """Those of ours that *part* of *context*'s trial compiles longest, with the form that is watched."""
+    gather = OPERATORS[context.problem.operator].work == "gather"
+    if context.plan.schedule.scheme == "sequential" and gather and part != "communication":
+        return [kernel(context, operands, alone=True)]
+    if context.plan.schedule.scheme != "fused" or part == "communication":
+        return []
+    one = kernel(context, operands, alone=part == "compute")
+    stamps = torch.zeros(1, WORDS.value, dtype=torch.int64, device=context.device)
+    return [one, one.stamped(stamps)] if part == "whole" else [one]
+
+
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
     """What one trial does in *part*, for each set of operands."""
     if context.plan.schedule.scheme == "sequential":
         return _sequential(context, sets, part, group)
     if context.plan.schedule.scheme == "decomposed":
         return _overlapped(context, sets, group)
-    if part == "communication":
-        raise Refusal(
-            "part = communication was asked for of scheme = fused, whose one kernel does both. "
-            "Accepted: whole, compute; or scheme = sequential."
-        )
     alone = part == "compute"
     launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
     watched = None if alone else partial(_stamped, context, sets)

@@ -17,7 +17,7 @@ from kernels.problem import Problem
 from kernels.reference import torch_dtype
 
 SIGNALS = {
-    CREDIT.value: "the leave to write into rank {index}'s buffers",
+    CREDIT.value: "permission to write into rank {index}'s buffers",
     DONE.value: "the end of rank {index}'s part of the call",
     TILE.value: "the contributions of all peers to tile {index}",
     ROWS.value: "operand rows, slice {index}",
@@ -87,8 +87,8 @@ class Station:
             return None
         what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
         return (
-            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter should have been {expected} "
-            f"and was {seen}, in call {int(self.epoch.item()) + 1} of {self.title()}."
+            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen} instead of "
+            f"{expected}, in call {int(self.epoch.item()) + 1} of {self.title()}."
         )
 
     def title(self) -> str:

@@ -44,6 +44,16 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels of this process are interpreted: inline PTX has no interpreter path of its own."""
 HOST_NS = tl.constexpr(time.monotonic_ns)
 """The interpreter's clock. As a constant, since the compiler reads, though it never compiles, what is interpreted."""
+NAP_SECONDS = 1e-4
+"""Between two polls of an interpreted kernel: about what one of its instructions takes."""
+
+
+def _ns_after_a_nap() -> int:
+    time.sleep(NAP_SECONDS)
+    return time.monotonic_ns()
+
+
+HOST_NS_AFTER_A_NAP = tl.constexpr(_ns_after_a_nap)
 NOBODY = tl.constexpr(-1)
 
 ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
@@ -65,6 +75,14 @@ def now():
     if INTERPRETED:
         return tl.full((), HOST_NS(), tl.int64)
     return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+
+
+@triton.jit
+def now_at_a_poll():
+    """`now`; interpreted ranks share cores, so one that waits leaves its core to those that it waits for."""
+    if INTERPRETED:
+        return tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64)
+    return now()
 
 
 @triton.jit
@@ -172,7 +190,7 @@ def fail(error, rank, kind, index, expected, found):
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
     """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for."""
     found = seen(counter)
-    while (found < expected) & (now() < deadline):
+    while (found < expected) & (now_at_a_poll() < deadline):
         found = seen(counter)
     found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
     if found < expected:
@@ -316,7 +334,7 @@ def take_packets(places, epoch, mask, deadline, error, rank, index):
     """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*."""
     word = tl.load(places, mask=mask, other=0, volatile=True)
     late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
-    while (late > 0) & (now() < deadline):
+    while (late > 0) & (now_at_a_poll() < deadline):
         word = tl.load(places, mask=mask, other=0, volatile=True)
         late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
     if late > 0:

@@ -12,11 +12,11 @@ from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemv import gemv_all_reduce
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.send import TRITON_DTYPES
+from kernels.backends.triton.tiles import FEWEST_K
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
-from kernels.schedule import Refusal
 from kernels.schemes.base import above
 
 ONE_SHOT_VALUES = 64 * 1024
@@ -24,8 +24,6 @@ ONE_SHOT_VALUES = 64 * 1024
 
 At world 4 one shot puts 24 bytes a value on the wire and two shots 12, which pays for a second flight of about 1.5 us.
 """
-FEWEST_K = 16
-"""Of the contraction, that one instruction of the tensor cores takes."""
 FEWEST_TAKEN = 32
 """Values that a program takes at least: a warp's worth of packets from each rank."""
 SHARES = 256
@@ -35,7 +33,7 @@ SHARES = 256
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
     """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
     problem, schedule = context.problem, context.plan.schedule
-    extent, size = OPERATORS[problem.operator].extent(problem), legal_tile(context.plan)
+    extent, size = OPERATORS[problem.operator].extent(problem), tile(schedule["tile"])
     num_warps, num_stages, values = schedule.count("num_warps"), schedule.count("num_stages"), problem_values(problem)
     table = first_values(context.plan, context.rank).to(context.device)
     around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
@@ -111,14 +109,3 @@ def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]
     high = ((above_them + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
     begin, each = rank * summed(problem) if two_shots(problem) else 0, taken(summed(problem))
     return np.arange((low - begin) // each, -(-(high - begin) // each))
-
-
-def legal_tile(plan: Plan) -> Tile:
-    """The schedule's tile, when its sides are powers of two, and the contraction is one that a warp can load."""
-    size = tile(plan.schedule["tile"])
-    if any(side & (side - 1) for side in (size.m, size.n, size.k)) or size.k < FEWEST_K:
-        raise Refusal(
-            f"tile = {size} was asked for gemv_all_reduce on backend = triton, whose blocks are powers of two: "
-            f"{size.m}, {size.n} and {size.k} must be such, the last {FEWEST_K} or more. Accepted: 16x1x512."
-        )
-    return size

@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from kernels.backends.base import Seat
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
@@ -28,14 +28,15 @@ class Group:
 
     def __init__(self, seat: Seat, device: torch.device) -> None:
         if seat.rendezvous is None:
-            raise ValueError("GPU ranks meet through a rendezvous, and this gang was seated without one.")
+            raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
         # each rank sees one GPU as number 0; torch would take that for one GPU shared by all
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
         # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
         os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
-        limit = timedelta(seconds=seat.deadline_s)
+        # a peer may compile meanwhile; one that hangs is found sooner, by whoever hears its reports
+        limit = timedelta(seconds=max(seat.deadline_s, LONGEST_COMPILATION_SECONDS))
         dist: Any = self._dist
         store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
         if dist.is_initialized():  # of a gang before
@@ -86,7 +87,7 @@ class DeviceHeap:
         if num_bytes > least:
             raise Refusal(
                 f"The ranks' heap needs {bytes_text(num_bytes)} on every GPU, but the fullest one has "
-                f"{bytes_text(least)} free. Take a smaller shape, or fewer schedules at once."
+                f"{bytes_text(least)} free. Accepted: a smaller shape, or fewer schedules at once."
             )
         self.capacity, self._rank = num_bytes, group.seat.rank if group else 0
         self._handle: Any = None

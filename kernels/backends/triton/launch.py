@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
+from kernels.backends.triton import kept
 from kernels.backends.triton.device import INTERPRETED
 from kernels.schedule import Refusal
 
@@ -46,31 +48,46 @@ class Kernel:
         """As `launcher`, but what launches takes the arguments: those of this kernel, or others of the same kinds."""
         if INTERPRETED.value:
             return _launching(self.function, self.constants, interpreted, {})
-        options = {
-            "num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True,
-        }  # fmt: skip
-        resident = self._resident(options)
+        resident = self._resident()
         if self.asked > resident:
             raise Refusal(
-                f"grid = {self.asked} was asked for, but programs that wait for each other must all be resident, and "
-                f"{resident} of this kernel are: {self.asked} > {resident}. Accepted: up to {resident}, or 0 for all."
+                f"grid = {self.asked} is too large. Programs that wait for each other must all be resident, and "
+                f"the GPU holds {resident} of this kernel: {self.asked} > {resident}. Accepted: up to {resident}, "
+                "or 0 for all."
             )
         programs = min(self.asked or resident, self.items)
-        return _launching(self.function, self.constants, programs, options)
+        return _launching(self.function, self.constants, programs, self._options)
 
-    def _resident(self, options: Mapping[str, Any]) -> int:
+    @property
+    def _options(self) -> Mapping[str, Any]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True}
+
+    def compiled(self) -> Any:
+        """Compiles, unless this process has it or reads it from Triton's files; what Triton made of it."""
+        made = self.function.warmup(*self.arguments, **self.constants, **self._options, grid=(1,))
+        kept.use(self.function, made)
+        return made
+
+    def _resident(self) -> int:
         """SMs times blocks of this kernel that fit one."""
+        compiled = self.compiled()
+        try:
+            compiled._init_handles()
+        except OutOfResources as error:
+            unit = "bytes of " if error.name == "shared memory" else ""
+            raise Refusal(
+                f"{self.function.__name__} does not fit an SM. It needs {error.required} {unit}{error.name}, and there "
+                f"are {error.limit}: {error.required} > {error.limit}. Accepted: a smaller tile, fewer stages."
+            ) from None
         from cuda.bindings import driver
 
-        compiled = self.function.warmup(*self.arguments, **self.constants, **options, grid=(1,))
-        compiled._init_handles()
         threads = 32 * compiled.metadata.num_warps
         status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
             compiled.function, threads, compiled.metadata.shared
         )
         if status != driver.CUresult.CUDA_SUCCESS or blocks == 0:
             raise Refusal(
-                f"{self.function.__name__} does not fit an SM: it wants {compiled.metadata.shared} bytes of shared "
+                f"{self.function.__name__} does not fit an SM: it needs {compiled.metadata.shared} bytes of shared "
                 f"memory for {threads} threads ({status.name}). Accepted: a smaller tile, fewer stages."
             )
         return int(blocks * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)

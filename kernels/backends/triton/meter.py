@@ -14,21 +14,22 @@ REASONS = {
 
 
 class Meter:
-    """The GPU whose UUID torch knows as *uuid*; it says nothing where nvidia-ml-py or its driver is missing."""
+    """The GPU whose UUID torch knows as *uuid*; only who it is where nvidia-ml-py or its driver is missing."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, name: str) -> None:
+        self._who = {"gpu": uuid if uuid.startswith("GPU-") else f"GPU-{uuid}", "gpu_name": name}
         self._nvml: Any = import_module("pynvml") if util.find_spec("pynvml") else None
         self._handle: Any = None
         if self._nvml:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlInit()
-                self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+                self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._who["gpu"])
 
     def read(self) -> dict[str, Any]:
         """Now: takes some milliseconds. What this GPU does not tell is left out."""
-        if self._handle is None:
-            return {}
-        nvml, handle, found = self._nvml, self._handle, dict[str, Any]()
+        nvml, handle, found = self._nvml, self._handle, dict[str, Any](self._who)
+        if handle is None:
+            return found
         with suppress(nvml.NVMLError):
             found["sm_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         with suppress(nvml.NVMLError):

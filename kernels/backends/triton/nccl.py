@@ -33,8 +33,8 @@ class Tuned:
         self._backend = group._get_backend(device)
         if not hasattr(self._backend, "register_mem_pool"):
             raise Refusal(
-                f"collective = library_tuned was asked for, which registers buffers as NCCL windows, and torch "
-                f"{torch.__version__} offers no way to. Accepted: torch 2.11 or newer; or collective = library."
+                f"collective = library_tuned does not run with torch {torch.__version__}: it registers buffers as "
+                "NCCL windows, which came with torch 2.11. Accepted: torch 2.11 or newer, or collective = library."
             )
         options = dist.ProcessGroupNCCL.Options()
         options.config.min_ctas = options.config.max_ctas = CHANNELS

@@ -16,40 +16,8 @@ from torch import Tensor
 
 from kernels.backends.triton.context import Context
 from kernels.reference import Operands
-from kernels.trial import Trial
 
 Call = Callable[[], None]
-
-OPERATORS = ("all_gather_gemm", "gemm_reduce_scatter")
-AXES = {
-    "pieces": 1, "split": "rows", "steps": "uniform", "grouping": "unfused", "pattern": "ring", "engine": "copy_engine",
-}  # fmt: skip
-"""The one decomposed schedule that they are."""
-
-
-def refusal(trial: Trial) -> str | None:
-    """Why a decomposed *trial* is not what torch's operators do, or None."""
-    asked = trial.problem.operator
-    if asked not in OPERATORS:
-        return (
-            f"scheme = decomposed was asked for {asked} on backend = triton, where it is torch's own overlapped "
-            f"operators, of which there are {len(OPERATORS)}. Accepted: {', '.join(OPERATORS)}; or scheme = fused."
-        )
-    for name, needed in AXES.items():
-        if trial.schedule[name] != needed:
-            return (
-                f"{name} = {trial.schedule[name]} was asked for on backend = triton, where scheme = decomposed is "
-                f"torch's own {asked}, which has 1 schedule. Accepted: "
-                f"{', '.join(f'{axis} = {value}' for axis, value in AXES.items())}."
-            )
-    if trial.world == 1:
-        return "world = 1 was asked for of torch's overlapped operators, which need peers: 1 < 2. Accepted: 2 or more."
-    if trial.part != "whole":
-        return (
-            f"part = {trial.part} was asked for of scheme = decomposed on backend = triton, but torch's operators do "
-            "both parts in one call. Accepted: whole; or scheme = sequential."
-        )
-    return None
 
 
 def call(context: Context, operands: Operands, group: Any, result: Tensor) -> Call:

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from kernels.backends.base import Hang, Seat
+from kernels.backends.triton import own_gpu
 from kernels.schedule import Refusal
 
 HEAP_BYTES = 1 << 26
@@ -47,10 +48,10 @@ def ranks(
     """
     found = _gpus()
     if world < 1:
-        raise Refusal(f"world = {world} was asked for; a gang has 1 rank or more.")
+        raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
     if interpreted is False and found < world:
         raise Refusal(
-            f"world = {world} was asked for with compiled kernels, which need a GPU each, and torch finds {found} "
+            f"world = {world} is too large. Each rank of a compiled kernel needs a GPU, and torch finds {found} "
             f"here: {world} > {found}. Accepted: up to {found}, or interpreted=None."
         )
     gang = Gang(world, found < world if interpreted is None else interpreted, limit_s, deadline_s)
@@ -81,7 +82,7 @@ class Gang:
             command = [sys.executable, "-c", _SERVE.format(theirs.fileno())]
             self._processes.append(
                 subprocess.Popen(
-                    command, env=self._environment(), pass_fds=[theirs.fileno()], start_new_session=True,
+                    command, env=self._environment(rank), pass_fds=[theirs.fileno()], start_new_session=True,
                 )
             )  # fmt: skip
             theirs.close()
@@ -96,11 +97,11 @@ class Gang:
         *function* belongs to a module that can be imported, and what it returns is pickled.
         """
         if not self._pipes:
-            raise Refusal("A gang that has ended was asked to run. Accepted: a new one, `with ranks(...) as gang`.")
+            raise Refusal("This gang has ended and runs nothing more. Accepted: a new one, `with ranks(...) as gang`.")
         if function.__module__ == "__main__":
             raise Refusal(
-                f"{function.__name__} was asked for, which lives in a notebook's cell or a script, where the processes "
-                "of ranks cannot import it. Accepted: a function of a module, such as a file that %%writefile wrote."
+                f"Rank processes cannot import {function.__name__}: it lives in a notebook's cell or a script. "
+                "Accepted: a function of a module, such as a file that %%writefile wrote."
             )
         task = pickle.dumps((function, arguments))
         for rank, pipe in enumerate(self._pipes):
@@ -126,11 +127,11 @@ class Gang:
         self._store = meeting_place()
         return "127.0.0.1", int(self._store.port)
 
-    def _environment(self) -> dict[str, str]:
-        """Triton reads when it is imported whether it interprets."""
+    def _environment(self, rank: int) -> dict[str, str]:
+        """A compiled rank sees one GPU. Triton reads when it is imported whether it interprets."""
         own = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         own["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        return own | ({"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.interpreted else {})
+        return own | ({"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.interpreted else own_gpu.alone(rank))
 
     def _answers(self, limit_s: float, what: str) -> list[Any]:
         """One answer of each rank; the first failure ends the gang."""
@@ -139,7 +140,9 @@ class Gang:
             ready = wait(absent, max(0.0, until - time.monotonic()))
             if not ready:
                 late = ", ".join(str(self._pipes.index(pipe)) for pipe in absent)
-                self._fail(f"Waited {limit_s:g} s {what}: no answer of rank {late}, {len(found)} of {self.world} came.")
+                self._fail(
+                    f"Waited {limit_s:g} s {what}: rank {late} did not answer; {len(found)} of {self.world} did."
+                )
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 rank = self._pipes.index(pipe)
@@ -156,7 +159,7 @@ class Gang:
             code = f"exit code {self._processes[rank].wait(END_S)}"
         except subprocess.TimeoutExpired:
             code = "no exit code yet"
-        return f"The process of rank {rank} died ({code}; a negative one is a signal)."
+        return f"The process of rank {rank} died ({code}; a negative code is a signal)."
 
     def _fail(self, sentence: str, where: str = "") -> None:
         self.close()

@@ -81,7 +81,7 @@ class Rank(Station):
         end = aligned(self._end + prod(shape) * dtype.itemsize)
         if end > self.heap.capacity:
             raise Refusal(
-                f"Symmetric tensors of {bytes_text(end)} were asked for, but each rank's heap has "
+                f"Symmetric tensors of {bytes_text(end)} do not fit: each rank's heap has "
                 f"{bytes_text(self.heap.capacity)}. Accepted: smaller ones, or ranks(..., heap_bytes={end})."
             )
         self.places[name] = (Region(self._end, shape), dtype)
@@ -128,8 +128,8 @@ class Rank(Station):
         """
         if self.stream is None:
             raise Refusal(
-                "The time of an interpreted kernel was asked for, which says nothing of a GPU's. Accepted: ranks with "
-                "a GPU each."
+                "An interpreted kernel cannot be timed: its time says nothing about a GPU. Accepted: ranks with a "
+                "GPU each."
             )
         call()  # compiles, and lets libraries make their connections, before it is captured
         self.check()
@@ -163,7 +163,7 @@ class Place:
             self._device = torch.device("cpu")
             self._heap = self._meets = shared_memory.Heap(seat, 1, heap_bytes, 1)
             return
-        self._device = torch.device("cuda", seat.rank)
+        self._device = torch.device("cuda", 0)  # the only one that this process sees
         torch.cuda.set_device(self._device)
         group = Group(seat, self._device) if seat.world > 1 else None
         self._heap, self._meets = DeviceHeap(group, self._device, heap_bytes), group or Alone()

@@ -8,31 +8,15 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.axes import Tile, tile
-from kernels.backends.triton import send
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_receive import gemm_receive
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.pieces import piece
 from kernels.backends.triton.send import TRITON_DTYPES, descriptors
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
-from kernels.schemes.base import above
 from kernels.schemes.fused import slice_rows
-from kernels.trial import Trial
-
-PUT_ROWS, PUT_BYTES = 128, 256
-"""One piece of a put: rows x bytes of a row, 32 KiB, of which some are on their way at once."""
-
-
-def refusal(trial: Trial) -> str | None:
-    """Why `gemm_receive` cannot run *trial*, or None."""
-    problem, schedule = trial.problem, trial.schedule
-    if schedule.get("write") == "staged":
-        return (
-            f"write = staged was asked for {problem.operator} on backend = triton, whose kernel pushes rows straight "
-            "to where they are read and has 0 staging buffers. Accepted: zero_copy."
-        )
-    return send.refusal(trial)
 
 
 def tile_table(plan: Plan, rank: int) -> Tensor:
@@ -76,16 +60,16 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     tiles, puts = tile_table(context.plan, rank), put_table(context.plan, rank)
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
-    piece = Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(extent.contraction)))
+    put = piece(problem, size)
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
         context.of(rank, "operand").normal_()  # zeros would take less power, and a GPU clocks higher on them
     return Kernel(
         function=gemm_receive,
         arguments=(
-            *_descriptors(context, source[rank * stride :][:chunk], b, size), *_ends(context, source, piece, alone),
+            *_descriptors(context, source[rank * stride :][:chunk], b, size), *_ends(context, source, put, alone),
             TensorDescriptor.from_tensor(context.local, [size.m, size.n]), source, context.local,
-            tiles.to(context.device), len(tiles), puts.to(context.device), len(puts), _pieces(context, piece),
+            tiles.to(context.device), len(tiles), puts.to(context.device), len(puts), _pieces(context, put),
             chunk, stride, extent.columns, extent.contraction,
             *(context.addresses(name) for name in ("operand", "counters", "credits", "done")),
             context.epoch, context.arrived, torch.zeros(1, dtype=torch.int32, device=context.device), context.error,
@@ -93,7 +77,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         ),
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
-            "PUT_M": piece.m, "PUT_K": piece.k, "DTYPE": TRITON_DTYPES[problem.dtype],
+            "PUT_M": put.m, "PUT_K": put.k, "DTYPE": TRITON_DTYPES[problem.dtype],
             "TMA": schedule["store"] == "tma", "TMA_RESULT": schedule["store"] == "tma" and chunk % size.m == 0,
             "COMPUTE_ONLY": alone,
         },
@@ -115,17 +99,17 @@ def _descriptors(context: Context, shard: Tensor, b: Tensor, size: Tile) -> tupl
     )
 
 
-def _ends(context: Context, source: Tensor, piece: Tile, alone: bool) -> list[TensorDescriptor]:
+def _ends(context: Context, source: Tensor, put: Tile, alone: bool) -> list[TensorDescriptor]:
     """What pieces are loaded from, and by rank where they go: descriptors that end with the chunk."""
     chunk = OPERATORS[context.problem.operator].chunk_rows(context.problem)
     mine = slice(context.rank * chunk, (context.rank + 1) * chunk)
     owners = [context.rank] if alone else range(context.world)
-    landings = descriptors([context.of(owner, "operand")[mine] for owner in owners], piece.m, piece.k)
-    return [TensorDescriptor.from_tensor(source, [piece.m, piece.k]), *landings]
+    landings = descriptors([context.of(owner, "operand")[mine] for owner in owners], put.m, put.k)
+    return [TensorDescriptor.from_tensor(source, [put.m, put.k]), *landings]
 
 
-def _pieces(context: Context, piece: Tile) -> int:
+def _pieces(context: Context, put: Tile) -> int:
     """Pieces of one put; those beyond the end of a last, smaller slice move nothing."""
     extent = OPERATORS[context.problem.operator].extent(context.problem)
     height = slice_rows(context.problem, context.plan.schedule)[0][1]
-    return -(-height // piece.m) * -(-extent.contraction // piece.k)
+    return -(-height // put.m) * -(-extent.contraction // put.k)

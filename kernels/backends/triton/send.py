@@ -14,32 +14,12 @@ from kernels.axes import Tile, tile
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_send import gemm_send
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.refusals import RANKS_MOST
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.reference import Operands
-from kernels.trial import Trial
 
-RANKS_MOST = 8
-"""Descriptors are arguments of the kernel, one per rank."""
-BULK_BYTES = 16
-"""What rows that the bulk copy engine moves must be multiples of."""
 TRITON_DTYPES = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
-
-
-def refusal(trial: Trial) -> str | None:
-    """Why no GEMM kernel can run *trial*, or None: all of them load operands by the bulk copy engine."""
-    problem = trial.problem
-    for key in ("k", "n"):
-        if problem[key] * problem.itemsize % BULK_BYTES:
-            step = BULK_BYTES // problem.itemsize
-            low = problem[key] // step * step
-            near = " or ".join(str(size) for size in (low, low + step) if size)
-            return (
-                f"{key} = {problem[key]} was asked for {problem.operator} on backend = triton, whose bulk copies move "
-                f"rows of multiples of {BULK_BYTES} bytes: {problem[key] * problem.itemsize} is none. "
-                f"Accepted: multiples of {step}, such as {near}."
-            )
-    return None
 
 
 def tile_table(plan: Plan, rank: int) -> Tensor:
@@ -69,7 +49,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         constants={
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": stated.reduces and not alone,
-            "BROADCASTS": stated.flow is Flow.BROADCAST and not alone, "TMA": schedule.get("store") != "registers",
+            "BROADCASTS": stated.flow is Flow.BROADCAST and not alone, "TMA": schedule["store"] == "tma",
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),

@@ -79,7 +79,7 @@ def put_kernel(context: Context, where: Layout) -> Kernel:
 
 
 def copies(context: Context, source: Tensor) -> Call:
-    """Shares leave by copy engines, all at once: each is without gaps on both sides (build.refusal)."""
+    """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered."""
     where = layout(context, source)
     share = where.rows * where.width
     order = [(context.rank + step) % context.world for step in range(context.world)]

@@ -88,7 +88,7 @@ def _on_all(gang: Gang, make: Callable[[], Made]) -> Made:
     failed = [rank for rank, (mine,) in enumerate(answers) if mine]
     if made is None or failed:
         ranks = ", ".join(map(str, failed))
-        raise Unseen(f"The call that was to be written down failed on rank {ranks}{why}")
+        raise Unseen(f"The call that records the timeline failed on rank {ranks}{why}")
     _together(gang.barrier)  # what was made lies ready on all GPUs
     return made
 
@@ -98,6 +98,6 @@ def _together(meet: Callable[[], Made]) -> Made:
     try:
         return meet()
     except Exception as error:
-        gone = Unseen(f"The call that was to be written down was left by a peer: {error}")
+        gone = Unseen(f"A peer left the call that records the timeline: {error}")
         gone.alone = True
         raise gone from error

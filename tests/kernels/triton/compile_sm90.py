@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from triton.runtime import driver
 
 from kernels.backends.triton import build, graph
 from kernels.backends.triton.context import Context, shared_bytes
+from kernels.backends.triton.launch import Kernel
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.reference import Operands, torch_dtype
@@ -74,13 +76,30 @@ class Compiled:
         path = folder / "kernel.cubin"
         path.write_bytes(self.cubin)
         command = [knobs.nvidia.cuobjdump.path, option, str(path)]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=200).stdout
+
+
+def key_of(kernel: Kernel) -> str:
+    """What Triton would compile for a launch of *kernel*, in its own words: the same once, in each process and file."""
+    found: list[str] = []
+
+    def asked(**facts: Any) -> bool:
+        found.append(f"{kernel.function.__name__} {facts['key']}")
+        return True  # and compiled no more
+
+    named = {**kernel.constants, "num_warps": kernel.num_warps, "num_stages": kernel.num_stages,
+             "launch_cooperative_grid": True}  # fmt: skip
+    # without what this process has compiled before: of that nobody is asked
+    unknown = mock.patch.object(kernel.function, "device_caches", defaultdict(kernel.function.create_binder))
+    with _nobodys_gpu(), unknown, mock.patch.object(knobs.runtime, "jit_cache_hook", asked):
+        kernel.function.warmup(*kernel.arguments, **named, grid=(1,))
+    return found[0]
 
 
 def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Compiled:
     """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
     context = context_of(trial)
-    kernel = build.kernel(context, _operands(trial.problem))
+    kernel = build.kernel(context, unwritten(trial.problem))
     if stamped:
         kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))
     chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
@@ -108,13 +127,13 @@ def compile_meeting(trial: Trial) -> Compiled:
     return found[0]
 
 
-def context_of(trial: Trial) -> Context:
-    """Of rank 2, over memory that nobody shares."""
+def context_of(trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S) -> Context:
+    """Over memory that nobody shares."""
     plan = expand(trial.problem, trial.schedule)
-    return Context(UnbackedHeap(), plan, RANK, torch.device("cpu"), start=shared_bytes(plan), limit_s=LIMIT_S)
+    return Context(UnbackedHeap(), plan, rank, torch.device("cpu"), start=shared_bytes(plan), limit_s=limit_s)
 
 
-def _operands(problem: Problem) -> Operands:
+def unwritten(problem: Problem) -> Operands:
     """Unwritten ones: a compiler sees their types and addresses only."""
     shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
     return {

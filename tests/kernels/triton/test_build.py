@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from triton.runtime.errors import OutOfResources
 
 from kernels.axes import Tile, tile
-from kernels.backends.triton.build import refusal
-from kernels.backends.triton.embedding import walk
-from kernels.backends.triton.overlapped import AXES
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.refusals import OVERLAPPED_AXES, refusal
+from kernels.backends.triton.tiles import walk
 from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
 from kernels.schemes import expand
@@ -18,7 +19,7 @@ LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "poolin
 
 
 def decomposed(operator: str, **axes: Any) -> Any:
-    return gpu_trial(operator, GEMM, world=4, dtype="bfloat16", scheme="decomposed", **(AXES | axes))
+    return gpu_trial(operator, GEMM, world=4, dtype="bfloat16", scheme="decomposed", **(OVERLAPPED_AXES | axes))
 
 
 @pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter"])
@@ -54,7 +55,20 @@ def test_copy_engines_are_not_asked_for_rows_that_lie_apart() -> None:
                          collective=collective)  # fmt: skip
 
     assert refusal(asked("direct"), shares_heap=True) is None
-    assert "Accepted: library, library_tuned, direct." in str(refusal(asked("copy_engine"), shares_heap=True))
+    with pytest.raises(Refusal, match=r"Accepted: library, library_tuned, direct\."):
+        asked("copy_engine")
+
+
+@pytest.mark.parametrize(("operator", "shape", "tile", "says"), [
+    ("gemm_all_to_all", GEMM, "96x256x64", "Accepted: values such as 128x256x64"),
+    ("gemv_all_reduce", {"n": 1024, "k": 1024, "tokens": 1}, "16x1x8", "the last at least 16"),
+    ("embedding_all_to_all", LOOKUPS, "1x96x8", "neither whole vectors"),
+])  # fmt: skip
+def test_a_tile_that_no_kernel_walks_is_refused_before_it_is_put_together(
+    operator: str, shape: dict[str, int], tile: str, says: str
+) -> None:
+    trial = gpu_trial(operator, shape, world=2, dtype="bfloat16", tile=tile)
+    assert says in str(refusal(trial, shares_heap=True))
 
 
 @pytest.mark.parametrize(("dtype", "dim", "unroll"), [("float32", 512, 8), ("float32", 1000, 4), ("float32", 4096, 1),
@@ -70,3 +84,21 @@ def test_more_than_a_warp_has_registers_for_is_refused_with_what_would_do() -> N
         walk(asked, Tile(1, 4096, 4))
     with pytest.raises(Refusal, match=r"64 > 32\. Accepted: at most 4096 elements of a vector\."):
         walk(asked, Tile(1, 8192, 1))
+
+
+def test_a_kernel_without_room_on_an_sm_is_refused_with_both_numbers() -> None:
+    """A Refusal concerns its trial alone; Triton's own error ended the list, under the name of another trial."""
+
+    class Compiled:
+        def _init_handles(self) -> None:
+            raise OutOfResources(262276, 232448, "shared memory")
+
+    class Function:
+        __name__ = "gemm_send"
+
+        def warmup(self, *_: Any, **__: Any) -> Compiled:
+            return Compiled()
+
+    kernel = Kernel(function=Function(), arguments=(), constants={}, items=1)
+    with pytest.raises(Refusal, match=r"needs 262276 bytes of shared memory.*262276 > 232448"):
+        kernel.launching()

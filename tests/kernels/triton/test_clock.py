@@ -21,7 +21,7 @@ assert clock.measured(torch.device("cpu")) is found
 
 def test_it_is_measured_by_reading_it_again_and_again() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", MEASURE], check=True, env=environment, timeout=60, cwd=ROOT)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", MEASURE], check=True, env=environment, timeout=200, cwd=ROOT)
 
 
 def test_it_is_said_in_words() -> None:

@@ -40,7 +40,7 @@ def told(request: pytest.FixtureRequest) -> list[dict[str, dict[str, Any]]]:
                          stdout=subprocess.PIPE)
         for rank in range(request.param)
     ]  # fmt: skip
-    lines = [rank.communicate(timeout=100)[0].splitlines() for rank in ranks]
+    lines = [rank.communicate(timeout=250)[0].splitlines() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * request.param
     return [{row["name"]: row for row in map(json.loads, mine)} for mine in lines]
 

@@ -43,19 +43,20 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("uuid", ["1a2b", "GPU-1a2b"])
-def test_a_gpu_tells_its_clocks_and_why_they_are_low(uuid: str) -> None:
-    assert meter.Meter(uuid).read() == {
+def test_a_gpu_tells_who_it_is_its_clocks_and_why_they_are_low(uuid: str) -> None:
+    assert meter.Meter(uuid, "NVIDIA H200").read() == {
+        "gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200",
         "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5,
         "throttled": ["power cap", "heat (hardware)"],
     }  # fmt: skip
 
 
 @pytest.mark.usefixtures("library")
-def test_an_unknown_gpu_says_nothing() -> None:
-    assert meter.Meter("another").read() == {}
+def test_of_a_gpu_that_the_library_does_not_know_we_know_who_it_is() -> None:
+    assert meter.Meter("another", "NVIDIA H200").read() == {"gpu": "GPU-another", "gpu_name": "NVIDIA H200"}
 
 
-def test_nothing_is_said_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_more_is_said_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {"pynvml": None}
     monkeypatch.setattr(meter.util, "find_spec", found.get)
-    assert meter.Meter("1a2b").read() == {}
+    assert meter.Meter("1a2b", "NVIDIA H200").read() == {"gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200"}

@@ -15,7 +15,7 @@ import torch
 from kernels.backends.triton.playground import Gang, RankFailure, ranks
 from kernels.backends.triton.send import tile_table
 from kernels.schedule import Refusal
-from kernels.schemes import expand
+from kernels.schemes import expand, reads
 from tests.kernels.triton import playground_ranks as does
 from tests.kernels.triton import ptx, tutorial
 from tests.kernels.triton.compile_sm90 import Compiled, warmed_up
@@ -26,7 +26,8 @@ LINES_MOST = 80
 ORDERS = ("natural", "remote_first", "rotated", "interleaved")
 ERROR_MOST = {torch.float32: 2e-6, torch.float16: 4e-3}
 """Four roundings of values below 8; of float32 some more, since sums are taken in another order."""
-SHORT_S = 2.0
+SHORT_S = 3.0
+"""A run's deadline once all ranks have imported what they run; to answer takes them milliseconds."""
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -63,9 +64,10 @@ def test_symmetric_tensors_are_addressed_by_all_and_begin_at_zero_in_every_run(g
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_tiles_in_order_are_those_of_the_plan(gang: Gang, name: str) -> None:
-    """Five tiles for each owner in slices of two: the last slice is narrower."""
+    """Five tiles for each owner, where they take turns in slices of two: the last slice is narrower."""
+    slices = {"slice_tiles": 2} if name == reads.IN_TURNS else {}
     asked = gpu_trial("gemm_all_to_all", {"m": 80 * gang.world, "n": 16, "k": 16}, world=gang.world, dtype="float16",
-                      tile="16x16x16", tile_order=name, slice_tiles=2, group_rows=1)  # fmt: skip
+                      tile="16x16x16", tile_order=name, group_rows=1, **slices)  # fmt: skip
     plan = expand(asked.problem, asked.schedule)
     expected = [tile_table(plan, rank)[:, [0, 3]].tolist() for rank in range(gang.world)]
     assert len(expected[0]) == 5 * gang.world
@@ -102,7 +104,7 @@ def test_the_files_of_the_tutorial_are_written_as_the_house_writes(tmp_path: Pat
     for command in (["check", "--ignore", "I001"], ["format", "--check"]):  # where its own files are sorted in
         options = ["--config", "pyproject.toml", "--no-cache", str(tmp_path)]
         ruff = [sys.executable, "-m", "ruff", *command, *options]
-        done = subprocess.run(ruff, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[3])
+        done = subprocess.run(ruff, capture_output=True, text=True, timeout=200, cwd=Path(__file__).parents[3])
         assert done.returncode == 0, done.stdout
 
 
@@ -153,7 +155,7 @@ def test_an_exception_of_a_rank_comes_back_as_its_sentence_and_ends_the_gang() -
         assert str(told.value) == "Rank 1 raised ValueError: tokens = 3 were asked for, heads take 4"
         assert "playground_ranks.py" in told.value.__notes__[0], "where it was raised is a note"
         assert not any(Path(f"/proc/{pid}").exists() for pid in running)
-        with pytest.raises(Refusal, match="has ended was asked to run"):
+        with pytest.raises(Refusal, match="This gang has ended and runs nothing more"):
             gang.run(does.who)
 
 
@@ -162,23 +164,23 @@ def test_a_rank_that_dies_is_named_and_nobody_waits_for_it() -> None:
         began = time.monotonic()
         with pytest.raises(RankFailure, match=r"The process of rank 0 died \(exit code 3"):
             gang.run(does.dies, 0)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
 def test_a_wait_that_expires_says_who_waited_for_what() -> None:
     with ranks(2, interpreted=True, limit_s=0.5) as gang:
         began = time.monotonic()
-        with pytest.raises(RankFailure, match=r"waited 0\.5 s for signal 4: the counter should have been 1 and was 0"):
+        with pytest.raises(RankFailure, match=r"waited 0\.5 s for signal 4: the counter was 0 instead of 1"):
             gang.run(does.expires)
-        assert 0.5 <= time.monotonic() - began < 30
+        assert 0.5 <= time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
 def test_a_run_has_a_deadline_that_names_who_is_late() -> None:
-    with (
-        ranks(2, interpreted=True, deadline_s=SHORT_S) as gang,
-        pytest.raises(RankFailure, match=r"Waited 2 s for sleeps: no answer of rank 1, 1 of 2 came"),
-    ):
-        gang.run(does.sleeps, 1)
+    with ranks(2, interpreted=True) as gang:
+        gang.run(does.who)
+        gang._deadline_s = SHORT_S
+        with pytest.raises(RankFailure, match=r"Waited 3 s for sleeps: rank 1 did not answer; 1 of 2 did"):
+            gang.run(does.sleeps, 1)
 
 
 def test_what_cannot_be_pickled_is_a_sentence() -> None:
@@ -188,7 +190,7 @@ def test_what_cannot_be_pickled_is_a_sentence() -> None:
 
 def test_interpreted_kernels_are_not_timed(gang: Gang) -> None:
     (sentence,) = set(gang.run(does.refused, "timed"))
-    assert "says nothing of a GPU's" in sentence
+    assert "says nothing about a GPU" in sentence
 
 
 def test_a_heap_that_is_full_says_both_numbers_and_what_would_do(gang: Gang) -> None:

@@ -41,7 +41,7 @@ def interpreted(world: int) -> list[dict[str, Any]]:
         for rank in range(world)
     ]
     try:
-        return [json.loads(rank.communicate(timeout=90)[0]) for rank in ranks]
+        return [json.loads(rank.communicate(timeout=250)[0]) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -32,10 +32,10 @@ SENDERS = {
     "gemm_all_reduce registers": ("gemm_all_reduce", GEMM, "registers", COUNTED),
     "all_gather_gemm tma": ("all_gather_gemm", GEMM, "tma", COUNTED),
     "all_gather_gemm registers": ("all_gather_gemm", GEMM, "registers", COUNTED),
-    "embedding even": ("embedding_all_to_all", EVEN, "registers", CALL),
-    "embedding odd": ("embedding_all_to_all", ODD, "registers", CALL),
+    "embedding even": ("embedding_all_to_all", EVEN, None, CALL),
+    "embedding odd": ("embedding_all_to_all", ODD, None, CALL),
 }
-"""Operator, shape, store, and the counters that its kernel raises."""
+"""Operator, shape, store where the kernel reads it, and the counters that its kernel raises."""
 GEMMS = [name for name in SENDERS if "gemm" in name]
 GEMVS = {
     "gemv of one token": {"n": 8192, "k": 8192, "tokens": 1},
@@ -44,7 +44,8 @@ GEMVS = {
 }
 
 
-def trial(operator: str, shape: dict[str, int], **axes: Any) -> Any:
+def trial(operator: str, shape: dict[str, int], store: str | None = None) -> Any:
+    axes = {"store": store} if store else {}
     return gpu_trial(operator, shape, world=4, dtype="bfloat16", **axes)
 
 
@@ -56,15 +57,15 @@ def compiled(name: str) -> Compiled:
     if name in GEMVS:
         return compile_kernel(trial("gemv_all_reduce", GEMVS[name]))
     operator, shape, store, _ = SENDERS[name]
-    return compile_kernel(trial(operator, shape, store=store))
+    return compile_kernel(trial(operator, shape, store))
 
 
 @cache
 def stamped(name: str) -> Kernel:
     """The same kernel, writing stamps."""
-    operator, shape, store, _ = SENDERS.get(name, ("gemv_all_reduce", GEMVS.get(name), "tma", None))
+    operator, shape, store, _ = SENDERS.get(name, ("gemv_all_reduce", GEMVS.get(name), None, None))
     assert shape is not None
-    found = compile_kernel(trial(operator, shape, store=store), stamped=True)
+    found = compile_kernel(trial(operator, shape, store), stamped=True)
     return Kernel(found.ptx, found.arguments)
 
 

@@ -12,7 +12,7 @@ from tests.kernels.triton.ptx import Kernel, order, scopes, widths
 CALLS = 3
 GEMM = {"m": 136, "n": 80, "k": 64}
 """Shares that no block divides."""
-LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 20, "pooling": 5}
+LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "batch": 12, "pooling": 5}
 GEMMS = ("gemm_all_to_all", "gemm_reduce_scatter", "all_gather_gemm", "all_to_all_gemm")
 
 

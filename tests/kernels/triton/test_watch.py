@@ -120,7 +120,7 @@ def test_an_error_word_is_why_nothing_is_seen(plan: Plan) -> None:
 
 def test_a_peer_that_has_gone_is_no_failure_of_what_was_timed(plan: Plan) -> None:
     for count in range(len(PASSED) + 1):
-        with pytest.raises(Unseen, match="left by a peer: Connection closed") as told:
+        with pytest.raises(Unseen, match="A peer left the call that records the timeline: Connection closed") as told:
             spans(plan, Peers(*PASSED[:count]), [])
         assert told.value.alone
 

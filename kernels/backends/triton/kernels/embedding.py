@@ -32,7 +32,7 @@ def lookups(
     return tl.load(places, mask=mask, other=-1, eviction_policy=CACHE).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def embedding(
     tables, indices, tiles, num_tiles, chunk, table_rows, num_tables, stride, first_column,
     out_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,

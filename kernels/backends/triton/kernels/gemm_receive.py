@@ -13,7 +13,7 @@ PUT_STAGES = tl.constexpr(4)
 """Copies that a pushing program loads ahead; its stores overlap with them."""
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def gemm_receive(
     shard, operand, b, source, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, result, source_at, result_at,
     tiles, num_tiles, puts, num_puts, copies,

@@ -35,7 +35,7 @@ def rectangle(row, column, rows, columns, stride, BLOCK_M: tl.constexpr, BLOCK_N
     return r[:, None].to(tl.int64) * stride + c[None, :], (r < rows)[:, None] & (c < columns)[None, :]
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def gemm_send(
     a, b, to_0, to_1, to_2, to_3, to_4, to_5, to_6, to_7, tiles, num_tiles, chunk, columns, contraction,
     out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,

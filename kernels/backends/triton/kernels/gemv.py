@@ -56,7 +56,7 @@ def multiply_few(
     return tl.dot(weight, value, total, input_precision="ieee")
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def gemv_all_reduce(
     weights, activations, tiles, num_tiles, chunk, contraction,
     out, packets, epoch_at, arrived, error, limit_ns, rank, stamps,

@@ -8,7 +8,7 @@ import triton.language as tl
 from kernels.backends.triton import device
 
 
-@triton.jit(do_not_specialize=["rank"])
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
 def meet(counters_at, epoch_at, error, limit_ns, stamp, rank, WORLD: tl.constexpr):
     """No rank goes on before all are here; *stamp* is the moment of going on, in globaltimer nanoseconds."""
     epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)

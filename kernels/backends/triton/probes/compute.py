@@ -38,8 +38,8 @@ def _check_room(site: Site, plan: Plan, start: int) -> None:
     needs = start + private_bytes(plan.problem, len(plan.tiles[site.rank]))
     if needs > site.data_bytes:
         raise Refusal(
-            f"{plan.problem.operator} needs {bytes_text(needs)} of the heap, and the probes' has "
-            f"{bytes_text(site.data_bytes)}: a smaller shape fits."
+            f"{plan.problem.operator} needs {bytes_text(needs)} of the heap, but the probes have "
+            f"{bytes_text(site.data_bytes)}. Accepted: a smaller shape."
         )
 
 

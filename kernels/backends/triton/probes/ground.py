@@ -26,11 +26,11 @@ BLOCKS, REPLAYS, WARM = 5, 3, 2
 
 
 class Ground:
-    """One rank's process group, heap, stream and memory."""
+    """One rank's process group, heap, stream and memory, on the one GPU that its process sees."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        self.device = torch.device("cuda", seat.rank if torch.cuda.device_count() >= seat.world > 1 else 0)
+        self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
         self.group = Group(seat, self.device) if seat.world > 1 else None
         heap = DeviceHeap(self.group, self.device, Site.heap_bytes(seat.world, SLOT_BYTES))

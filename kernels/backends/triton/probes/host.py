@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import multiprocessing
@@ -19,7 +20,9 @@ from typing import Any
 
 import torch
 
+from kernels import files
 from kernels.backends.base import Seat
+from kernels.backends.triton import own_gpu
 from kernels.backends.triton.heap import meeting_place
 from kernels.backends.triton.probes.ground import Ground
 from kernels.backends.triton.probes.measure import measure, provenance
@@ -35,6 +38,7 @@ GRACE_S = 45.0
 def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     """One rank: rows of rank 0 and everybody's end go to the parent."""
     faulthandler.dump_traceback_later(limit_s + GRACE_S - RANK_LIMIT_S)  # where it hangs, if it does
+    own_gpu.take(seat.rank)
     try:
         measure(Ground(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
     except Exception:  # told, whatever it is: the parent ends the others
@@ -76,9 +80,17 @@ class Raw:
     def add(self, kind: str, value: Any) -> None:
         """A row, or what broke."""
         self._content[kind].append(value)
-        unfinished = self._path.with_name(f".{self._path.name}")
-        unfinished.write_text(json.dumps(self._content, indent=1))
-        unfinished.replace(self._path)
+        files.write(self._path, json.dumps(self._content, indent=1))
+
+
+def refusal(machine: Path, out: Path) -> str | None:
+    """Why *out* cannot be written: only older raw results are replaced."""
+    if not out.exists():
+        return None
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        if not machine.samefile(out) and isinstance(json.loads(out.read_text())["rows"], list):
+            return None
+    return f"{out} is there and holds no raw results of probes. Accepted: the name of a new file."
 
 
 def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, raw: Raw) -> list[str]:
@@ -106,9 +118,12 @@ def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, ra
 
 
 def main() -> int:
-    """0 if nothing broke."""
+    """0 if nothing broke, 1 if something did, 2 where OUT.json must not be written."""
     machine, out, limit_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     world = int(sys.argv[4]) if len(sys.argv) > 4 else torch.cuda.device_count()
+    if (sentence := refusal(machine, out)) is not None:
+        print(sentence, file=sys.stderr)
+        return 2
     print(title(), flush=True)
     broken = run(machine, out, limit_s, world)
     for sentence in bounds(json.loads(out.read_text())["rows"] if out.exists() else ()):

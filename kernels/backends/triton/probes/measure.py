@@ -16,7 +16,7 @@ from kernels.backends.base import Hang
 from kernels.backends.triton.probes.ground import BLOCKS, Ground
 from kernels.backends.triton.probes.suite import Probe, suite
 from kernels.machine import Machine
-from kernels.trial import fingerprint
+from kernels.prints import source_print
 
 Emit = Callable[[dict[str, Any]], None]
 FORMAT = 1
@@ -100,6 +100,6 @@ def provenance(machine: Machine) -> dict[str, Any]:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
             **{name: metadata.version(name) for name in ("torch", "triton", "numpy")},
         },
-        "kernel_fingerprint": fingerprint(),
+        "source_print": source_print("triton"),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
     }

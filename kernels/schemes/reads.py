@@ -1,0 +1,76 @@
+"""Which axes the kernels read: the one table from which axes are offered, left out of a schedule, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels.axes import Value
+from kernels.operators import OPERATORS, Flow
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+TILE_ORDER = "tile_order"
+"""The axis that decides whether another one is read."""
+IN_TURNS = "interleaved"
+"""The tile order that sends a slice of each rank's rows in turns."""
+FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
+         "comm_sms")  # fmt: skip
+"""All that a fused kernel was ever told."""
+DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine")
+CPU = ("tile", "tile_order", "slice_tiles", "write")
+GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
+GPU = {
+    ("gemm", False): (*GEMM, "grid"),
+    ("gemm", True): (*GEMM, "grid", "comm_sms"),
+    ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid"),
+    ("gather", False): ("tile", "tile_order", "slice_tiles", "grid"),
+}
+"""By what is computed, and whether its operand comes in. A GEMV's packets carry their own signal, so it has no slices.
+A lookup is one warp without a pipeline. Blocks that only send, and staging, are for operands that come in."""
+
+
+def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
+    """The axes that the fused kernel of *backend* reads for *problem*, in the order of a schedule."""
+    stated = OPERATORS[problem.operator]
+    return CPU if backend == "cpu" else GPU[stated.work, stated.flow is Flow.RECEIVE]
+
+
+def of_decomposed(problem: Problem) -> tuple[str, ...]:
+    """The axes of a decomposed Plan of *problem*: where there is one direction to cut, nobody chooses it."""
+    return tuple(name for name in DECOMPOSED if name != "split" or len(OPERATORS[problem.operator].splits) > 1)
+
+
+def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: str) -> dict[str, str]:
+    """The axes among *values* that change nothing beside the others, each with the reason in words."""
+    if scheme == "decomposed":
+        read = of_decomposed(problem)
+        return {name: "it can be cut in 1 direction only" for name in values if name in DECOMPOSED and name not in read}
+    if scheme != "fused":
+        return {}
+    read = of_fused(problem, backend)
+    left_out = {name: "its kernel does not read it" for name in values if name in FUSED and name not in read}
+    if not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
+        left_out.setdefault("slice_tiles", f"tiles leave one by one unless tile_order = {IN_TURNS}")
+    return left_out
+
+
+def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> bool:
+    """Whether tiles leave, or are ordered, by slices: a GPU's kernel sends each tile as soon as it is done."""
+    return backend == "cpu" or OPERATORS[problem.operator].flow is Flow.RECEIVE or tile_order == IN_TURNS
+
+
+def read(problem: Problem, asked: Schedule, backend: str) -> Schedule:
+    """*asked* without the axes that change nothing: what older versions measured, as it is asked for today."""
+    left_out = unread(problem, asked.scheme, dict(asked.axes), backend)
+    return Schedule(asked.scheme, tuple((name, value) for name, value in asked.axes if name not in left_out))
+
+
+def refusal(problem: Problem, asked: Schedule, backend: str) -> str | None:
+    """Why a time of *asked* would be told apart by an axis that changes nothing, or None."""
+    values = dict(asked.axes)
+    for name, reason in unread(problem, asked.scheme, values, backend).items():
+        return (
+            f"{name} = {values[name]} changes nothing in {problem.operator} with scheme = {asked.scheme} on backend = "
+            f"{backend}: {reason}, so that all its values are 1 schedule. Accepted: a schedule without {name}."
+        )
+    return None

@@ -1,0 +1,31 @@
+"""How many tiles one step of a fused Plan tells: as the schedule says, or where tiles leave one by one, as is drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes.base import num_tiles, stated
+
+TURNS = 64
+"""Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
+SLICES = 8
+"""The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
+
+
+def slice_size(problem: Problem, schedule: Schedule) -> int:
+    """Tiles of one step of the Plan. Where the kernel sends each tile by itself, so many are told and drawn as one."""
+    size = schedule.get("slice_tiles")
+    return int(size) if size else int(told_together(problem, num_tiles(problem, schedule["tile"])))
+
+
+def told_together(problem: Problem, tiles: Any) -> Any:
+    """The power of two that cuts a rank's *tiles*, a number or a column, into TURNS parts or SLICES of many small ones.
+
+    A GEMM's tiles are the large ones.
+    """
+    parts = TURNS if stated(problem).work == "gemm" else SLICES
+    return 2 ** np.log2(np.maximum(1, tiles // parts)).astype(np.int64)

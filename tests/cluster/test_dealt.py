@@ -1,0 +1,98 @@
+"""Workers that all see every GPU of their host, as over SSH: each rank process has one for itself, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import fake_bench
+import pytest
+from distributed import Scheduler, SpecCluster, Worker
+from fake_bench import FakeTrial
+from fake_cluster import eventually
+
+from cluster import gpus, keeper
+from cluster.broker import Broker, dask_settings
+from cluster.dispatch import Cluster
+from cluster.launch import status
+
+HostWithGpus = Callable[..., None]
+
+
+@contextmanager
+def on_workers(count: int) -> Iterator[Cluster]:
+    """Workers in this process, so that they are told of the same GPUs as it is."""
+    options = {"host": "127.0.0.1", "nthreads": 1, "memory_limit": 0, "dashboard_address": None, "dashboard": False}
+    workers = {f"host-rank{rank}": {"cls": Worker, "options": options} for rank in range(count)}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
+    with (
+        dask.config.set(dask_settings()),
+        SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as started,
+        Cluster.connect(started.scheduler_address, entry=fake_bench.ENTRY) as cluster,
+    ):
+        yield cluster
+
+
+def ready(cluster: Cluster, count: int) -> bool:
+    return eventually(lambda: sum(worker["ready"] for worker in cluster.describe()["workers"]) == count, 100.0)
+
+
+def visible(cluster: Cluster, world: int, **trial: Any) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of the rank processes of a gang, by rank."""
+    events = list(
+        cluster.stream([FakeTrial(key="a", num_samples=1, **trial)], world=world, shares_heap=True, deadline_s=60.0)
+    )
+    results = {event["rank"]: event["facts"]["visible"] for event in events if event["kind"] == "result"}
+    return [results[rank] for rank in sorted(results)]
+
+
+@pytest.fixture
+def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a host with two GPUs and Triton says, which this one may not have."""
+    host_with_gpus(2)
+    monkeypatch.setattr(gpus, "backend", lambda gpu: "cpu" if gpu is None else "triton")
+
+
+def test_each_rank_process_sees_one_gpu_by_uuid_and_keeps_it(on_two_gpus: None) -> None:
+    with on_workers(3) as cluster:
+        assert ready(cluster, 3)
+        has = {worker["name"]: worker["gpu"] and worker["gpu"]["uuid"] for worker in cluster.describe()["workers"]}
+        owned = [uuid for uuid in has.values() if uuid]
+        assert sorted(owned) == ["GPU-0", "GPU-1"], "one each, and none for the third"
+        in_order = [has[name] or "" for name in sorted(has)]
+        assert visible(cluster, 3) == in_order
+        # only those with a GPU sit in a gang of GPU ranks
+        assert visible(cluster, 2, backend="triton") == [uuid for uuid in in_order if uuid]
+        visible(cluster, 3, does="crash", on=0)
+        assert ready(cluster, 3)
+        assert visible(cluster, 3) == in_order, "a new rank process has the GPU of the one before"
+        told = {row["name"]: row["gpu"] for row in status(cluster.address)}
+        assert told == {name: f"NVIDIA H200 {uuid}" if uuid else None for name, uuid in has.items()}
+
+
+def test_a_keeper_that_hears_nothing_says_so_and_asks_again(on_two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answer = Broker.worker_sees
+
+    def deaf_at_first(self: Broker, worker: str, gpus: Any) -> None:
+        asked.append(worker)
+        if len(asked) > 1:
+            answer(self, worker, gpus)
+
+    monkeypatch.setattr(Broker, "worker_sees", deaf_at_first)
+    monkeypatch.setattr(keeper, "DEALT_S", 3.0)
+    troubles: list[str] = []
+    report = keeper.Keeper._report
+
+    def overheard(self: keeper.Keeper, change: str, incarnation: str, text: str = "", **more: Any) -> None:
+        troubles.append(text)
+        report(self, change, incarnation, text, **more)
+
+    monkeypatch.setattr(keeper.Keeper, "_report", overheard)
+    with on_workers(1) as cluster:
+        assert ready(cluster, 1)
+        assert troubles[0] == ("it asked the cluster's broker for a GPU and heard nothing within 3 s; it asks again")
+        assert cluster.describe()["workers"][0]["trouble"] == ""

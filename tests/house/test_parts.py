@@ -1,0 +1,50 @@
+"""`make test` runs every test once, in one of two parts, and its status is that of both."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import select_part
+from tests.parts import NO_TESTS, PROCESSES_MOST, calls, status
+
+
+@pytest.mark.parametrize(
+    ("statuses", "both"),
+    [
+        ([0, 0], 0), ([1, 0], 1), ([0, 1], 1), ([2], 2), ([4], 4),
+        ([NO_TESTS, 0], 0), ([0, NO_TESTS], 0), ([NO_TESTS, 1], 1), ([1, NO_TESTS], 1),
+        ([NO_TESTS, NO_TESTS], NO_TESTS),
+    ],
+)  # fmt: skip
+def test_a_part_without_tests_passes_and_one_that_fails_is_the_status(statuses: list[int], both: int) -> None:
+    assert status(statuses) == both
+
+
+def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_says() -> None:
+    together, alone = calls(2, ["tests/cluster", "-k", "hang"])
+    assert "--numprocesses=2" in together
+    assert not any(word.startswith("--numprocesses") for word in alone)
+    assert together[-3:] == alone[-3:] == ["tests/cluster", "-k", "hang"]
+    assert f"--numprocesses={PROCESSES_MOST}" in calls(64, [])[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "markers", "alone"),
+    [
+        ("kernels/test_plan.py", (), False), ("kernels/test_plan.py", ("slow",), False),
+        ("kernels/test_plan.py", ("alone",), True), ("reports/test_pdf.py", ("browser",), True),
+        ("cluster/test_rank.py", (), True), ("browser/test_explorer.py", ("slow",), True),
+    ],
+)  # fmt: skip
+def test_every_test_is_in_one_of_the_parts(root: Path, file: str, markers: tuple[str, ...], alone: bool) -> None:
+    dropped: list[Any] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: dropped.extend(items))
+    item = SimpleNamespace(
+        path=root / "tests" / file, get_closest_marker=lambda name: name if name in markers else None
+    )
+    for part in ("alone", "together"):
+        left, before = [item], len(dropped)
+        select_part(SimpleNamespace(getoption=lambda _, part=part: part, hook=hook), left)
+        assert (left == [item]) == (alone == (part == "alone")) == (len(dropped) == before)

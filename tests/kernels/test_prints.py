@@ -1,0 +1,92 @@
+"""The source print is of the files in use, read as they are; the versions print is of the libraries below them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import grimp
+import pytest
+
+from kernels.backends import BACKENDS
+from kernels.prints import ABSENT, LIBRARIES, different_versions, source_print, source_prints, versions, versions_print
+
+FILES = (
+    "bench.py", "schemes/fused.py", "ops/cpu.py", "backends/__init__.py", "backends/cpu/__init__.py",
+    "backends/cpu/heap.py", "backends/triton/__init__.py", "backends/triton/kernels/gemv.py",
+    "backends/triton/probes/link.py", "backends/triton/playground.py", "backends/triton/rank.py",
+)  # fmt: skip
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """A folder of such files."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changed", "whose"),
+    [
+        ("bench.py", {"cpu", "triton"}),
+        ("schemes/fused.py", {"cpu", "triton"}),
+        ("backends/__init__.py", {"cpu", "triton"}),
+        ("backends/cpu/heap.py", {"cpu"}),
+        ("backends/triton/kernels/gemv.py", {"triton"}),
+        ("backends/triton/probes/link.py", set()),
+        ("backends/triton/playground.py", set()),
+        ("backends/triton/rank.py", set()),
+        ("ops/cpu.py", set()),
+        ("schemes/new.py", {"cpu", "triton"}),
+    ],
+)
+def test_a_change_changes_the_prints_of_those_that_use_the_file(kernels: Path, changed: str, whose: set[str]) -> None:
+    before = source_prints(kernels)
+    (kernels / changed).write_text("changed")
+    after = source_prints(kernels)
+    assert {backend for backend in BACKENDS if before[backend] != after[backend]} == whose
+
+
+def test_a_renamed_file_is_a_change_and_a_compiled_one_is_none(kernels: Path) -> None:
+    before = source_prints(kernels)
+    (kernels / "__pycache__").mkdir()
+    (kernels / "__pycache__" / "bench.cpython-311.pyc").write_bytes(b"compiled")
+    assert source_prints(kernels) == before
+    (kernels / "bench.py").rename(kernels / "bank.py")
+    assert set(source_prints(kernels).items()).isdisjoint(before.items())
+
+
+def test_what_this_process_has_is_what_the_files_were_and_no_two_backends_share_it() -> None:
+    assert {backend: source_print(backend) for backend in BACKENDS} == source_prints()
+    assert len(set(source_prints().values())) == len(BACKENDS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_trial_imports_what_its_print_leaves_out(backend: str) -> None:
+    """Refusals of all backends, and the words they are made of, need none; what only others use, nothing imports."""
+    left_out = re.compile(
+        r"kernels\.(ops|backends\.triton\.(probes|playground|rank)"
+        + "".join(rf"|backends\.{other}(?!\.(?:refusals|tiles))" for other in BACKENDS if other != backend)
+        + r")\b"
+    )
+    graph = grimp.build_graph("kernels", cache_dir=None)
+    in_use = [module for module in graph.modules if not left_out.match(module) and module != "kernels.backends"]
+    assert len(in_use) > 40
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in in_use}
+    assert not {module: wrong for module, those in imports.items() if (wrong := set(filter(left_out.match, those)))}
+
+
+def test_every_library_counts_and_an_absent_one_is_a_version() -> None:
+    here = versions()
+    assert set(here) == set(LIBRARIES)
+    prints = {versions_print(here), *(versions_print({**here, name: "0.0.1"}) for name in LIBRARIES)}
+    assert len(prints) == 1 + len(LIBRARIES)
+    assert versions_print({"torch": "2.13.0"}) == versions_print({"torch": "2.13.0", "triton": ABSENT})
+
+
+def test_what_differs_is_named_with_its_places() -> None:
+    there = {"a": {"torch": "2.13.0", "numba": "1"}, "b": {"torch": "2.13.0+cpu", "numba": "1"}}
+    assert different_versions(there) == "torch is 2.13.0 on a, 2.13.0+cpu on b"
+    assert different_versions({"a": there["a"], "b": there["a"]}) == ""

@@ -1,0 +1,56 @@
+"""What is counted as one compilation is what Triton compiles once."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from kernels.backends.triton import build
+from kernels.backends.triton.compilations import compilations
+from kernels.operators import problem
+from kernels.schedule import Refusal
+from kernels.trial import Trial
+from tests.kernels.triton.compile_sm90 import context_of, key_of, unwritten
+from tests.kernels.triton.conftest import gpu_trial
+
+LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
+SHAPES = [{"m": m, "n": n, "k": 256} for m, n in ((1024, 512), (2048, 512), (1024, 560))]
+TILES = ("64x128x64", "128x128x64")
+GEMM_AXES = {"tile": TILES, "store": ("tma", "registers"), "tile_order": ("rotated", "natural")}
+SPACES: dict[str, tuple[list[dict[str, int]], dict[str, tuple[Any, ...]]]] = {
+    "gemm_all_to_all": (SHAPES, GEMM_AXES),
+    "gemm_reduce_scatter": (SHAPES[:2], {"num_stages": (2, 3), "grid": (0, 132)}),
+    "gemm_all_reduce": (SHAPES[:1], {"tile": TILES, "num_warps": (4, 8)}),
+    "all_gather_gemm": (SHAPES[1:], {"tile": TILES, "slice_tiles": (4, 8, 16), "comm_sms": (4, 16)}),
+    "all_to_all_gemm": (SHAPES[:1], {"tile": TILES, "slice_tiles": (4, 32), "comm_sms": (0, 8, 16)}),
+    "gemv_all_reduce": ([{"n": 8192, "k": 8192, "tokens": tokens} for tokens in (1, 8)], {"num_warps": (4, 8)}),
+    "embedding_all_to_all": ([LOOKUPS, LOOKUPS | {"batch": 512}], {"tile": ("1x256x4", "4x256x8"), "grid": (0, 132)}),
+}  # fmt: skip
+
+
+def trials(operator: str, dtype: str = "bfloat16") -> list[Trial]:
+    shapes, axes = SPACES[operator]
+    found = []
+    for shape, values in product(shapes, product(*axes.values())):
+        try:
+            whole = gpu_trial(operator, shape, world=4, dtype=dtype, **dict(zip(axes, values, strict=True)))
+        except Refusal:
+            continue
+        found += [whole, whole.of_part("compute")]
+    base = gpu_trial(operator, shapes[0], world=4, dtype=dtype, scheme="sequential")
+    return [*found, base, base.of_part("compute"), base.of_part("communication")]
+
+
+@pytest.mark.parametrize("operator", SPACES)
+def test_equal_compilations_are_those_that_triton_has_one_key_for(operator: str) -> None:
+    pairs = set()
+    for trial in trials(operator):
+        kernels = build.kernels(context_of(trial), unwritten(trial.problem), trial.part)
+        counted = compilations(trial)
+        assert len(counted) == len(kernels), trial.schedule
+        pairs |= set(zip(counted, map(key_of, kernels), strict=True))
+    assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) > 1
+
+
+def test_cpu_ranks_compile_nothing_of_a_trial(make_trial: Any) -> None:
+    assert compilations(make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=2), "fused")) == ()

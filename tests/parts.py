@@ -1,0 +1,44 @@
+"""The suite in two calls of pytest: what only computes, one process per core; then what waits or times, on its own.
+
+`python -m tests.parts [ARGUMENTS OF PYTEST]` is what `make test` calls. Tests that start a browser, a cluster or a
+notebook share the cores with nobody: they are marked `alone`, or are in one of its folders (conftest.py).
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+PROCESSES_MOST = 4
+"""Each imports torch and may have gangs of its own: a gigabyte or two."""
+NO_TESTS = 5
+"""Pytest's status when nothing was selected."""
+GO_ON = (0, 1, NO_TESTS)
+"""After Ctrl-C and after a wrong option there is no second call."""
+
+
+def calls(cores: int, arguments: Sequence[str]) -> list[list[str]]:
+    """The arguments of each of the two calls of pytest."""
+    # a file's tests stay in one process, in their order: they share gangs and rendered pages
+    together = ["--part=together", f"--numprocesses={min(cores, PROCESSES_MOST)}", "--dist=loadfile"]
+    return [[*together, *arguments], ["--part=alone", *arguments]]
+
+
+def status(statuses: Sequence[int]) -> int:
+    """Of both calls: a part in which nothing was selected is as good as one that passed, if the other had tests."""
+    ran = [one for one in statuses if one != NO_TESTS]
+    return max(ran, default=NO_TESTS)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run both parts, so that each prints what failed in it."""
+    statuses = []
+    for call in calls(len(os.sched_getaffinity(0)), arguments):
+        statuses.append(subprocess.run([sys.executable, "-m", "pytest", *call]).returncode)
+        if statuses[-1] not in GO_ON:
+            break
+    return status(statuses)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""Several runs in one report: what differs between them, the same schedules beside each other, each run by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nbformat import NotebookNode
+
+from tests.reports.conftest import joined, row
+from tests.reports.test_run_report import headings, shown
+from workbench import recordings
+from workbench.reports.side_by_side import Told, side_by_side, stored_runs
+from workbench.sitting import Replay
+from workbench.store import Store
+
+
+def told(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> Told:
+    """A run of a sequential schedule of 80 ms and a fused one."""
+    spread = {"low_s": 0.99 * seconds, "high_s": 1.01 * seconds}
+    rows = joined([row("sequential", 0.08, machine=machine), row("fused", seconds, machine=machine, **spread)])
+    provenance = {"host": "here", "versions": {"torch": torch, "numpy": "2.4"}}
+    return Told({"title": f"Run of {run}", "run": run, "machine": machine, "provenance": provenance}, rows)
+
+
+def lines(notebook: NotebookNode, heading: str) -> list[str]:
+    """The lines of the table below *heading*, without emphasis."""
+    sources = [cell.source for cell in notebook.cells]
+    at = next(number for number, source in enumerate(sources) if source.startswith(heading))
+    table = next(cell for cell in notebook.cells[at:] if cell.get("outputs"))
+    text = str(table.outputs[0].data["text/markdown"]).replace("*", "").replace("\\", "")
+    return text.splitlines()[2:]
+
+
+def test_what_differs_stands_in_one_table_and_what_does_not_is_left_out() -> None:
+    report = side_by_side([told("a", 0.05), told("b", 0.06, machine="server", torch="2.14")])
+    assert lines(report, "## What differs") == [
+        "| Run | a | b |",
+        "| Title | Run of a | Run of b |",
+        "| Machine | laptop | server |",
+        "| torch | 2.13 | 2.14 |",
+    ]
+
+
+def test_the_same_schedule_stands_side_by_side_and_its_ratio_names_the_first_run() -> None:
+    report = side_by_side([told("a", 0.05), told("b", 0.06), told("c", 0.0502)])
+    table = lines(report, "### GEMM")
+    assert table == [
+        "| fused | 50 ms (49.5 to 50.5) | 60 ms (59.4 to 60.6) | 50.2 ms (49.7 to 50.7) | 1.2 (slower) | 1 (alike) |",
+        "| sequential | 80 ms | 80 ms | 80 ms | 1 (alike) | 1 (alike) |",
+    ]
+    assert "| Schedule | Run 1 | Run 2 | Run 3 | Run 2 / run 1 | Run 3 / run 1 |" in shown(report)
+    assert "Run 2 beside run 1: of 2 schedules that both timed, 1 alike, 1 slower." in shown(report)
+
+
+def test_no_gain_of_a_scheme_is_told_across_runs() -> None:
+    """The fused schedule of the second run is faster than the sequential one of the first: nobody may say so."""
+    slow = Told({"run": "a"}, [row("sequential", 0.2)])
+    fast = Told({"run": "b"}, [row("fused", 0.05)])
+    text = shown(side_by_side([slow, fast]))
+    assert "No two of these runs timed the same schedule" in text
+    assert "x faster" not in text
+    assert "no sequential schedule was timed beside it" in text
+
+
+def test_each_run_follows_with_its_own_headline() -> None:
+    report = side_by_side([told("a", 0.05), told("b", 0.06)], author="Two tries.")
+    found = headings(report)
+    assert found[0] == "# 2 runs side by side"
+    assert [heading for heading in found if heading.startswith("## Run")] == [
+        "## Run 1: Run of a", "## Run 2: Run of b",
+    ]  # fmt: skip
+    assert found.count("### All outcomes") == 2
+    text = shown(report)
+    assert "> Two tries." in text
+    assert ["fused takes 50 ms, 1.60x faster" in text, "fused takes 60 ms, 1.33x faster" in text] == [True, True]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(tmp_path / "store.sqlite") as opened:
+        for _ in range(2):
+            list(Replay(recordings.recordings("laptop_ladder_pieces_and_slices"), opened, speed=None, title="ladder"))
+        yield opened
+
+
+def test_runs_of_a_store_are_compared_and_none_twice(store: Store) -> None:
+    first, second = (run["id"] for run in store.runs())
+    assert "of 12 schedules that both timed, 12 alike" in shown(stored_runs(store, [first, second]))
+    assert headings(stored_runs(store, [first], note="x"))[0] == "# ladder"
+    with pytest.raises(ValueError, match=f"Run {first} was given twice. Accepted"):
+        stored_runs(store, [first, "last"])
+    with pytest.raises(ValueError, match=r"9 runs are too many for one report: 9 > 8\. Accepted: at most 8"):
+        stored_runs(store, [store.begin_run({}, {}) for _ in range(9)])

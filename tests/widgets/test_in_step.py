@@ -1,0 +1,142 @@
+"""Form and results go together: what was about another question goes, and what a click changes is said."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.trial import Trial
+from tests.widgets.conftest import FakeLab, eventually, headings, row, run
+from workbench.widgets.exploring import Explorer
+from workbench.widgets.live_chart import Click
+from workbench.widgets.panels import Row
+
+MakeExplorer = Callable[..., Explorer]
+
+
+def test_another_operator_clears_what_belongs_to_the_question_before(explorer: Explorer) -> None:
+    explorer.page.guess.value = "5"
+    run(explorer)
+    explorer.page.pin.click()
+    explorer.report.button.click()
+    assert eventually(lambda: "Download the report" in explorer.report.link.value)
+    explorer.question.scheme.value = "sequential"
+    assert explorer.page.guess.value == "5", "another schedule is the same question"
+    explorer.question.problem.operator.value = "gemm_all_reduce"
+    assert explorer.page.guess.value == ""
+    assert "your guess" not in explorer.page.headline.value
+    assert explorer.report.link.value == ""
+    assert explorer.results.progress.layout.display == "none"
+    assert headings(explorer) == ["simulated"], "nothing is pinned"
+    assert explorer.page.pin.description == "Pin as A"
+
+
+def test_another_operator_leaves_the_progress_of_a_run_that_goes_on(explorer: Explorer, lab: FakeLab) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(trial: Trial) -> None:
+        began.set()
+        go_on.wait(100)
+
+    lab.before = slowly
+    explorer.page.run.click()
+    assert began.wait(100)
+    explorer.question.problem.operator.value = "gemm_all_reduce"
+    assert explorer.results.progress.layout.display is None
+    go_on.set()
+    assert explorer.session.wait(100)
+
+
+def test_a_new_run_takes_back_the_report_of_the_one_before(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(explorer)
+    explorer.report.button.click()
+    assert eventually(lambda: "Download the report" in explorer.report.link.value)
+    run(explorer)
+    assert explorer.report.link.value == ""
+    written, go_on = threading.Event(), threading.Event()
+
+    def slowly(*_: object, **more: object) -> Path:
+        written.set()
+        go_on.wait(100)
+        raise ValueError("too late")
+
+    monkeypatch.setattr("workbench.widgets.report_button.export", slowly)
+    explorer.report.button.click()
+    assert written.wait(100)
+    run(explorer)
+    go_on.set()
+    assert eventually(lambda: not explorer.report.button.disabled)
+    assert explorer.report.link.value == "", "it was written for the run before"
+
+
+def test_another_source_takes_back_what_was_said_of_the_last_try(make_explorer: MakeExplorer) -> None:
+    explorer = make_explorer(cluster=None)
+    explorer.source.source.value = "recordings"
+    explorer.page.run.click()
+    assert "0 recordings" in explorer.page.message.value
+    explorer.source.source.value = "simulator"
+    assert explorer.page.message.value == ""
+
+
+def click_on(explorer: Explorer, other: Row) -> None:
+    """On the mark of *other* in the chart of trials."""
+    explorer.panels.show("r", [{**other, "outcome": "estimate"}], "")  # which has no samples to be read
+    explorer.panels.trials._on_click(Click(datum={"key": other["key"]}, layer="marks", shift=False))
+
+
+ELSEWHERE = {
+    "operator": "gemm_reduce_scatter", "shape": {"m": 8192, "n": 4096, "k": 1792}, "dtype": "bfloat16", "world": 4,
+    "machine": "h200_nvl4", "backend": "triton", "fabric": "nvlink", "scheme": "sequential", "source": "recorded",
+}  # fmt: skip
+
+
+def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_and_can_be_undone(
+    explorer: Explorer,
+) -> None:
+    explorer.question.scheme.value = "decomposed"
+    explorer.question.axes.rows["pieces"].sweep.value = True
+    explorer.question.ratio.value = 2.0
+    explorer.page.guess.value = "5"
+    explorer.page.pin.click()
+    before = explorer.question.asked
+    click_on(explorer, row(**ELSEWHERE, axes={"tile": "128x128x64"}))
+    asked = explorer.question.asked
+    assert (asked.operator, asked.world, asked.dtype, asked.fabric) == ("gemm_reduce_scatter", 4, "bfloat16", "nvlink")
+    assert dict(asked.shape) == ELSEWHERE["shape"]
+    assert explorer.question.machine.value == "h200_nvl4"
+    said = html.unescape(explorer.loading.words.value)
+    assert explorer.loading.view.layout.display is None
+    for words in ("4 x H200 SXM, NVSwitch", "instead of This computer: CPU ranks",
+                  "GEMM -> reduce-scatter instead of GEMM -> all-to-all",
+                  "m 8192; n 4096; k 1792", "4 ranks instead of 2", "bfloat16 instead of float32",
+                  "NVLink instead of emulated link"):  # fmt: skip
+        assert words in said
+    explorer.loading.undo.click()
+    assert explorer.question.asked == before
+    assert explorer.question.problem.preset.value == "tiny"
+    assert explorer.page.guess.value == "5"
+    assert explorer.page.pin.description == "Unpin A"
+    assert explorer.loading.view.layout.display == "none"
+
+
+def test_a_click_on_another_schedule_of_the_same_problem_needs_no_words(explorer: Explorer) -> None:
+    protocol = explorer.question.protocol.value
+    click_on(explorer, row(scheme="sequential", axes={"tile": "32x64x64"}, protocol="thorough"))
+    assert explorer.question.scheme.value == "sequential"
+    assert explorer.question.protocol.value == protocol
+    assert explorer.loading.view.layout.display == "none"
+
+
+def test_a_mark_of_another_shape_brings_its_sizes_and_a_machine_that_is_not_described_is_named(
+    explorer: Explorer,
+) -> None:
+    click_on(explorer, row(shape={"m": 128, "n": 96, "k": 64}, machine="somewhere"))
+    assert dict(explorer.question.asked.shape) == {"m": 128, "n": 96, "k": 64}
+    assert "m 128; n 96; k 64 instead of m 64; n 64; k 64" in explorer.loading.words.value
+    assert "somewhere is not described here: the form keeps This computer: CPU ranks" in explorer.loading.words.value
+    explorer.question.ratio.value = 2.0
+    assert explorer.loading.view.layout.display == "none", "an Undo would take that away, too"

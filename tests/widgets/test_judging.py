@@ -1,0 +1,191 @@
+"""What cannot be answered here is greyed out with its reason, and Run waits until it would be accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cluster.seating import Described, Workers
+from tests.widgets.conftest import FakeLab, eventually, headings, run
+from workbench import recordings
+from workbench.widgets.exploring import Explorer
+from workbench.widgets.judging import Judge, refused_choices
+from workbench.widgets.question import Question
+
+MakeExplorer = Callable[..., Explorer]
+
+CPU = Judge(measures=True, workers=Workers(tuple(Described(f"rank{n}", "here", "cpu") for n in range(4))))
+GPUS = Judge(measures=True, workers=Workers(tuple(Described(f"gpu{n}", "here", "triton") for n in range(2))))
+
+
+@pytest.fixture
+def question() -> Question:
+    made = Question("laptop_overlap", "laptop_cpu")
+    made.ask(CPU)
+    return made
+
+
+def greyed(question: Question, mark: str) -> set[str]:
+    """The choices of the control *mark* that a browser greys out, by place."""
+    return set(question.unavailable.reasons.get(mark, {}))
+
+
+def test_a_dtype_that_ranks_do_not_know_is_greyed_out_with_the_backend_s_sentence(question: Question) -> None:
+    assert list(question.refused["wb-dtype"]) == ["float16"]
+    assert "Accepted: float32, bfloat16" in question.refused["wb-dtype"]["float16"]
+    place = str(question.problem.dtype.options.index("float16"))
+    assert greyed(question, "wb-dtype") == {place}
+    assert "dtype float16</b>: dtype = float16 does not run on backend = cpu" in question.elsewhere.value
+    question.ask(Judge())
+    assert "wb-dtype" not in question.refused, "it can be simulated"
+
+
+def cpus(count: int, host: str = "here") -> tuple[Described, ...]:
+    return tuple(Described(f"{host}{number}", host, "cpu") for number in range(count))
+
+
+def test_as_many_ranks_are_offered_as_the_cluster_can_seat(question: Question) -> None:
+    assert question.problem.world.options == (1, 2, 4)
+    for count, worlds in ((6, (1, 2, 4, 6)), (16, (1, 2, 4, 8, 16)), (32, (1, 2, 4, 8, 16, 32))):
+        question.ask(Judge(measures=True, workers=Workers(cpus(count))))
+        assert question.problem.world.options == worlds
+        assert question.problem.world.value == 2
+    question.problem.world.value = 32
+    assert question.refusal.value == ""
+    question.ask(CPU)
+    assert question.problem.world.options == (1, 2, 4, 32), "what a person chose stays, and is refused"
+    assert "32 ranks are too many" in question.refusal.value
+    question.ask(Judge())
+    assert question.problem.world.options[-1] == question.machine_value.max_world, "there is nobody to seat"
+
+
+def test_the_network_is_offered_where_workers_are_on_several_hosts_and_only_there(question: Question) -> None:
+    assert "the cluster's 4 workers for them are on 1" in question.refused["wb-fabric"]["network"]
+    question.ask(Judge(measures=True, workers=Workers((*cpus(2), *cpus(2, "there")))))
+    assert "network" not in question.refused["wb-fabric"]
+    question.fabric.value = "network"
+    question.scheme.value = "sequential"
+    assert question.refusal.value == ""
+    assert question.asked.trial(question.machine_value).schedule["collective"] == "library"
+
+
+def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(question: Question) -> None:
+    question.problem.load("gemm_all_to_all", {"m": 256, "n": 64, "k": 32}, 8, "float32")
+    assert "4 workers" in question.refused["wb-world"][8]
+    assert "laptop_cpu" not in question.refused["wb-machine"]
+    assert "h200_nvl2" in question.refused["wb-machine"]
+    assert "Ranks 8</b>: 8 ranks are too many" in question.elsewhere.value
+    assert "Machine, 10 of them</b>" in question.elsewhere.value
+    assert "0 of the cluster's 4 workers have one" in question.refused["wb-machine"]["h200_nvl2"]
+    question.ask(GPUS)
+    assert "wb-machine" not in question.refused
+
+
+def test_a_scheme_that_is_not_built_is_greyed_out_and_not_swept(question: Question) -> None:
+    assert list(question.refused["wb-scheme"]) == ["concurrent"]
+    question.sweep_schemes.value = True
+    assert question.asked.schemes() == ("sequential", "decomposed", "fused")
+    assert "sequential, decomposed, fused" in question.sweep_schemes.tooltip
+
+
+def test_a_link_that_ranks_do_not_have_is_greyed_out(question: Question) -> None:
+    assert set(question.refused["wb-fabric"]) == {"nvlink", "network"}
+    question.machine.value = "h200_nvl2"
+    question.ask(GPUS)
+    assert {"emulated", "shared_memory"} <= set(question.refused["wb-fabric"])
+    assert "Its gap of 150 µs" in question.refused["wb-fabric"]["emulated"]
+    question.ask(Judge())
+    assert "emulated" in question.refused["wb-fabric"]
+
+
+def test_axes_that_gpu_kernels_do_not_read_are_not_on_the_form(question: Question) -> None:
+    question.machine.value = "h200_nvl2"
+    question.ask(GPUS)
+    assert not {"write", "comm_sms"} & set(question.axes.rows)
+    question.axes.rows["tile_order"].control.value = "rotated"
+    assert "slice_tiles" not in question.axes.rows, "tiles leave one by one"
+    question.axes.rows["tile_order"].control.value = "interleaved"
+    question.axes.rows["slice_tiles"].control.value = 1
+    question.axes.rows["slice_tiles"].sweep.value = True
+    question.axes.rows["tile_order"].control.value = "rotated"
+    assert (question.refusal.value, question.asked.swept_values(question.machine_value)) == ("", {})
+    question.problem.operator.value = "gemv_all_reduce"
+    assert not {"store", "slice_tiles"} & set(question.axes.rows)
+    assert question.refusal.value == ""
+
+
+def test_of_decomposed_gpus_get_the_one_schedule_that_they_run(question: Question) -> None:
+    question.machine.value = "h200_nvl2"
+    question.ask(GPUS)
+    assert "decomposed" in question.refused["wb-scheme"], "not of this operator"
+    question.problem.operator.value = "all_gather_gemm"
+    assert "decomposed" not in question.refused["wb-scheme"]
+    question.scheme.value = "decomposed"
+    assert question.refusal.value == ""
+    assert question.asked.schedule(question.machine_value)["pieces"] == 1
+
+
+def test_a_reason_that_lies_elsewhere_greys_nothing_out() -> None:
+    assert refused_choices({"a": "no", "b": None}) == {"a": "no"}
+    assert refused_choices({"a": "no", "b": "no"}) == {}
+
+
+def test_run_waits_for_the_cluster(make_explorer: MakeExplorer, lab: FakeLab) -> None:
+    without = make_explorer(cluster=None)
+    assert eventually(lambda: "No cluster answers" in without.page.status.value)
+    assert without.page.run.disabled
+    without.source.source.value = "simulator"
+    assert not without.page.run.disabled
+    with_one = make_explorer()
+    assert eventually(lambda: not with_one.page.run.disabled)
+
+
+def test_run_waits_for_ranks_that_there_are(explorer: Explorer, lab: FakeLab) -> None:
+    assert eventually(lambda: not explorer.page.run.disabled)
+    explorer.question.problem.load("gemm_all_to_all", dict(explorer.question.asked.shape), 8, "float32")
+    assert explorer.page.run.disabled
+    assert "Accepted: at most 4" in explorer.question.refusal.value
+    assert headings(explorer) == ["simulated"], "it can be estimated all the same"
+    explorer.source.source.value = "simulator"
+    assert not explorer.page.run.disabled
+    assert explorer.question.refusal.value == ""
+
+
+def test_run_waits_for_a_dtype_that_the_ranks_know(explorer: Explorer) -> None:
+    assert eventually(lambda: not explorer.page.run.disabled)
+    explorer.question.problem.dtype.value = "float16"
+    assert explorer.page.run.disabled
+    assert "dtype = float16" in explorer.question.refusal.value
+    explorer.question.problem.dtype.value = "bfloat16"
+    assert not explorer.page.run.disabled
+
+
+def test_run_waits_for_a_recording_of_what_is_asked(explorer: Explorer) -> None:
+    explorer.source.source.value = "recordings"
+    assert explorer.page.run.disabled
+    assert "0 recordings" in explorer.page.plan.value
+    explorer.source.source.value = "cluster"
+    run(explorer)
+    explorer.source.source.value = "recordings"
+    assert not explorer.page.run.disabled
+    explorer.source.whole.value = False
+    assert not explorer.page.run.disabled
+    explorer.question.scheme.value = "decomposed"
+    assert explorer.page.run.disabled
+    assert "not among the" in explorer.page.plan.value
+    explorer.source.whole.value = True
+    assert not explorer.page.run.disabled
+
+
+def test_a_recording_is_read_once_while_sliders_move(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(explorer)
+    read = []
+    of_run = recordings.of_run
+    monkeypatch.setattr(recordings, "of_run", lambda *given: read.append(given) or of_run(*given))
+    explorer.source.source.value = "recordings"
+    explorer.source.whole.value = False
+    before = len(read)
+    explorer.question.ratio.value = 2.0
+    explorer.question.ratio.value = 4.0
+    assert len(read) == before

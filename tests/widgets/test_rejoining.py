@@ -1,0 +1,176 @@
+"""A cell that is run again, as a page that is loaded anew does, shows the explorer that is there already."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.display import DisplayHandle
+
+from kernels.fabric import parse
+from kernels.trial import Trial
+from tests.widgets.conftest import FakeLab, eventually
+from workbench.answer import FromSimulator
+from workbench.experiment import Experiment
+from workbench.machines import shipped_machine
+from workbench.presets import preset
+from workbench.run import run as begun
+from workbench.space import Choice, Space
+from workbench.store import Store
+from workbench.widgets import exploring
+from workbench.widgets.exploring import Explorer, explorer, explorer_of, prepare
+from workbench.widgets.frozen import Frozen
+from workbench.widgets.live_chart import LiveChart, charts_in
+
+
+@pytest.fixture(autouse=True)
+def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """All that cells show; every explorer has the fake cluster, and this person's runs are elsewhere."""
+    made: list[Any] = []
+    monkeypatch.setattr(exploring, "_explorers", {})
+    monkeypatch.setattr(exploring, "display", made.append)
+    monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
+    monkeypatch.setattr(exploring, "Finder", lambda tell, cluster, of=exploring.Finder: of(tell, lab))
+    yield made
+    for each in exploring._explorers.values():
+        each.close()
+        assert each.session.wait(100)
+        assert eventually(lambda each=each: not each.frozen.busy)
+
+
+def another_run(store: Store) -> str:
+    """As `workbench predict` in a terminal makes one."""
+    machine = shipped_machine("laptop_cpu")
+    asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=Space((Choice("fused"),)), backend="cpu",
+                       machine=machine.name, fabric=parse("emulated"))  # fmt: skip
+    made = begun(asked, store, FromSimulator(machine), machine)
+    list(made)
+    return made.run
+
+
+def test_the_same_words_show_the_same_explorer_and_other_words_another(shown: list[Any], tmp_path: Path) -> None:
+    explorer()
+    explorer()
+    explorer(store=tmp_path / "own.sqlite")
+    explorer(store=str(tmp_path / "elsewhere" / ".." / "own.sqlite"))
+    explorer(cluster="tcp://127.0.0.1:1")
+    assert shown[0] is shown[1]
+    assert shown[2] is shown[3]
+    assert len({id(view) for view in shown}) == 3
+
+
+def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer of its timeline once sent rows into another test."""
+    sent: list[LiveChart] = []
+    closed = explorer_of()
+    closed.close()
+    monkeypatch.setattr(LiveChart, "send", lambda chart, *_: sent.append(chart))
+    for _ in range(2):
+        closed.shown.draw()
+    assert {chart._timer for chart in charts_in(closed.page.view)} == {None}
+    assert sent == []
+
+
+def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
+    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(exploring.LOOKING_MOST + 2)]
+    assert [each.finder._closed for each in made] == [True] * 2 + [False] * exploring.LOOKING_MOST
+    made[-1].page.view.close()
+    explorer_of(store=tmp_path / "0.sqlite")
+    assert made[-1].finder._closed, "its page is gone"
+
+
+def test_pictures_are_drawn_by_one_thread_that_a_close_reaches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page that was loaded anew once hung a thread behind the one before, and nothing ended them."""
+    drawn: list[str] = []
+    began, go_on = threading.Event(), threading.Event()
+
+    def draw(run: str) -> None:
+        drawn.append(run)
+        began.set()
+        assert go_on.wait(100)
+
+    frozen = Frozen(store)
+    monkeypatch.setattr(frozen, "freeze", draw)
+    frozen.freeze_soon("first")
+    assert began.wait(100)
+    for number in range(5):
+        frozen.freeze_soon(str(number))
+    assert len([thread for thread in threading.enumerate() if thread.name == "workbench freeze"]) == 1
+    go_on.set()
+    assert eventually(lambda: not frozen.busy)
+    assert drawn == ["first", "4"]
+    frozen.freeze_soon("later", 600.0)
+    frozen.close()
+    assert eventually(lambda: not frozen.busy, 5.0)
+    assert drawn == ["first", "4"]
+
+
+def test_a_run_that_goes_on_is_joined(shown: list[Any], lab: FakeLab) -> None:
+    seen: list[Explorer] = []
+
+    def look(trial: Trial) -> None:
+        if not seen:  # the ranks compute, and the page is loaded anew
+            seen.append(explorer_of())
+            explorer()
+
+    lab.before = look
+    explorer()
+    first = explorer_of()
+    first.question.problem.preset.value = "tiny"
+    first.page.run.click()
+    assert first.session.wait(100)
+    assert seen == [first]
+    assert shown == [first.page.view] * 2
+    assert len(first.store.runs()) == 1
+
+
+def test_widgets_that_somebody_closed_are_made_anew(shown: list[Any]) -> None:
+    explorer()
+    shown[0].close()
+    explorer()
+    assert shown[0] is not shown[1]
+
+
+def test_a_run_that_another_process_made_meanwhile_is_the_last_one() -> None:
+    explorer()
+    joined = explorer_of()
+    assert joined.run_id is None
+    newest = another_run(joined.store)
+    explorer()
+    assert joined.run_id == newest
+
+
+def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> None:
+    """Every reload once restored the run before it, over what a person had just asked."""
+    first = explorer_of()
+    another_run(first.store)
+    explorer()
+    first.question.scheme.value = "decomposed"
+    machine = shipped_machine("laptop_cpu")
+    asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=Space((Choice("concurrent"),)), backend="cpu",
+                       machine=machine.name, fabric=parse("emulated"))  # fmt: skip
+    failed = begun(asked, first.store, FromSimulator(machine), machine)
+    list(failed)
+    assert first.store.runs(1)[0]["id"] == failed.run != first.run_id
+    explorer()
+    assert first.question.scheme.value == "decomposed"
+
+
+def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.widgets.frozen.PAUSE_SECONDS", 0.0)
+    places: list[tuple[str, str, Any]] = []
+    for way in ("display", "update"):
+        monkeypatch.setattr(DisplayHandle, way, lambda handle, content, way=way, **more: places.append(
+            (way, handle.display_id, content)))  # fmt: skip
+    newest = another_run(explorer_of().store)
+    prepare()
+    explorer()
+    explorer()
+    assert eventually(lambda: not explorer_of().frozen.busy)
+    at_first, again = places[:3], [place for place in places if place[0] == "display"][-3:]
+    assert [place[1] for place in at_first] == [place[1] for place in again], "both pages have the same places"
+    assert "image/svg+xml" not in at_first[0][2], "the explorer is shown before its pictures are drawn"
+    assert any(way == "update" and newest in content.get("text/html", "") for way, _, content in places)

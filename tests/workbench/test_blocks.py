@@ -1,0 +1,86 @@
+"""A sweep is a row of blocks: each schedule in one of them, what it is compared with in all."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.fabric import parse
+from kernels.operators import problem
+from kernels.protocol import PROTOCOLS
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from workbench.blocks import LONGEST_SECONDS, MOST, PARTS, Beside, beside, fit
+from workbench.machines import shipped_machine
+
+MACHINE, LINK = shipped_machine("laptop_cpu"), parse("emulated:bandwidth_bytes_per_second=1e9")
+ASKED = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
+TILES = ("32x64x64", "64x64x64")
+MakeTrial = Callable[..., Trial]
+
+
+def whole(scheme: str, **axes: int | str) -> Trial:
+    made = schedule(ASKED, scheme, axes, MACHINE, LINK)
+    return Trial(problem=ASKED, schedule=made, backend="cpu", machine=MACHINE.name, fabric=LINK,
+                 protocol=PROTOCOLS["quick"])  # fmt: skip
+
+
+WHOLES = [whole("sequential")] + [whole("decomposed", pieces=pieces, tile=tile) for tile in TILES
+                                  for pieces in range(1, 13)]  # fmt: skip
+
+
+def of(wholes: list[Trial], parts: str) -> Beside:
+    return beside(whole("sequential"), [trial.schedule for trial in wholes], parts, MACHINE)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    wholes=st.lists(st.sampled_from(WHOLES), unique=True, min_size=1),
+    parts=st.sampled_from(PARTS),
+    seconds=st.lists(st.floats(0.001, 20), min_size=len(WHOLES), max_size=len(WHOLES)),
+)
+def test_every_schedule_is_in_one_block_of_at_most_eight_with_its_baselines(
+    wholes: list[Trial], parts: str, seconds: list[float]
+) -> None:
+    by_key = {trial.key: one for trial, one in zip(WHOLES, seconds, strict=True)}
+    around = of(wholes, parts)
+    made = list(around.blocks(wholes, lambda trials, before: sum(by_key.get(trial.key, 0.5) for trial in trials)))
+    base = around.base
+    schedules = [trial for trial in wholes if parts == "none" or trial != base]
+    assert [trial for block in made for trial in block.schedules if trial in schedules] == schedules
+    for block in made:
+        others = [trial for trial in block.schedules if trial in schedules]
+        assert 1 <= len(others) <= MOST or (not others and wholes == [base])
+        keys = [trial.key for trial in block.trials]
+        assert len(keys) == len(set(keys))
+        if parts == "none":
+            assert block.trials == list(block.schedules)
+            continue
+        timed = {(trial.schedule.scheme, trial.part) for trial in block.trials}
+        assert {("sequential", "whole"), ("sequential", "compute"), ("sequential", "communication")} <= timed
+        alone = {trial.schedule["tile"] for trial in block.trials if trial.part == "compute"}
+        assert alone >= {trial.schedule["tile"] for trial in block.schedules}
+        if parts == "each":
+            assert sum(trial.part == "compute" for trial in block.trials) >= len(others)
+
+
+def test_a_long_block_holds_fewer_schedules_but_never_more_baselines_than_schedules() -> None:
+    assert fit([0.1] * 20, 0.3) == MOST
+    assert fit([1.0] * 20, 3.0) == int(LONGEST_SECONDS) - 3
+    assert fit([100.0] * 20, 3.0) == 1
+    assert fit([2.0] * 20, 6.0) == 3, "as long as its baselines take"
+    assert fit([], 1.0) == 0
+
+
+def test_what_was_measured_until_then_cuts_the_next_block() -> None:
+    pace = [0.01]
+    cut = of(WHOLES, "baseline").blocks(WHOLES, lambda trials, before: pace[0] * len(trials))
+    first = next(cut)
+    pace[0] = 2.0
+    assert (len(first.schedules), len(next(cut).schedules)) == (1 + MOST, 1 + 4)
+
+
+def test_all_schedules_of_one_tile_are_compared_with_a_baseline_of_that_tile() -> None:
+    few = [trial for trial in WHOLES if trial.schedule["tile"] == TILES[1] and trial.schedule.scheme == "decomposed"]
+    assert of(few, "baseline").base.schedule["tile"] == TILES[1]
+    assert of(WHOLES, "baseline").base == WHOLES[0]

@@ -1,0 +1,128 @@
+"""What gives way where a terminal is narrow, and in which order."""
+
+import pytest
+
+from workbench import cli_table
+from workbench.cli_outcomes import few, show_failures, show_outcomes
+from workbench.cli_show import wrapped
+from workbench.cli_table import Column, cut, show_table
+from workbench.cli_words import Axes, shape_in_short
+
+
+def test_cut_texts_keep_numbers_whole_or_not_at_all() -> None:
+    text = "decomposed pieces=16, steps=uniform, tile=256x512x768"
+    for columns in range(3, len(text)):
+        found = cut(text, columns)
+        assert len(found) <= columns
+        assert found.endswith("…")
+        words = found[:-1].split(" ")
+        assert set(words[1:-1]) <= {*text.split(" ")}
+        assert words[-1] in {*text.split(" "), ""} or words[-1].startswith("steps=") or len(words) == 1
+    assert cut(text, 30) == "decomposed pieces=16, steps=u…"
+    assert cut(text, len(text)) == text
+    assert cut("4096x1024x768 GEMM -> all-to-all", 25) == "4096x1024x768 GEMM -> al…"
+    assert cut("16x100000x128x4096x16 uniform", 12) == "…"
+
+
+def test_sentences_end_their_lines_between_words_and_never_between_number_and_unit() -> None:
+    sentence = "The link was set to 207 MB/s and 4 ranks took 12.5 ms, which is 30 % more than before."
+    for columns in range(12, 90):
+        lines = wrapped(sentence, columns).splitlines()
+        assert max(map(len, lines)) <= columns
+        assert " ".join(line.strip() for line in lines) == sentence
+        assert not any(line.endswith(("207", "12.5", "30", " 4")) for line in lines)
+    assert wrapped(sentence, None) == sentence
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], room: int,
+          table: list[Column]) -> list[str]:  # fmt: skip
+    monkeypatch.setattr(cli_table, "width", lambda stream: room)
+    show_table(table)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_optional_columns_go_before_words_and_numbers_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = [Column("time", ["1.25 ms"], "number"), Column("skew", ["146 µs"], "number", goes_below=20),
+             Column("schedule", ["fused slice_tiles=4, write=zero_copy"], "cut")]  # fmt: skip
+    wide, narrow, tiny = (shown(monkeypatch, capsys, room, table) for room in (80, 31, 12))
+    assert wide == ["   time    skew  schedule", "1.25 ms  146 µs  fused slice_tiles=4, write=zero_copy"]
+    assert narrow == ["   time  schedule", "1.25 ms  fused slice_tiles=4, …"]
+    assert "1.25 ms" in tiny[1]
+
+
+def test_a_list_whose_words_would_be_narrow_becomes_sentences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "every rank computes its share and sends it to all others"
+    table = [Column("name", ["one"], "name"), Column("ranks", [8], "number", inline="{} ranks"),
+             Column("idea", [f"{words}."]), Column("where", [None]), Column("more", [words])]  # fmt: skip
+    assert shown(monkeypatch, capsys, 200, table)[1] == f"one       8  {words}.  {words}"
+    assert " ".join("\n".join(shown(monkeypatch, capsys, 60, table)).split()) == (
+        f"name one 8 ranks; {words}; {words}")  # fmt: skip
+
+
+def row(source: str = "measured", time_s: float = 1e-3, **values: object) -> dict[str, object]:
+    axes = {"tile": "8x8x8", "pieces": values.pop("pieces", 1)}
+    return {"outcome": "measurement", "source": source, "key": f"{axes}", "operator": "gemm_all_to_all",
+            "shape": {"m": 64, "n": 32, "k": 16}, "dtype": "float32", "world": 2, "scheme": "decomposed", "axes": axes,
+            "backend": "cpu", "machine": "laptop_cpu", "fabric": "shared_memory", "protocol": "quick", "part": "whole",
+            "time_s": time_s, "calibrated": None, "floor_s": 1e-3, "sequential_s": 2e-3, "correct": True,
+            "skew_s": 1e-6, "stage": None, "message": None} | values  # fmt: skip
+
+
+def test_times_of_two_sources_carry_their_signs(capsys: pytest.CaptureFixture[str]) -> None:
+    show_outcomes([row(time_s=1e-3, pieces=1), row("recorded", 2e-3, pieces=2)])  # type: ignore[list-item]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:10] for line in lines[-4:]] == ["● measured", "■ recorded", "    ● 1 ms", "    ■ 2 ms"]
+
+
+def test_what_was_only_estimated_stands_behind_what_was_timed_and_has_no_ratio(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guess = row("estimated", 1e-4, pieces=2, outcome="estimate", calibrated=False, correct=None, skew_s=None)
+    show_outcomes([row(), guess])  # type: ignore[list-item]
+    timed, guessed = capsys.readouterr().out.splitlines()[-2:]
+    assert "1.00x" in timed
+    assert ("100 µs" in guessed, " x " in guessed) == (True, False)
+
+
+def test_a_result_that_was_not_verified_is_not_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show_outcomes([row(), row(pieces=2, correct=None)])  # type: ignore[list-item]
+    out = capsys.readouterr().out
+    assert "verified" not in out
+    assert "correct" in out
+
+
+def test_a_reason_that_several_share_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = [row(outcome="failure", time_s=None, stage="refused", message="pieces are too many.", pieces=pieces)
+              for pieces in range(40)]  # fmt: skip
+    several = [row(outcome="failure", time_s=None, stage="wrong", message=f"Reason {number}.", pieces=number)
+               for number in range(14)]  # fmt: skip
+    stopped = row(outcome="failure", time_s=None, stage="cancelled", message="stopped")
+    show_failures([*failed, *several, stopped])  # type: ignore[list-item]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["14 failed, 40 refused", "40 schedules (refused): pieces are too many."]
+    assert lines[-1] == "and 5 more: --all prints them"
+
+
+def test_axes_are_said_where_they_hold() -> None:
+    rows = [{"scheme": "sequential", "axes": {"tile": 8, "collective": "direct"}},
+            {"scheme": "fused", "axes": {"tile": 8, "grid": 0, "write": "staged"}},
+            {"scheme": "fused", "axes": {"tile": 8, "grid": 0, "write": "zero_copy"}}]  # fmt: skip
+    axes = Axes.of(rows)
+    assert axes.lines() == ["all schedules: tile=8", "all fused: grid=0"]
+    assert [axes.label(each) for each in rows] == ["sequential collective=direct", "fused write=staged",
+                                                  "fused write=zero_copy"]  # fmt: skip
+    alone = Axes.of(rows[:1])
+    assert (alone.lines(), alone.label(rows[0])) == (["its axes: tile=8, collective=direct"], "sequential")
+
+
+def test_many_problems_have_short_tables() -> None:
+    assert [few(count) for count in (1, 2, 3, 5, 10, 100)] == [10, 10, 10, 6, 3, 3]
+
+
+def test_shapes_in_short_keep_words_behind() -> None:
+    assert shape_in_short({"tables": 16, "dim": 128, "indices": "uniform"}) == "16x128 uniform"
+    assert shape_in_short({"m": 4}) == "4"

@@ -1,0 +1,76 @@
+"""What ranks compile is told as the slowest of them says it, and no longer once none of them compiles."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+from kernels.trial import Trial
+from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster
+from workbench.compiling import Compiling, Slowest
+from workbench.experiment import Experiment
+from workbench.machines import machine
+from workbench.request import Request
+from workbench.run import run
+from workbench.sitting import Progress
+from workbench.store import Store
+
+
+def compiles(rank: int, number: int, of: int = 24) -> dict[str, Any]:
+    return {"kind": "stage", "stage": "compile", "trial": "t", "rank": rank, "number": number, "of": of}
+
+
+def stage(rank: int, name: str) -> dict[str, Any]:
+    return {"kind": "stage", "stage": name, "trial": "t", "rank": rank}
+
+
+def test_the_slowest_rank_is_told() -> None:
+    gang = Slowest(2)
+    said = [gang.heard(event) for event in (
+        stage(0, "open"), compiles(0, 1), compiles(0, 2), stage(1, "open"), compiles(1, 1), compiles(0, 3),
+        compiles(1, 2), compiles(1, 3), stage(1, "verify"), compiles(0, 4), stage(0, "verify"),
+    )]  # fmt: skip
+    assert said == [
+        None, None, None, None, Compiling(1, 24), None, Compiling(2, 24), Compiling(3, 24), None, Compiling(4, 24),
+        Compiling(),
+    ]  # fmt: skip
+
+
+def test_the_next_problem_of_a_list_is_compiled_from_the_first_trial_on() -> None:
+    gang = Slowest(1)
+    said = [gang.heard(event) for event in (compiles(0, 2, 2), stage(0, "time"), stage(0, "open"), compiles(0, 1, 3))]
+    assert said == [Compiling(2, 2), Compiling(), None, Compiling(1, 3)]
+
+
+def test_it_is_a_few_words_of_the_progress() -> None:
+    assert Progress(total=8, compiling=Compiling(3, 24)).counted() == ["0 of 8 schedules", "compiling 3 of 24"]
+    assert Progress(total=8).counted() == ["0 of 8 schedules"]
+
+
+def test_a_run_tells_while_its_ranks_compile_and_no_longer(store: Store, fake_cluster: Any) -> None:
+    laptop = machine("laptop_cpu")
+    experiment: Experiment = Request(operator="gemm_all_to_all", preset="tiny", protocol="quick").experiment()
+    sitting = run(experiment, store, FromCluster(fake_cluster), laptop)
+    told: list[list[str]] = []
+    stream: Callable[..., Iterator[dict[str, Any]]] = fake_cluster.stream
+
+    def compiling_first(trials: Sequence[Trial], *, world: int, **how: Any) -> Iterator[dict[str, Any]]:
+        for number in range(1, len(trials) + 1):
+            yield from (compiles(rank, number, len(trials)) for rank in range(world))
+            told.append(sitting.progress.counted())
+        yield from stream(trials, world=world, **how)
+
+    fake_cluster.stream = compiling_first
+    list(sitting)
+    counted = [(number, len(trials)) for trials in fake_cluster.lists for number in range(1, len(trials) + 1)]
+    assert [words[-1] for words in told] == [f"compiling {number} of {of}" for number, of in counted]
+    assert not sitting.progress.compiling.number
+
+
+def test_gpu_ranks_that_do_not_compile_are_found_sooner_than_those_that_do(
+    fake_cluster: Any, make_trial: Callable[..., Trial]
+) -> None:
+    trial = replace(make_trial("fused"), backend="triton")
+    list(FromCluster(fake_cluster).answer([trial], Event()))
+    (limits,) = fake_cluster.limits
+    assert limits.silence_s == LEAST_DEADLINE_SECONDS["triton"] < limits.compiling_s == 60.0

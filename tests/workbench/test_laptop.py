@@ -1,0 +1,79 @@
+"""A laptop without Triton, with a CPU's torch, measures on GPUs elsewhere, and knows what these have measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.hardware import Hardware
+from kernels.prints import source_print, versions_print
+
+THERE = {"torch": "2.13.0", "triton": "3.7.1", "numpy": "2.4.6", "numba": "0.68.1"}
+GPUS = Hardware(model="NVIDIA H200", link="nvlink", memory_bytes=141 << 30)
+
+LAPTOP = """
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import metadata, util
+
+def absent(what, known=metadata.version):
+    if what == "triton":
+        raise metadata.PackageNotFoundError(what)
+    return "2.13.0+cpu" if what == "torch" else known(what)
+
+metadata.version, sys.modules["triton"] = absent, None
+from cluster import gpus
+gpus.here = lambda: ()
+from tests.workbench.conftest import FakeCluster
+from tests.workbench.test_laptop import GPUS, THERE
+from cluster.seating import Ranks
+from workbench import cli, cli_measure, cli_place
+from workbench.place import Place
+
+ranks = FakeCluster()
+ranks.gang = lambda world, backend: Ranks(THERE, GPUS if world == 2 else replace(GPUS, link="one rank"))
+
+@contextmanager
+def connected(address, num_ranks, backend):
+    yield ranks
+
+@contextmanager
+def place(address, backend):
+    yield Place(GPUS, 2)
+
+cli_measure.connected, cli_place._place = connected, place
+words = ["run", "gemm_all_to_all", "--shape", "m=1024", "--shape", "n=512", "--shape", "k=256", "--protocol", "quick"]
+words += ["--backend", "triton", "--machine", "h200_nvl2", "--world", "2", "--scheme", "fused", "--json"]
+for _ in range(2):
+    status = cli.status([*words, "--cluster", "tcp://gpus:8786", "--store", sys.argv[1]])
+print(status, len(ranks.lists), {each for each in ranks.source_prints}, file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Of one question, asked twice where no Triton can be imported."""
+    store = tmp_path_factory.mktemp("laptop") / "store.sqlite"
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", LAPTOP, str(store)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+
+
+def test_what_the_gpus_measure_is_of_their_versions_and_hardware(answers: subprocess.CompletedProcess[str]) -> None:
+    assert answers.returncode == 0, answers.stderr
+    first = json.loads(answers.stdout.splitlines()[0])
+    assert (first["outcome"], first["source"]) == ("measurement", "measured")
+    assert first["hardware"] == GPUS.to_json()
+    assert first["versions_print"] == versions_print(THERE), "not the laptop's"
+    assert first["source_print"] == source_print("triton")
+
+
+def test_what_they_have_measured_is_known_to_the_laptop(answers: subprocess.CompletedProcess[str]) -> None:
+    second = json.loads(answers.stdout.splitlines()[1])
+    assert (second["source"], second["hardware"]) == ("recorded", GPUS.to_json())
+    assert answers.stderr.splitlines()[-1].startswith("0 1 "), "one list was sent, for the first question"

@@ -1,0 +1,214 @@
+"""The machine of a cluster is the one that fits; where none does, one is made of what workers tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster import specification
+from cluster.gpus import Gpu
+from cluster.seating import Ranks, Workers
+from cluster.specification import Specification, told_by
+from kernels.fabric import Fabric
+from kernels.hardware import NVLINK, PCIE, Device, Hardware
+from kernels.machine import load
+from kernels.operators import problem
+from kernels.protocol import PROTOCOLS
+from kernels.schedule import Refusal
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from tests.workbench.conftest import MakeExperiment
+from workbench import calibration, machines, place, space_file
+from workbench.answer import FromCluster
+from workbench.cli_outcomes import notes
+from workbench.cli_place import placed
+from workbench.metrics import row_of
+from workbench.place import Place
+from workbench.request import Request
+from workbench.run import run
+from workbench.simulator.calibrate import QUICK_SECONDS
+from workbench.simulator.predict import predict
+from workbench.store import Store
+from workbench.widgets.judging import Judge
+from workbench.widgets.machine_choice import begin_with
+from workbench.widgets.question import Question
+
+L40S = Hardware(model="NVIDIA L40S", link=PCIE, memory_bytes=46_068 * 2**20)
+TOLD = told_by(
+    {"multi_processor_count": 142, "total_memory": 46_068 * 2**20, "L2_cache_size": 100_663_296,
+     "shared_memory_per_multiprocessor": 102_400, "major": 8, "minor": 9, "clock_rate": 2_520_000,
+     "memory_clock_rate": 9_001_000, "memory_bus_width": 384},
+    {"nvlinks": 0, "pcie": [4, 16]},
+)  # fmt: skip
+EPYC = Hardware(model="AMD EPYC 9999 96-Core Processor", link="shared memory", cores=2)
+
+
+def gpu_device(number: int, name: str) -> Device:
+    return Device(kind="gpu", model=name, processor="a processor", cores=(0, 1), memory_bytes=143_771 * 2**20,
+                  uuid=f"GPU-{number}", links=tuple(f"GPU-{n}" for n in range(4) if n != number))  # fmt: skip
+
+
+def workers(name: str, count: int = 4) -> list[dict[str, Any]]:
+    """As a broker tells of them."""
+    return [{"name": f"rank{number}", "host": "far", "address": f"tcp://{number}", "backend": "triton", "trouble": "",
+             "versions": {"torch": "2.13.0"}, "device": gpu_device(number, name).to_json()}
+            for number in range(count)]  # fmt: skip
+
+
+def far(name: str) -> Any:
+    """A cluster of four GPUs called *name* on another host."""
+    told = {"workers": workers(name)}
+    return SimpleNamespace(describe=lambda: told, client=None,
+                           ranks=lambda world, backend: Workers.described(told).ranks(world, backend))  # fmt: skip
+
+
+@pytest.fixture
+def h200s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four of them on this host."""
+    found = tuple(Gpu(number=n, name="NVIDIA H200", uuid=f"GPU-{n}", memory_bytes=143_771 * 2**20) for n in range(4))
+    monkeypatch.setattr("cluster.gpus.here", lambda: found)
+
+
+def test_this_host_s_gpus_are_their_machine(h200s: None) -> None:
+    assert place.of_gpus().name == "h200_nvl4"
+    assert placed(Request(operator="gemm_all_to_all", backend="triton"), None).machine == "h200_nvl4"
+
+
+@pytest.mark.parametrize("wrong", ["mi300x_mesh8", "a40_pcie4", "h100_nvl8"])
+def test_a_command_that_states_another_machine_is_refused(h200s: None, wrong: str, tmp_path: Path) -> None:
+    said = rf"Machine {wrong} is not what these ranks are\..* theirs is NVIDIA H200\. Accepted: --machine h200_nvl4"
+    with pytest.raises(Refusal, match=said):
+        placed(Request(operator="gemm_all_to_all", machine=wrong), None)
+    space = tmp_path / "space.toml"
+    space.write_text(f'operator = "gemm_all_to_all"\nmachine = "{wrong}"\n[shape]\nm = 256\nn = 256\nk = 256\n')
+    with pytest.raises(Refusal, match=said):
+        space_file.load(space, lambda request: placed(request, None))
+
+
+def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
+    judge = Judge(True, Workers.described({"workers": workers("NVIDIA H200")}))
+    said = {name: judge.of_machine(machines.machine(name)) for name in machines.names()}
+    fit = [name for name, sentence in said.items() if sentence is None]
+    assert {"h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib"} == set(fit) - {machines.LAPTOP}
+    assert "theirs is NVIDIA H200" in str(said["mi300x_mesh8"])
+    assert Judge(False, judge.workers).of_machine(machines.machine("mi300x_mesh8")) is None
+
+
+def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
+    found = place.of(far("NVIDIA H200"), "triton")
+    assert found is not None
+    assert (found.hardware.link, found.count) == (NVLINK, 4)
+    assert place.settled(found).name == "h200_nvl4"
+    assert place.of(far("NVIDIA H200"), "cpu") is not None
+    assert place.here("triton") is None
+
+
+def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> None:
+    found = place.settled(Place(L40S, 4, lambda: TOLD))
+    assert found == load(machines.calibrated_path("l40s_pcie4"))
+    assert (found.name, found.calibrated, found.spread) == ("l40s_pcie4", None, None)
+    device, link = found.device, found.dimensions[0]
+    assert (device.slots, device.memory_bytes, device.l2_bytes) == (142, 46_068 * 2**20, 100_663_296)
+    assert device.memory_bytes_per_second == pytest.approx(864e9, rel=1e-3)
+    assert device.matrix_flops_per_second["bfloat16"] == pytest.approx(366e12, rel=1e-2)
+    assert (link.link, link.count) == (PCIE, 4)
+    assert link.bandwidth_bytes_per_second == pytest.approx(31.5e9, rel=1e-3)
+    assert {value.provenance for value in machines.stated(found)} == {"assumed"}
+    assert "L40S" in found.provenance_of("device.slots")
+    again = place.settled(Place(L40S, 4, lambda: pytest.fail("asked again")))
+    assert again.name == found.name
+
+
+@pytest.mark.parametrize(
+    ("hardware", "count", "told", "name", "bytes_per_second"),
+    [
+        (Hardware(model="NVIDIA B200", link=NVLINK, memory_bytes=183_359 * 2**20), 8,
+         Specification(slots=148, capability=(10, 0), clock_hz=1.965e9, nvlinks=18), "b200_nvl8", 900e9),
+        (Hardware(model="NVIDIA H100 PCIe", link=PCIE, memory_bytes=81_559 * 2**20), 4,
+         Specification(slots=114, capability=(9, 0), pcie=(5, 16)), "h100_pcie4", 63e9),
+        (Hardware(model="NVIDIA GeForce RTX 4090", link="one rank"), 1, Specification(), "geforce_rtx_4090_pcie1",
+         31.5e9),
+    ],
+)  # fmt: skip
+def test_what_nobody_told_is_assumed(
+    hardware: Hardware, count: int, told: Specification, name: str, bytes_per_second: float
+) -> None:
+    found = place.settled(Place(hardware, count, lambda: told))
+    assert (found.name, found.max_world) == (name, count)
+    assert found.dimensions[0].bandwidth_bytes_per_second == pytest.approx(bytes_per_second, rel=0.01)
+    assert {value.provenance for value in machines.stated(found)} == {"assumed"}
+    assert "not told" in found.provenance_of("device.l2_bytes")
+    asked = problem("gemm_all_to_all", {"m": 2048, "n": 1024, "k": 512}, dtype="bfloat16", world=count)
+    link = Fabric(kind="nvlink")
+    trial = Trial(problem=asked, schedule=schedule(asked, "fused", {}, found, link), backend="triton",
+                  machine=found.name, fabric=link, protocol=PROTOCOLS["default"])  # fmt: skip
+    estimate = predict(trial, found)
+    assert estimate.time_s > 0
+    assert not estimate.calibrated
+    said = notes([SimpleNamespace(clock=None, guess=row_of(estimate, None, found))])  # type: ignore[list-item]
+    assert said == ["estimates assumed, not calibrated: only their order counts"]
+
+
+def test_gpus_of_several_kinds_are_no_machine() -> None:
+    mixed = Hardware(model="2 x NVIDIA A40 and 2 x NVIDIA H200", link=PCIE)
+    with pytest.raises(Refusal, match="GPUs of several kinds"):
+        place.machine_of(Place(mixed, 4))
+
+
+def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: Any) -> None:
+    shipped = machines.shipped_machine(machines.LAPTOP)
+    fake_cluster.seconds = lambda trial: predict(trial, shipped, with_spans=False).time_s
+    fake_cluster.gang = lambda world, backend: Ranks({}, EPYC) if backend == "cpu" else None
+    there = Place(EPYC)
+    before = place.settled(there)
+    assert (before.name, before.calibrated) == ("amd_epyc_9999_cpu", None)
+    assert calibration._is_needed(fake_cluster)
+    fitted, path = calibration.calibrate(fake_cluster, QUICK_SECONDS)
+    assert path == machines.calibrated_path("amd_epyc_9999_cpu")
+    assert fitted.device.name == "one thread of AMD EPYC 9999 96-Core Processor"
+    assert str(fitted.calibrated).endswith("on AMD EPYC 9999 96-Core Processor, quick")
+    assert machines.machine(machines.LAPTOP).calibrated is None
+    assert place.settled(there) == fitted
+    assert not calibration._is_needed(fake_cluster)
+    said = place.refusal(machines.machine(machines.LAPTOP), EPYC, 2)
+    assert str(said).endswith("Accepted: --machine amd_epyc_9999_cpu, or none.")
+    with pytest.raises(Refusal, match="theirs are of AMD EPYC"):
+        calibration.calibrate(fake_cluster, QUICK_SECONDS, name=machines.LAPTOP)
+
+
+def test_what_torch_and_the_driver_do_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(specification, "_of_torch", dict)
+    assert specification.here() == Specification()
+
+
+def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = far("NVIDIA H200")
+    question = Question("tiny", machines.LAPTOP)
+    begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
+    assert question.machine.value == "h200_nvl4"
+    others = far("NVIDIA L40S")
+    monkeypatch.setattr("workbench.place.specification.of_worker", lambda client, address: TOLD)
+    question = Question("tiny", machines.LAPTOP)
+    begin_with(question, Workers.described({"workers": workers("NVIDIA L40S")}), lambda: others)
+    assert question.machine.value == "l40s_nvl4"
+    assert question.machine.label.startswith("4 x NVIDIA L40S")
+    question.machine.value = "a40_pcie4"
+    begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
+    assert question.machine.value == "a40_pcie4"
+
+
+def test_a_run_measures_nothing_on_ranks_that_are_not_its_machine(
+    fake_cluster: Any, store: Store, make_experiment: MakeExperiment
+) -> None:
+    """However it was begun: by a page, a command, a sweep or a notebook's own code."""
+    laptop = machines.shipped_machine(machines.LAPTOP)
+    fake_cluster.gang = lambda world, backend: Ranks({}, EPYC)
+    sitting = run(replace(make_experiment(), machine=laptop.name), store, FromCluster(fake_cluster), laptop)
+    with pytest.raises(Refusal, match="Machine laptop_cpu is not what these ranks are"):
+        list(sitting)
+    assert fake_cluster.lists == []
+    assert "theirs are of AMD EPYC" in store.run(sitting.run)["status"]

@@ -1,0 +1,271 @@
+"""A run of several blocks: whatever is said of a schedule rests on what was timed beside it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.fabric import parse
+from kernels.machine import Machine
+from kernels.operators import problem
+from kernels.protocol import PROTOCOLS
+from tests.workbench.test_schema import BEFORE_BLOCKS
+from workbench import forecast
+from workbench.answer import FromCluster
+from workbench.charts import trials
+from workbench.cli_answer import _summary
+from workbench.cli_outcomes import by_problem, show_outcomes
+from workbench.compared import ALONE, TOGETHER, Bases, leading, together, with_ratios
+from workbench.comparison import compare
+from workbench.experiment import Experiment
+from workbench.metrics import fill, gain
+from workbench.reports import stored
+from workbench.reports.cases import cases
+from workbench.reports.headline import headline, recommendation
+from workbench.reports.outcomes import gain_words, outcome_table
+from workbench.reports.run_report import run_report
+from workbench.reports.stored import whole_run
+from workbench.reports.summary import _line
+from workbench.run import run
+from workbench.space import Choice, Space
+from workbench.store import Store, frames
+from workbench.widgets.results import parts
+
+PIECES = Space((Choice("sequential"), Choice("decomposed", (("pieces", tuple(range(1, 13))),))))
+"""Twelve schedules and their baseline: two blocks."""
+
+
+@pytest.fixture
+def rows(store: Store, fake_cluster: Any, machine: Machine) -> list[dict[str, Any]]:
+    """The computer is three times as slow in the second block, and one schedule of it is fast all the same."""
+    fast = {"whole decomposed 9": 1.8e-4, "whole sequential None": 5e-4, "compute sequential None": 3e-4}
+
+    def seconds(trial: Any) -> float:
+        pieces = dict(trial.schedule.axes).get("pieces")
+        known = fast.get(f"{trial.part} {trial.schedule.scheme} {pieces}", 6e-4)
+        return known * (3 if len(fake_cluster.lists) > 1 else 1)
+
+    fake_cluster.seconds = seconds
+    asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
+    link = parse("emulated:bandwidth_bytes_per_second=1e9")
+    experiment = Experiment(problems=(asked,), space=PIECES, backend="cpu", machine=machine.name, fabric=link,
+                            protocol=PROTOCOLS["quick"])  # fmt: skip
+    sitting = run(experiment, store, FromCluster(fake_cluster), machine)
+    list(sitting)
+    return store.rows(sitting.run)
+
+
+def test_a_report_draws_no_estimated_floor_beside_what_was_timed(store: Store, rows: list[dict[str, Any]]) -> None:
+    assert {row["source"] for row in rows} == {"measured", "estimated"}
+    assert len({row["block"] for row in rows if row["source"] == "measured"}) == 2
+    (case,) = cases(rows)
+    measured = {row["floor_s"] for row in rows if row["source"] == "measured" and row["part"] == "whole"}
+    drawn = {each["time_ms"] for each in trials.rows(case.rows) if each["look"] == "floor"}
+    assert sorted(drawn) == pytest.approx(sorted(1e3 * floor_s for floor_s in measured))
+    _, _, shown = whole_run(store, store.run("last"))
+    datasets = shown[0].charts[0][1].to_dict()["datasets"].values()
+    assert {each["time_ms"] for some in datasets for each in some if each["look"] == "floor"} == drawn
+
+
+def test_where_the_time_went_is_told_of_one_block(store: Store, rows: list[dict[str, Any]]) -> None:
+    """The baseline is timed in both blocks: its spans and its computation alone are those of the time that is shown."""
+    wholes = [row for row in rows if row["source"] == "measured" and row["part"] == "whole"]
+    slow, quick = (wholes[-1], wholes[0])
+    for row, times in ((quick, 1), (slow, 3)):
+        (first, *_) = store.spans(row["run"], wholes[0]["key"], "measured", row["block"])
+        assert first.stop_s == pytest.approx(5e-4 * times)
+        base = {**wholes[0], "block": row["block"]}
+        assert stored.pieces_alone_s(rows, base) == pytest.approx(3e-4 * times)
+    assert stored.pieces_alone_s(rows, {**wholes[0], "dtype": "bfloat16"}) is None
+    quickest = dict(stored.losses(store, quick["run"], rows, quick) or {})
+    assert sum(quickest.values()) == pytest.approx(quick["time_s"])
+    assert quickest["contention"] == pytest.approx(5e-4 - 3e-4)
+
+
+def test_the_headline_compares_a_schedule_with_what_was_timed_beside_it(rows: list[dict[str, Any]]) -> None:
+    (case,) = cases(rows)
+    assert headline(case).startswith(
+        "decomposed with pieces 9 takes 540 µs, 2.78x faster than the sequential schedule (1.5 ms,"
+    )
+
+
+def test_one_schedule_is_the_best_wherever_a_report_or_the_page_names_one(rows: list[dict[str, Any]]) -> None:
+    """By the clock the baseline of the quick block, 500 µs, was faster than the best schedule of the slow one."""
+    (case,) = cases(rows)
+    assert case.fastest is not None
+    assert (case.fastest["axes"]["pieces"], case.fastest["time_s"]) == (9, pytest.approx(5.4e-4))
+    advice = recommendation(case)
+    assert advice is not None
+    assert advice.schedule == "decomposed, pieces 9"
+    line = [str(cell.text) for cell in _line("", case)]
+    assert (line[1], line[2], line[3], line[4]) == ("decomposed", "540 µs", "1.5 ms", "2.78x")
+    assert "Fastest: decomposed, pieces 9, 540 µs measured, 2.78x faster" in gain_words(case.whole)
+    table = outcome_table(case.whole)
+    assert table.best is not None
+    assert (table.rows[table.best][0].badge, table.rows[table.best][1].text) == ("fastest", "540 µs")
+    (part,) = by_problem(row for row in case.whole if row["source"] == "measured")
+    assert part[0].row["axes"]["pieces"] == 9
+
+
+def test_blocks_are_ordered_by_a_baseline_that_all_of_them_have() -> None:
+    """A collective that only the first block has makes its ratios smaller, and moves no schedule behind another."""
+
+    def row(block: str, scheme: str, time_s: float, **axes: Any) -> dict[str, Any]:
+        return {"operator": "gemm_all_to_all", "shape": {"m": 8}, "dtype": "float32", "world": 2, "part": "whole",
+                "machine": "a", "fabric": "nvlink", "protocol": "p", "source": "measured", "outcome": "measurement",
+                "key": f"{scheme}{axes}", "block": block, "scheme": scheme, "axes": axes, "time_s": time_s}  # fmt: skip
+
+    found = fill([
+        row("1", "sequential", 2.0, collective="library"), row("1", "sequential", 1.5, collective="direct"),
+        row("1", "fused", 1.0, slice_tiles=1),
+        row("2", "sequential", 4.0, collective="library"), row("2", "fused", 2.2, slice_tiles=2),
+    ])  # fmt: skip
+    assert [gain(each) for each in found if each["scheme"] == "fused"] == [1.5, pytest.approx(4 / 2.2)]
+    assert [each["axes"] for each in leading(found)][:2] == [{"slice_tiles": 1}, {"slice_tiles": 2}]
+    assert Bases.of(found).words(found[2]) == "sequential, collective direct, 1.5 s"
+    assert Bases.of(found).words(found[4]) == "sequential, collective library, 4 s"
+
+
+def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_is_said_everywhere(
+    store: Store, rows: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The baseline of the second block is lost: no ratio reaches into the first."""
+    blocks = list(dict.fromkeys(row["block"] for row in rows if row["source"] == "measured"))
+    kept = fill([row for row in rows if not (row["scheme"] == "sequential" and row["block"] == blocks[1])])
+    lonely = [row for row in kept if row["block"] == blocks[1]]
+    assert lonely
+    assert {gain(row) for row in lonely} == {None}
+    words = together(kept)
+    assert f"{len(lonely)} of 13 schedules have no speed-up: {ALONE}." in words
+    assert words.endswith(TOGETHER)
+    assert "`--fresh`" in TOGETHER
+    assert "Measure again what is known" in TOGETHER
+
+    whole = [row for row in kept if row["part"] == "whole"]
+    show_outcomes(whole, every=True)
+    printed = capsys.readouterr().out
+    assert words in printed
+    assert sum(" – " in line for line in printed.splitlines()) == len(lonely)
+    assert words in "\n".join(cell.source for cell in run_report({}, kept).cells).replace("\\", "")
+    assert [part.note for part in parts(whole)] == [words]
+    assert _summary(whole, None)["measure_together"] == words
+    csv = frames.export(frames.frame(with_ratios(kept)), "csv", tmp_path / "rows.csv").read_text()
+    assert csv.count(f"-: {ALONE}. ") == len(lonely)
+    assert together([row for row in kept if row["block"] == blocks[0]]) == ""
+
+
+# One baseline timed again
+
+
+def only(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """The one timed row of a whole schedule that has what is *wanted*."""
+    (row,) = [row for row in rows if row["part"] == "whole" and row["source"] != "estimated"
+              and all(row[key] == value for key, value in wanted.items())]  # fmt: skip
+    return row
+
+
+@pytest.fixture
+def measure_schemes(store: Store, fake_cluster: Any, machine: Machine) -> Callable[..., str]:
+    """measure_schemes("sequential", "fused", slow=1.57): the run's id, every schedule *slow* times what it is alone."""
+
+    def measure(*schemes: str, slow: float = 1.0, fresh: bool = False, together: bool = True) -> str:
+        alone = {"sequential": 1.76e-3, "fused": 1e-3, "decomposed": 1.2e-3}
+        fake_cluster.seconds = lambda trial: slow * alone[trial.schedule.scheme] * (1 if trial.part == "whole" else 0.5)
+        asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
+        experiment = Experiment(
+            problems=(asked,), space=Space(tuple(map(Choice, schemes))), backend="cpu", machine=machine.name,
+            fabric=parse("emulated:bandwidth_bytes_per_second=1e9"), protocol=PROTOCOLS["quick"], parts="each",
+            together=together, fresh=fresh,
+        )  # fmt: skip
+        sitting = run(experiment, store, FromCluster(fake_cluster), machine)
+        list(sitting)
+        return sitting.run
+
+    return measure
+
+
+def as_before_there_were_blocks(path: Path) -> None:
+    """The file at *path* as an older workbench wrote it."""
+    older = sqlite3.connect(path)
+    older.executescript(BEFORE_BLOCKS)
+    older.close()
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_baseline_that_is_timed_again_changes_no_other_ratio(
+    store: Store,
+    measure_schemes: Callable[..., str],
+    fake_cluster: Any,
+    capsys: pytest.CaptureFixture[str],
+    older: bool,
+) -> None:
+    """The computer is slower the second time: 1.76x must not become 2.76x, in a store of today and in an older one."""
+    measure_schemes("sequential", "fused")
+    measure_schemes("sequential", slow=2.76 / 1.76, fresh=True)
+    timed = len(fake_cluster.lists)
+    again = measure_schemes("sequential", "fused")
+    assert len(fake_cluster.lists) == timed, "all of it is known"
+    if older:
+        store.close()
+        as_before_there_were_blocks(store.path)
+        store.__init__(store.path)  # type: ignore[misc]
+    shown = store.rows(again)
+    assert gain(only(shown, scheme="fused")) == pytest.approx(1.76)
+    assert {row["source"] for row in shown if row["part"] == "whole"} == {"recorded", "estimated"}
+    # every other reader of a run rests on the same rows
+    show_outcomes([row for row in shown if row["part"] == "whole"])
+    printed = capsys.readouterr().out
+    assert "1.76x" in printed
+    assert "2.76x" not in printed
+    assert "1.76x faster" in headline(cases(shown)[0])
+    csv = frames.frame(with_ratios(shown))
+    assert set(csv[(csv.scheme == "fused") & (csv.source == "recorded")].speed_up.dropna().round(2)) == {1.76}
+
+
+def test_two_runs_are_compared_with_the_speed_ups_of_their_own_blocks(
+    store: Store, measure_schemes: Callable[..., str]
+) -> None:
+    first = measure_schemes("sequential", "fused")
+    measure_schemes("sequential", slow=2.76 / 1.76, fresh=True)
+    again = measure_schemes("sequential", "fused")
+    slow = measure_schemes("sequential", "fused", slow=2.0, fresh=True)
+    rows, _ = compare(store, first, slow)
+    assert {(row["scheme"], round(row["ratio"], 2), row["same_block"]) for row in rows} == {
+        ("sequential", 2.0, False), ("fused", 2.0, False)}  # fmt: skip
+    (fused,) = [row for row in rows if row["scheme"] == "fused"]
+    assert (fused["first_speed_up"], fused["second_speed_up"]) == (pytest.approx(1.76), pytest.approx(1.76))
+    rows, _ = compare(store, first, again)
+    assert {row["scheme"]: row["same_block"] for row in rows}["fused"], "one measurement, shown in both runs"
+
+
+def test_what_is_measured_again_is_timed_in_one_block(
+    store: Store, fake_cluster: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes: otherwise the sentence that names --fresh would not be true."""
+    monkeypatch.setattr(forecast, "LONGEST_SECONDS", 1e-9)
+    eight = Space((Choice("sequential"), Choice("decomposed", (("pieces", tuple(range(1, 9))),))))
+    asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
+    link = parse("emulated:bandwidth_bytes_per_second=1e9")
+    experiment = Experiment(problems=(asked,), space=eight, backend="cpu", machine=machine.name, fabric=link,
+                            protocol=PROTOCOLS["quick"])  # fmt: skip
+
+    def shown(again: Experiment) -> list[dict[str, Any]]:
+        sitting = run(again, store, FromCluster(fake_cluster), machine)
+        list(sitting)
+        return store.rows(sitting.run)
+
+    shown(experiment)
+    assert len(fake_cluster.lists) > 1, "blocks are cut for time"
+    assert f"Timed in {len(fake_cluster.lists)} blocks." in together(shown(experiment))
+    fake_cluster.lists.clear()
+    again = replace(experiment, fresh=True)
+    blocks = forecast.forecast(again, machine, store).blocks
+    rows = shown(again)
+    assert (len(fake_cluster.lists), blocks) == (1, 1)
+    assert len({row["block"] for row in rows if row["source"] == "measured"}) == 1
+    assert together(rows) == ""

@@ -1,0 +1,54 @@
+"""Where a command's ranks are: their machine is the default, and one that is not theirs is refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernels.backends.refusals import BACKENDS
+from kernels.schedule import Refusal
+
+if TYPE_CHECKING:
+    from workbench.place import Place
+    from workbench.request import Request
+
+
+def is_elsewhere(address: str | None) -> bool:
+    """Whether the ranks that would be asked are not of the local cluster."""
+    from cluster.launch import running
+    from cluster.launch.local import Local
+
+    return address is not None or ((found := running()) is not None and found.kind != Local.name)
+
+
+def placed(request: Request, address: str | None) -> Request:
+    """*request* for the machine of the ranks that would be asked; Refusal where it states one of other hardware."""
+    from workbench import machines, place
+
+    stated = None if request.machine is None else machines.machine(request.machine)
+    backend = request.backend or (stated.backend if stated is not None else "cpu")
+    if backend not in BACKENDS:
+        return request
+    with _place(address, backend) as found:
+        if found is None:
+            return request
+        if stated is None:
+            return replace(request, machine=place.settled(found).name)
+        if (sentence := place.refusal(stated, found.hardware, found.count)) is not None:
+            raise Refusal(sentence)
+    return request
+
+
+@contextmanager
+def _place(address: str | None, backend: str) -> Iterator[Place | None]:
+    from cluster.dispatch import Cluster
+    from cluster.launch import attach
+    from workbench import place
+
+    if not is_elsewhere(address):
+        yield place.here(backend)
+        return
+    with Cluster.connect() if address is None else attach(address) as cluster:
+        yield place.of(cluster, backend)

@@ -1,0 +1,134 @@
+"""A command's sitting: what cannot be is refused before it begins; what was measured is told, however it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from signal import default_int_handler
+from typing import TYPE_CHECKING, Any
+
+from kernels.failed import Failed
+from workbench import cli_status
+from workbench.cli_status import Stopped
+
+if TYPE_CHECKING:
+    from kernels.machine import Machine
+    from workbench.experiment import Experiment
+    from workbench.run import Run
+    from workbench.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sat:
+    """What came of a run, however it ended."""
+
+    rows: list[dict[str, Any]]
+    run: str
+    stopped: bool
+    error: ValueError | None
+    """What ended it before its end, if no person did."""
+
+    @property
+    def status(self) -> int:
+        """Of the command: what stands beside the schedules, such as their baselines, counts as well."""
+        if self.stopped:
+            return cli_status.STOPPED
+        if self.error is not None:
+            return cli_status.of_error(self.error) or cli_status.FAILED
+        beside = [row for row in self.rows if not row["asked"] and cli_status.has_failed(row)]
+        return cli_status.of_rows([*self.asked(), *beside])
+
+    def asked(self) -> list[dict[str, Any]]:
+        """What was asked for, without the estimates beside it."""
+        return [row for row in self.rows if row["asked"] and row["source"] != "estimated"]
+
+    def failed(self) -> list[dict[str, Any]]:
+        """Of what was asked, all that has no time; of what stands beside it, what failed."""
+        return [row for row in self.rows
+                if cli_status.has_failed(row) or (row["asked"] and row["outcome"] == "failure")]  # fmt: skip
+
+    def reason(self) -> Exception:
+        """Why nothing that was asked for came of it."""
+        return self.error or Stopped("Stopped before anything was measured.")
+
+
+def measured(experiment: Experiment, machine: Machine, address: str | None,
+             path: Path | None) -> Sat:  # fmt: skip
+    """All rows of a run of *experiment*: whatever ends it once it has begun, what was measured is told.
+
+    Rows are marked with whether they were `asked` for (of the baseline, which stands in every block, the best one is),
+    and with `known_since`, when they were measured earlier.
+    """
+    from workbench.answer import FromCluster
+    from workbench.cli_measure import OnDemand, interrupted, watch
+    from workbench.forecast import forecast
+    from workbench.run import run as begin
+
+    world = max(problem.world for problem in experiment.problems)
+    _refuse_unmeasurable(machine, world, address)
+    _refuse_illegal(experiment, machine)
+    with opened(path) as store:
+        sitting: Run | None = None
+        was_stopped, error = False, None
+        try:
+            with interrupted(default_int_handler), OnDemand(address, world, machine.backend) as cluster:
+                of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
+                cluster.ahead = forecast(experiment, machine, store, ranks=of_cluster)
+                sitting = begin(experiment, store, FromCluster(cluster, starting_s=cluster.starting_s), machine)
+                watch(sitting)
+        except (KeyboardInterrupt, ValueError, OSError) as ended:
+            if sitting is None:
+                raise
+            was_stopped = isinstance(ended, KeyboardInterrupt)
+            error = None if was_stopped else _with_sentence(ended)
+        rows = store.rows(sitting.run)
+        newest = {(row["key"], row["source"] == "estimated"): row["id"] for row in rows}
+        newest |= {(key, False): number for key, number in _beside_the_best(rows).items()}
+        marked = [{**row, "asked": row["key"] in sitting.asked and row["id"] in newest.values(),
+                   "known_since": _started_at(store, row["origin"])} for row in rows]  # fmt: skip
+        return Sat(marked, sitting.run, was_stopped or sitting.cancelled.is_set(), error)
+
+
+def _with_sentence(error: BaseException) -> ValueError:
+    return error if isinstance(error, ValueError) else Failed(cli_status.sentence(error))
+
+
+def _beside_the_best(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By key the number of its row that a table shows: of a baseline, the one that was timed beside the best."""
+    from workbench.compared import leading
+    from workbench.naming import TIMED
+    from workbench.one_problem import by_problem
+
+    timed = [row for same in by_problem(rows).values() for row in leading(same) if row["source"] in TIMED]
+    return {row["key"]: row["id"] for row in reversed(timed)}
+
+
+def _started_at(store: Store, run: str | None) -> float | None:
+    return float(store.run(run)["started_at"]) if run else None
+
+
+def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> None:
+    """Said before *world* ranks are started that could not measure on *machine*."""
+    if machine.backend == "cpu":
+        return
+    from workbench import machines
+    from workbench.cli_place import is_elsewhere
+
+    if (sentence := machines.unmeasurable(machine, world, is_elsewhere(address))) is not None:
+        raise ValueError(sentence)
+
+
+def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
+    """Said before a cluster is started for nothing."""
+    found = [experiment.points(problem, machine, measured=True) for problem in experiment.problems]
+    if not any(points.schedules for points in found):
+        raise ValueError((*found[0].refused, *found[0].left_out)[0][1])
+
+
+def opened(path: Path | None) -> Store:
+    """The store at *path*, or one's own."""
+    from workbench.store import Store
+
+    return Store(path)

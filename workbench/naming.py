@@ -1,0 +1,77 @@
+"""One name for each thing that people see: operators, axes, and the signs that say where a number comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels.operators import OPERATORS
+
+AXES = {
+    "collective": "Collective",
+    "comm_sms": "Communication SMs",
+    "engine": "Engine",
+    "grid": "Grid",
+    "group_rows": "Rows of tiles together",
+    "grouping": "Grouping",
+    "num_stages": "Stages",
+    "num_warps": "Warps",
+    "pattern": "Pattern",
+    "pieces": "Pieces",
+    "slice_tiles": "Tiles per slice",
+    "split": "Split",
+    "steps": "Steps",
+    "store": "Store",
+    "tile": "Tile",
+    "tile_order": "Tile order",
+    "write": "Write",
+}
+
+SIGNS = {"measured": "\N{BLACK CIRCLE}", "recorded": "\N{BLACK SQUARE}", "estimated": "\N{WHITE CIRCLE}",
+         "published": "\N{WHITE DIAMOND}"}  # fmt: skip
+"""The mark of each source, in tables as on charts: only what was timed is filled."""
+
+
+TIMED = ("measured", "recorded")
+"""Sources whose times were taken with a clock on a machine of this workbench."""
+
+
+def operator_title(name: str | None) -> str:
+    """`GEMM -> all-to-all` for `gemm_all_to_all`; a name that no operator has is shown as it is."""
+    known = OPERATORS.get(name or "")
+    return known.title if known else str(name or "")
+
+
+def axis_title(name: str) -> str:
+    """`Tiles per slice` for `slice_tiles`; an axis, shape key or column that has no title is shown as it is."""
+    return AXES.get(name, name)
+
+
+def axis_words(name: str) -> str:
+    """An axis inside a sentence: `tiles per slice`."""
+    title = axis_title(name)
+    return title[:1].lower() + title[1:]
+
+
+def schedule_title(scheme: str, axes: Mapping[str, object]) -> str:
+    """`fused, tiles per slice 8, write zero copy`."""
+    return ", ".join(filter(None, (scheme, axes_title(axes))))
+
+
+def axes_title(axes: Mapping[str, object]) -> str:
+    """`tiles per slice 8, write zero copy`."""
+    return ", ".join(f"{axis_words(name)} {value_title(value)}" for name, value in axes.items())
+
+
+def shape_title(key: str) -> str:
+    """`Tables per rank` for `tables_per_rank`; the letters of a GEMM stay letters."""
+    return key if len(key) == 1 else key.replace("_", " ").capitalize()
+
+
+def value_title(value: object) -> str:
+    """`zero copy` for `zero_copy`: the value of an axis, or a word of a shape."""
+    return str(value).replace("_", " ")
+
+
+def source_title(source: str | None) -> str:
+    """The source behind its sign; a source that has none is shown as it is."""
+    return f"{SIGNS[source]}\N{NO-BREAK SPACE}{source}" if source in SIGNS else str(source or "")

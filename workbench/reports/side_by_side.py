@@ -1,0 +1,165 @@
+"""Several runs in one report: what differs, the same schedules side by side, then each run by itself.
+
+A ratio here is of one schedule in two runs and names both; what one scheme gains over another stays within its run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
+
+from workbench.comparison import compared, differences, timed
+from workbench.one_problem import ASKED, Key, question_of
+from workbench.reports.cases import problem_text
+from workbench.reports.outcomes import schedule_text
+from workbench.reports.run_report import Shown, as_notebook, heads, note, run_cells, title_of
+from workbench.reports.stored import stored_report, whole_run
+from workbench.reports.summary import number
+from workbench.reports.tables import Cell, Column, Table, shown_cell
+from workbench.reports.values import NOTHING, label, markdown_text, value_text
+from workbench.store import Store
+
+Row = Mapping[str, Any]
+
+RUNS_MOST = 8
+"""More than these have no room beside each other on paper."""
+_FACTS = (
+    "title",
+    "started_at",
+    "status",
+    "operator",
+    "shape",
+    "dtype",
+    "world",
+    "backend",
+    "machine",
+    "fabric",
+    "protocol",
+)
+_HINT = (
+    "A ratio is the time of the same schedule in one run over that in run 1: below 1 it was faster there. It compares "
+    "runs, not schemes. Where one time lies within the spread of the other they are alike."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One run as its report tells it."""
+
+    facts: Mapping[str, Any]
+    rows: Sequence[Row]
+    shown: Sequence[Shown] = ()
+
+
+def stored_runs(store: Store, names: Sequence[str], *, note: str = "") -> NotebookNode:
+    """The report of one run, or of several side by side; ValueError says which run is not known, or given twice."""
+    if len(names) == 1:
+        return stored_report(store, names[0], note=note)
+    runs = [store.run(name) for name in names]
+    twice = [run for run, count in Counter(run["id"] for run in runs).items() if count > 1]
+    if twice:
+        raise ValueError(f"Run {twice[0]} was given twice. Accepted: runs that are not the same.")
+    if len(runs) > RUNS_MOST:
+        raise ValueError(
+            f"{len(runs)} runs are too many for one report: {len(runs)} > {RUNS_MOST}. "
+            f"Accepted: at most {RUNS_MOST} side by side."
+        )
+    return side_by_side([Told(*whole_run(store, run)) for run in runs], author=note)
+
+
+def side_by_side(runs: Sequence[Told], *, author: str = "") -> NotebookNode:
+    """The report of *runs*; the first one is what the others are compared with."""
+    titles = list(dict.fromkeys(title_of(run.facts) for run in runs))
+    title = f"{len(runs)} runs side by side" + (f": {titles[0]}" if len(titles) == 1 else "")
+    of_runs = [timed(run.rows) for run in runs]
+    cells = [new_markdown_cell(f"# {markdown_text(title)}"), *note(author), _lead(of_runs)]
+    cells += [new_markdown_cell("## What differs"), _differences(runs)]
+    cells += _same_schedules(of_runs)
+    for number_of, run in enumerate(runs, start=1):
+        heading = f"## Run {number_of}: {markdown_text(title_of(run.facts))}"
+        cells += [*heads(heading, run.facts), *run_cells(run.facts, run.rows, run.shown, level=3)]
+    return as_notebook(title, cells)
+
+
+def _lead(of_runs: Sequence[Mapping[str, Row]]) -> NotebookNode:
+    """How often each run was faster than the first one."""
+    said = []
+    for number_of, other in enumerate(of_runs[1:], start=2):
+        verdicts = Counter(compared(of_runs[0][question], other[question])["second_is"]
+                           for question in of_runs[0] if question in other)  # fmt: skip
+        how = ", ".join(f"{verdicts[word]} {word}" for word in ("faster", "alike", "slower") if verdicts[word])
+        shared = verdicts.total()
+        schedules = f"{shared} schedule{'s' * (shared != 1)} that both timed"
+        said.append(f"Run {number_of} beside run 1: of {schedules}, {how}." if shared else
+                    f"Run {number_of} and run 1 timed no schedule in common.")  # fmt: skip
+    text = " ".join(said)
+    return shown_cell(Markup('<p class="wb-lead">{}</p>').format(text), markdown_text(text), text)
+
+
+def _differences(runs: Sequence[Told]) -> NotebookNode:
+    """One line for each circumstance that is not the same in all runs."""
+    known = [dict(_circumstances(run)) for run in runs]
+    differ = differences(known)
+    columns = (Column(heading=""), *(Column(heading=f"Run {number_of}") for number_of in range(1, len(runs) + 1)))
+    rows = tuple((Cell(name), *(Cell(value or NOTHING) for value in values)) for name, values in differ.items())
+    return Table(columns=columns, rows=rows).to_cell()
+
+
+def _circumstances(run: Told) -> Iterator[tuple[str, str]]:
+    """Everything that might tell one run from another, as name and text."""
+    yield "Run", str(run.facts.get("run") or NOTHING)
+    for key in _FACTS:
+        if (value := run.facts.get(key)) is not None:
+            yield label(key), problem_text(key, value)
+    for key, value in (run.facts.get("provenance") or {}).items():
+        if isinstance(value, Mapping):
+            yield from ((str(name), value_text(str(name), entry)) for name, entry in value.items())
+        elif value is not None:
+            yield label(key), value_text(key, value)
+
+
+def _same_schedules(of_runs: Sequence[Mapping[str, Row]]) -> list[NotebookNode]:
+    """Per problem a table of the schedules that at least two runs timed."""
+    counts = Counter(question for known in of_runs for question in known)
+    shared = [question for question, count in counts.items() if count > 1]
+    cells = [new_markdown_cell("## The same schedules, run beside run")]
+    if not shared:
+        return [*cells, new_markdown_cell("No two of these runs timed the same schedule of the same problem.")]
+    problems: dict[Key, list[str]] = {}
+    for question in shared:
+        first = next(known[question] for known in of_runs if question in known)
+        problems.setdefault(question_of(first), []).append(question)
+    cells.append(new_markdown_cell(markdown_text(_HINT)))
+    for questions in problems.values():
+        first = next(known[questions[0]] for known in of_runs if questions[0] in known)
+        heading = ", ".join(problem_text(key, first.get(key)) for key in ASKED)
+        cells += [new_markdown_cell(f"### {markdown_text(heading)}"), _times(of_runs, questions).to_cell()]
+    return cells
+
+
+def _times(of_runs: Sequence[Mapping[str, Row]], questions: Sequence[str]) -> Table:
+    """One line a schedule: its time in each run, then each run over the first."""
+    lines = [[known.get(question) for known in of_runs] for question in questions]
+    timed_rows = [[row for row in line if row is not None] for line in lines]
+    body = []
+    for line, rows in sorted(zip(lines, timed_rows, strict=True), key=lambda pair: min(r["time_s"] for r in pair[1])):
+        scheme, _, axes = schedule_text(rows[0], [row for some in timed_rows for row in some]).partition(", ")
+        times = (Cell(NOTHING) if row is None else Cell(*number(row)) for row in line)
+        body.append((Cell(scheme, axes), *times, *(_ratio(line[0], other) for other in line[1:])))
+    runs = range(1, len(of_runs) + 1)
+    headings = [*(f"Run {each}" for each in runs), *(f"Run {each} / run 1" for each in runs if each > 1)]
+    columns = (Column(heading="Schedule"), *(Column(heading=heading, figure=True) for heading in headings))
+    return Table(columns=columns, rows=tuple(body))
+
+
+def _ratio(first: Row | None, other: Row | None) -> Cell:
+    if first is None or other is None:
+        return Cell(NOTHING)
+    pair = compared(first, other)
+    return Cell(f"{pair['ratio']:.3g}", pair["second_is"])

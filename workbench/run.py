@@ -1,0 +1,350 @@
+"""A Run asks for what an Experiment wants to know, block by block, and keeps whatever comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from cluster.seating import Ranks
+from kernels.fabric import Fabric
+from kernels.failed import Failed
+from kernels.hardware import Hardware
+from kernels.machine import Machine
+from kernels.outcome import Estimate, Failure, Measurement, Outcome, Sample
+from kernels.prints import Ran, versions_print
+from kernels.problem import Problem
+from kernels.schedule import Refusal, Schedule
+from kernels.trial import Trial
+from workbench import place
+from workbench.answer import Answer, FromRecordings
+from workbench.blocks import Beside, Block, compute_alone
+from workbench.compile_time import Compiled
+from workbench.compiling import Compiling
+from workbench.durations import Durations, Expected, expected, overhead_s, rounds
+from workbench.experiment import RESOLVING, Experiment
+from workbench.forecast import Cut, Forecast, compiled_before, forecast, longest
+from workbench.links import known_link, link_of
+from workbench.provenance import provenance
+from workbench.search import rounds as search_rounds
+from workbench.simulator.predict import predict, resolved
+from workbench.sitting import Events, Sitting
+from workbench.space import Points
+from workbench.store import Store
+from workbench.time_left import TimeLeft
+
+LOST_IN_A_ROW = 3
+"""So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
+
+
+class Run(Sitting):
+    """One sitting of an experiment."""
+
+    def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
+        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
+        self.experiment, self._answer, self._machine = experiment, answer, machine
+        self._estimates: dict[str, Estimate | None] = {}
+        self._settled: dict[str, Outcome] = {}
+        self._shown: set[tuple[str, str | None]] = set()
+        """Keys and blocks of what was known and is shown."""
+        self.asked: set[str] = set()
+        """Keys of what was asked for, without the parts and baselines beside it: these count as progress."""
+        self._left: TimeLeft | None = None
+        self._compiled = Compiled()
+        self._blocks = self._lost = 0
+        self._problem = 0
+        self._ranks_of: dict[int, Ranks | None] = {}
+        """By world: what they would run on, asked once."""
+
+    @property
+    def _measures(self) -> bool:
+        return self._answer.source == "measured"
+
+    def _work(self) -> Events:
+        problems = [(problem, self.experiment.points(problem, self._machine, measured=self._measures))
+                    for problem in self.experiment.problems]  # fmt: skip
+        most = self.experiment.search.count
+        self.progress.total = sum(min(len(points.schedules), most or len(points.schedules)) for _, points in problems)
+        if self._measures:
+            self._check_hardware()
+            ahead = self.ahead()
+            starting_s = self._answer.starting_s if ahead.samples else 0.0  # what is known needs no ranks
+            self.progress.left = self._left = TimeLeft(ahead.ahead, starting_s)
+        for number, (problem, points) in enumerate(problems):
+            self._problem = number
+            yield from self._walk(problem, points)
+            if self.cancelled.is_set():
+                return
+
+    def ahead(self) -> Forecast:
+        """What is to be done, as far as it is known now."""
+        return forecast(self.experiment, self._machine, self.store, measured=self._measures, ranks=self._ranks)
+
+    # what is asked
+
+    def _ranks(self, world: int, backend: str) -> Ranks | None:
+        """What *world* ranks of *backend* would run on; written down with the run."""
+        if world not in self._ranks_of:
+            self._ranks_of[world] = found = self._answer.ranks(
+                world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
+            if found is not None and self._measures:
+                gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
+                prints = {"versions": dict(found.versions), "versions_print": versions_print(found.versions)}
+                self.store.add_facts(self.run, {"ranks": {**prints, "hardware": gangs}})
+        return self._ranks_of[world]
+
+    def _ran(self, world: int) -> Ran | None:
+        """What would run a trial of *world* ranks; None where nobody could tell, and so nothing is known."""
+        ranks = self._ranks(world, self.experiment.backend)
+        return ranks.ran(self.experiment.backend) if ranks else None
+
+    def _hardware(self, world: int) -> Hardware | None:
+        ranks = self._ranks(world, self.experiment.backend)
+        return ranks.hardware if ranks else None
+
+    def _check_hardware(self) -> None:
+        """Refusal before anything is timed on ranks that are not what the machine says: it would be stored so."""
+        for world in sorted({problem.world for problem in self.experiment.problems}):
+            hardware = self._hardware(world)
+            if hardware is not None and (sentence := place.refusal(self._machine, hardware, world)) is not None:
+                raise Refusal(sentence)
+
+    def _walk(self, problem: Problem, points: Points) -> Events:
+        """One problem."""
+        for schedule, sentence in points.refused:
+            trial = self.experiment.trial(problem, schedule, self.experiment.fabric)
+            self.progress.refused += 1
+            self.asked.add(trial.key)
+            yield self._fail(trial, "refused", sentence)
+        if self._measures:
+            self._compiled.add(compiled_before(self.experiment, problem, self.store, self._ran(problem.world)))
+        fabric = yield from self._fabric(problem, points.schedules)
+        if fabric is None or not points.schedules:
+            return
+        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        beside = self.experiment.beside(problem, points.schedules, fabric, self._machine)
+        walk = search_rounds(self.experiment.search, points.schedules, durations.whole_s)
+        times: dict[Schedule, float] = {}
+        chosen = next(walk, None)
+        while chosen is not None and not self.cancelled.is_set():
+            wholes = [self._meant(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen]
+            self.asked |= {trial.key for trial in wholes}
+            yield from self._ask(wholes, beside, durations)
+            times |= {trial.schedule: outcome.time_s for trial in wholes
+                      if isinstance(outcome := self._settled.get(trial.key), Measurement | Estimate)}  # fmt: skip
+            try:
+                chosen = walk.send(times)
+            except StopIteration:
+                chosen = None
+
+    def _meant(self, trial: Trial) -> Trial:
+        """*trial*, or the recorded one that stands for it: machine and protocol are the recording's own."""
+        return self._answer.meant(trial) if isinstance(self._answer, FromRecordings) else trial
+
+    # the fabric
+
+    def _fabric(
+        self, problem: Problem, schedules: Sequence[Schedule]
+    ) -> Generator[Sample | Outcome, None, Fabric | None]:
+        """The experiment's fabric with its bandwidth, found once per machine and problem; None where that failed."""
+        fabric = self.experiment.fabric
+        if fabric.resolved or not schedules:
+            return fabric
+        if isinstance(self._answer, FromRecordings):
+            return self._answer.fabric(problem, fabric)
+        hardware = self._hardware(problem.world)
+        is_known = self.store.compute_seconds(self._machine.name, problem, hardware) is not None
+        if not self._measures or (is_known and not self.experiment.fresh):
+            return known_link(fabric, problem, self._machine, self.store, hardware)
+        base = self.experiment.baseline(problem, fabric, self._machine)
+        alone = replace(compute_alone(base), protocol=RESOLVING)
+        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        yield from self._time(Block((alone,), ()), durations)
+        outcome = self._settled.get(alone.key)
+        if isinstance(outcome, Measurement):
+            # the fastest iteration: what disturbs the others would slow the link for ever
+            seconds = max(map(min, outcome.samples))
+            kept = self.store.keep_compute_seconds(self.experiment.machine, problem, outcome.hardware, seconds,
+                                                   self.run, again=self.experiment.fresh)  # fmt: skip
+            return link_of(fabric, problem, kept)
+        if isinstance(outcome, Failure) and not self.cancelled.is_set():
+            for schedule in schedules[: self.experiment.search.count]:
+                trial = self.experiment.trial(problem, schedule, fabric)
+                self.asked.add(trial.key)
+                self.progress.done += 1
+                self.progress.failed += 1
+                yield self._fail(trial, outcome.stage, outcome.message)
+        return None
+
+    # asking
+
+    def _ask(self, wholes: Sequence[Trial], beside: Beside, durations: Durations) -> Events:
+        """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
+        if not self._measures:
+            for trial in map(self._meant, beside.block(wholes).trials):
+                if trial.key not in self._settled and not self.cancelled.is_set():
+                    yield from self._estimated([trial])
+                    yield from self._answered([trial], None, None)
+            return
+        known = self._known(wholes)
+        if any(trial.key not in known for trial in wholes):  # then the baseline is timed, whether known or not
+            known.pop(beside.base.key, None)
+        yield from self._recorded(known)
+        rest = [trial for trial in wholes if trial.key not in known]
+        correction = self._left.correction if self._left else 1.0
+
+        def seconds(trials: Sequence[Trial], before: Sequence[Trial]) -> float:
+            return self._cut(trials, durations, before).seconds(correction)
+
+        for block in beside.blocks(rest, seconds, longest(self.experiment, len(beside.others(rest)))):
+            yield from self._time(block, durations)
+            correction = self._left.correction if self._left else 1.0
+            if self.cancelled.is_set():
+                return
+
+    def _known(self, wholes: Sequence[Trial]) -> dict[str, tuple[Measurement, str]]:
+        """What need not be measured. What is to be compared in one sitting is known together or not at all."""
+        if self.experiment.fresh:
+            return {}
+        known = {trial.key: self._known_of(trial) for trial in wholes}
+        if self.experiment.parts == "each":  # then its computation alone is part of the question
+            known |= {trial.key: None for trial in wholes if self._known_of(compute_alone(trial)) is None}
+        if self.experiment.together and None in known.values():
+            return {}
+        return {key: measured for key, measured in known.items() if measured is not None}
+
+    def _known_of(self, trial: Trial) -> tuple[Measurement, str] | None:
+        """What the store has of *trial* by what would run it now."""
+        ran = self._ran(trial.world)
+        return self.store.known(trial.key, ran) if ran else None
+
+    def _recorded(self, known: dict[str, tuple[Measurement, str]]) -> Events:
+        """What is *known*, after what it was compared with in its own block."""
+        self.progress.known += len(known)
+        blocks = dict.fromkeys(outcome.block for outcome, _ in known.values())
+        of_blocks = [one for block in blocks if block is not None for one in self.store.beside(block)]
+        if self.experiment.parts == "each":
+            alone = [self._known_of(compute_alone(each.trial)) for each, _ in known.values()]
+            of_blocks += [one for one in alone if one is not None]
+        for outcome, origin in (*of_blocks, *known.values()):
+            mark = outcome.trial.key, outcome.block
+            if mark not in self._shown:
+                self._shown.add(mark)
+                yield from self._estimated_before(outcome.trial, origin)
+                yield self._settle(outcome, origin)
+
+    # timing a block
+
+    def _time(self, block: Block, durations: Durations) -> Events:
+        """One grant."""
+        trials, left = block.trials, self._left
+        self._blocks += 1
+        name = f"{self.run}.{self._blocks}"
+        yield from self._estimated(trials)
+        cut = self._cut(trials, durations)
+        if left is not None and block.schedules:
+            beyond = sum(trial not in block.baselines for trial in block.schedules)
+            protocol, world = self.experiment.protocol, durations.problem.world
+            share = protocol.repeats / rounds(protocol)
+            left.begin(self._problem, cut, beyond, len(trials) * protocol.repeats * world, share)
+        self.timing = {trial.key: trial for trial in trials}
+        yield from self._answered(trials, self._expected(trials, durations), name)
+        self.timing = {}
+        self._compiled.add(trials)
+        correction = self._corrected(trials, durations)
+        if left is not None:
+            left.end(correction)
+
+    def _cut(self, trials: Sequence[Trial], durations: Durations, before: Sequence[Trial] = ()) -> Cut:
+        calls_s = sum((one or 0.0) * rounds(trial.protocol)
+                      for trial, one in zip(trials, durations.of(trials), strict=True))  # fmt: skip
+        overheads_s = sum(overhead_s(trial.backend, trial.protocol) for trial in trials)
+        return Cut(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
+
+    def _expected(self, trials: Sequence[Trial], durations: Durations) -> Expected:
+        """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
+        correction = self._left.correction if self._left else 1.0
+        found = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
+        return replace(found, total_s=found.total_s + self._compiled.seconds(trials))
+
+    def _answered(self, trials: Sequence[Trial], expected: Expected | None, block: str | None) -> Events:
+        outcomes: list[Outcome] = []
+        for news in self._answer.answer(trials, self.cancelled, expected):
+            if isinstance(news, Compiling):
+                self.progress.compiling = news
+                if self._left is not None:
+                    self._left.opened()
+            elif isinstance(news, Sample):
+                if self._left is not None:
+                    self._left.sample()
+                yield self._keep_sample(news if block is None else replace(news, block=block))
+            else:
+                outcome = news if block is None or isinstance(news, Estimate) else replace(news, block=block)
+                outcomes.append(outcome)
+                yield self._settle(outcome)
+        self.progress.compiling = Compiling()
+        self._give_up_without(outcomes)
+
+    def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
+        """Measured over estimated time, half of it of the block that was just timed."""
+        before = self._left.correction if self._left else 1.0
+        measured_s = estimated_s = 0.0
+        for trial, one in zip(trials, durations.of(trials), strict=True):
+            outcome = self._settled.get(trial.key)
+            if isinstance(outcome, Measurement) and one:
+                measured_s, estimated_s = measured_s + outcome.time_s, estimated_s + one
+        if not estimated_s:
+            return before
+        ratio = measured_s / estimated_s
+        return (before + ratio) / 2 if self._blocks > 1 else ratio
+
+    def _give_up_without(self, outcomes: Sequence[Outcome]) -> None:
+        """Gives up when there is nobody left to ask."""
+        gone = [each for each in outcomes
+                if isinstance(each, Failure) and each.stage == "lost" and each.rank is None]  # fmt: skip
+        self._lost = self._lost + 1 if outcomes and len(gone) == len(outcomes) else 0
+        if self._lost == LOST_IN_A_ROW:
+            raise Failed(gone[0].message)
+
+    # estimates and outcomes
+
+    def _estimated(self, trials: Sequence[Trial]) -> Events:
+        """The estimate beside each measurement."""
+        if self._answer.source == "estimated":
+            return
+        for trial in trials:
+            if trial.key not in self._estimates:
+                try:
+                    # a sweep has thousands: simulated spans are played again from the trial by who wants to see them
+                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
+                except Refusal:
+                    self._estimates[trial.key] = None
+                    continue
+                self._estimates[trial.key] = estimate
+                yield self._keep(estimate, self._machine)
+
+    def _estimated_before(self, trial: Trial, origin: str) -> Events:
+        """The estimate that was made before *trial* was measured in run *origin*; today's where there was none."""
+        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
+        if before is None:
+            yield from self._estimated([trial])
+        else:
+            self._estimates[trial.key] = before
+            yield self._keep(before, self._machine)
+
+    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
+        """A trial's own outcome. The baseline has one in every block, and counts once."""
+        if outcome.trial.key in self.asked and outcome.trial.key not in self._settled:
+            self._count(outcome)
+        self._settled[outcome.trial.key] = outcome
+        return self._keep(outcome, self._machine, origin)
+
+    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
+        """A schedule that never got as far as a rank."""
+        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
+                                                     source=self._answer.source)  # fmt: skip
+        return self._keep(failure, self._machine)
+
+
+def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:
+    """A Run, to be iterated where the work is to be done; its `cancelled` ends it from elsewhere."""
+    return Run(experiment, store, answer, machine)

@@ -1,0 +1,103 @@
+// Tables whose headings sort them and whose columns can all be reached: each lies in a box that scrolls by itself.
+
+const element = (tag, name = "", text = "") => Object.assign(document.createElement(tag), { className: name, textContent: text });
+
+// Rows without a value are last, whichever way the others run.
+function ordered(rows, column, descending) {
+  const value = (row) => row.cells[column].order;
+  const compare = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
+  const known = rows.filter((row) => value(row) !== null).sort((one, other) => compare(value(one), value(other)));
+  return [...(descending ? known.reverse() : known), ...rows.filter((row) => value(row) === null)];
+}
+
+function cellOf(column, cell) {
+  const made = element("td", column.figure ? "wb-figure" : "");
+  const words = element("span", "", cell.text);
+  if (cell.aside) words.append(" ", element("span", "wb-aside", cell.aside));
+  if (cell.badge) words.append(" ", element("span", "wb-badge", cell.badge));
+  if (cell.share === null) return made.append(words), made;
+  const [line, track, bar] = [element("div", "wb-line"), element("span", "wb-track"), element("span", "wb-bar")];
+  bar.style.width = `${100 * Math.min(1, Math.max(0, cell.share))}%`;
+  track.append(bar);
+  line.append(track, words);
+  return made.append(line), made;
+}
+
+class Part {
+  constructor(sorting, redraw) {
+    Object.assign(this, { sorting, redraw });
+  }
+
+  // The way a heading was last pressed, if the table still has it; else what the table says.
+  way({ title, columns, sorted }) {
+    const pressed = this.sorting.get(title);
+    const column = columns.findIndex(({ heading }) => heading === pressed?.heading);
+    return column < 0 ? { column: sorted, descending: false } : { column, descending: pressed.descending };
+  }
+
+  press(part, column) {
+    const before = this.way(part);
+    const { heading, descends } = part.columns[column];
+    const descending = before.column === column ? !before.descending : descends;
+    this.sorting.set(part.title, { heading, descending });
+    this.redraw();
+  }
+
+  heading(part, column, index) {
+    const { column: by, descending } = this.way(part);
+    const made = element("th", `${column.figure ? "wb-figure" : ""} ${column.descends ? "wb-gain" : ""}`.trim());
+    made.scope = "col";
+    made.setAttribute("aria-sort", by !== index ? "none" : descending ? "descending" : "ascending");
+    const press = element("button", "wb-sort", column.heading);
+    press.type = "button";
+    press.dataset.at = `${part.title}|${index}`;
+    press.title = `Sort by ${column.heading}`;
+    press.addEventListener("click", () => this.press(part, index));
+    made.append(press);
+    return made;
+  }
+
+  draw(part) {
+    const section = element("section", "wb-part");
+    if (part.title) section.append(element("h4", "wb-part-title", part.title));
+    if (part.note) section.append(element("p", "wb-note", part.note));
+    const box = element("div", "wb-scroll");
+    box.tabIndex = 0;
+    box.dataset.at = `${part.title}|box`;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", `Outcomes ${part.title}. Arrow keys scroll.`);
+    const table = element("table");
+    const [head, body] = [table.createTHead().insertRow(), table.createTBody()];
+    head.append(...part.columns.map((column, index) => this.heading(part, column, index)));
+    const { column, descending } = this.way(part);
+    const rows = column === null ? part.rows : ordered(part.rows, column, descending);
+    for (const { cells, best } of rows) {
+      const row = body.insertRow();
+      row.className = best ? "wb-best" : "";
+      row.append(...cells.map((cell, index) => cellOf(part.columns[index], cell)));
+    }
+    box.append(table);
+    section.append(box);
+    return section;
+  }
+}
+
+function render({ model, el }) {
+  const sorting = new Map();
+  // new rows come while somebody reads: focus and scrolling stay
+  const redraw = () => {
+    const focused = el.contains(document.activeElement) ? document.activeElement.dataset.at : undefined;
+    const boxes = () => [...el.querySelectorAll(".wb-scroll")];
+    const scrolled = new Map(boxes().map((box) => [box.dataset.at, [box.scrollLeft, box.scrollTop]]));
+    const part = new Part(sorting, redraw);
+    el.replaceChildren(...model.get("parts").map((given) => part.draw(given)));
+    for (const box of boxes()) [box.scrollLeft, box.scrollTop] = scrolled.get(box.dataset.at) ?? [0, 0];
+    if (focused !== undefined) el.querySelector(`[data-at="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  };
+  // JupyterLab would take arrow keys and Enter for itself
+  el.addEventListener("keydown", (event) => event.key !== "Escape" && event.stopPropagation());
+  model.on("change:parts", redraw);
+  redraw();
+}
+
+export default { render };
