@@ -49,7 +49,7 @@ def keep_links_busy(load_at, stored, arrived, channels, deadline, partner):
     place = tl.arange(0, BURST)
     bursts = tl.full((), 0, tl.int32)
     ended = tl.full((), 0, tl.int32)
-    while (ended < channels) & (device.now() < deadline):
+    while (ended < channels) & (device.expired(deadline) == 0):
         for _ in range(BURSTS):
             tl.store(target + place, place + bursts)
             bursts += 1
@@ -94,7 +94,7 @@ def data_and_flag(
             else:
                 device.signal(theirs_told)
             if FORM == NO_ACQUIRE:
-                while (device.seen(mine_told) < number) & (device.now() < deadline):
+                while (device.seen(mine_told) < number) & (device.expired(deadline) == 0):
                     pass
             else:
                 device.wait(mine_told, number, deadline, error, rank, device.TILE, program)

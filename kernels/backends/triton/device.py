@@ -24,9 +24,9 @@ CUDA graph may be replayed for ever: the epoch lies in device memory (`epoch_now
 6. Credit. A peer may begin call e + 1 while our next kernel still reads the result of call e. `grant` says that our
    buffers may be written in this call, `granted` waits for it before the first store to a peer.
 
-Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word, lets the kernel run to its end and
-leaves the epoch as it was; the host turns the word into a sentence. Nothing traps, since a trap would poison the
-process's CUDA context.
+Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word and lets the kernel run to its end, the
+epoch rising as in any call; the host turns the word into a sentence. All threads of a block leave a wait in the same
+turn (`expired`). Nothing traps, since a trap would poison the process's CUDA context.
 
 Triton's interpreter runs the same source on CPU ranks (TRITON_INTERPRET=1): one thread, programs in order of their
 number, so that a program may wait for lower programs of its own rank, and for any of another's.
@@ -54,6 +54,8 @@ def _ns_after_a_nap() -> int:
 
 
 HOST_NS_AFTER_A_NAP = tl.constexpr(_ns_after_a_nap)
+POLLS = tl.constexpr(1 if INTERPRETED.value else 64)
+"""So often a wait looks for its signal between two looks at the clock, which all threads have to agree on."""
 NOBODY = tl.constexpr(-1)
 
 ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
@@ -78,11 +80,25 @@ def now():
 
 
 @triton.jit
-def now_at_a_poll():
-    """`now`; interpreted ranks share cores, so one that waits leaves its core to those that it waits for."""
+def expired(deadline):
+    """1 if *deadline* has passed, else 0: decided by all threads of the block together.
+
+    Each thread reads the clock at another moment. A thread that left a loop of polls a turn before its neighbours would
+    stand at another barrier than they, for ever. Interpreted ranks share cores: who waits leaves its own to others.
+    """
     if INTERPRETED:
-        return tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64)
-    return now()
+        return (tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64) >= deadline).to(tl.int32)
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred mine, any;
+        .reg .u64 time;
+        mov.u64 time, %globaltimer;
+        setp.ge.u64 mine, time, $1;
+        bar.red.or.pred any, 0, mine;
+        selp.u32 $0, 1, 0, any;
+        }""",
+        "=r,l", [deadline], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -189,9 +205,12 @@ def fail(error, rank, kind, index, expected, found):
 @triton.jit
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
     """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for."""
-    found = seen(counter)
-    while (found < expected) & (now_at_a_poll() < deadline):
+    found, polls, late = seen(counter), tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    while (found < expected) & (late == 0):
         found = seen(counter)
+        polls += 1
+        if polls % POLLS == 0:
+            late = expired(deadline)
     found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
     if found < expected:
         fail(error, rank, kind, index, expected, found)
@@ -333,10 +352,14 @@ def put_packets(places, values, epoch, mask):
 def take_packets(places, epoch, mask, deadline, error, rank, index):
     """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*."""
     word = tl.load(places, mask=mask, other=0, volatile=True)
-    late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
-    while (late > 0) & (now_at_a_poll() < deadline):
+    missing = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
+    polls, late = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    while (missing > 0) & (late == 0):
         word = tl.load(places, mask=mask, other=0, volatile=True)
-        late = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
-    if late > 0:
-        fail(error, rank, PACKET, index, epoch, late)
+        missing = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
+        polls += 1
+        if polls % POLLS == 0:
+            late = expired(deadline)
+    if missing > 0:
+        fail(error, rank, PACKET, index, epoch, missing)
     return word.to(tl.uint32).to(tl.float32, bitcast=True)

@@ -140,6 +140,18 @@ def test_stamps_obey_the_rules_and_are_nothing_where_there_are_none(name: str) -
     assert written >= 4
 
 
+@pytest.mark.parametrize(("name", "moments"), [*((name, 1) for name in [*SENDERS, *GEMVS]), ("meet", 2)])
+def test_all_threads_of_a_block_leave_a_wait_in_the_same_turn(name: str, moments: int) -> None:
+    """Whoever left alone, by its own clock, would wait at another barrier than its neighbours for ever.
+
+    A kernel reads the clock to set its deadline, a meeting for its stamp too, and in a wait only to agree.
+    """
+    kernel = read(name)
+    agreements = sum(each.name.startswith("bar.red.or") for each in kernel.instructions)
+    assert agreements >= 1
+    assert reads(kernel, "%globaltimer") == moments + agreements
+
+
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemms_use_the_tensor_cores_of_hopper(name: str) -> None:
     assert "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16" in compiled(name).ptx
