@@ -1,112 +1,284 @@
-"""A gang of GPU ranks without Dask: lists of trials in, outcomes out. `python -m tests.gpu.gang TRIALS.json OUT.jsonl`.
+"""A gang of GPU ranks without Dask, in conversation: a sitting goes to all ranks, its outcomes decide about the next.
 
-TRIALS.json is a list of lists of trials (`Trial.to_json`): each inner list is one sitting of interleaved trials. OUT is
-a recording, one line per measured trial with samples and provenance; a table goes to the screen.
+`python -m tests.gpu.gang TRIALS.json OUT.jsonl`: TRIALS.json is a list of lists of trials (`Trial.to_json`), each inner
+list one sitting of interleaved trials. OUT is a recording, one line per measured trial; a table goes to the screen.
+
+Nobody waits for ever. A rank ends when no sitting comes for IDLE_S. The parent gives up a gang that is silent for
+SILENT_S, that lost a rank, or that outlasts its seconds; then it goes on with the next sitting and a new gang.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
-import platform
 import queue
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cluster.devices import local_ranks
-from kernels.backends.base import Seat
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
 from kernels.backends.triton import own_gpu
 from kernels.backends.triton.heap import meeting_place
-from kernels.bench import Bench
-from kernels.outcome import Gather, Measurement, Outcome, Sample, row, span_values
-from kernels.prints import source_print
-from kernels.reference import SEED
+from kernels.bench import Bench, Emit
+from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
 from kernels.trial import Trial
+from tests.gpu.recording import provenance, recorded, told
 
 DEADLINE_S = 20.0
-Work = Callable[[Seat, dict[str, Any]], dict[str, Any]]
-"""What a rank does with one trial."""
+"""How long one wait inside a trial may take."""
+SILENT_S = LONGEST_COMPILATION_SECONDS + DEADLINE_S
+"""A rank that says nothing for so long has stopped."""
+IDLE_S = 180.0
+"""A rank that is given nothing to do for so long ends: its parent has gone, or waits for others."""
 AFTER_END_S = 8.0
 """What is still said after one rank has ended or broken is waited for so long."""
+POLL_S = 2.0
+"""So often the parent looks whether its ranks still live."""
+BEGIN_S = 12.0
+"""No sitting begins with less time left: what it measured would be lost with it."""
+GANGS_MOST = 4
+"""A gang that ends is replaced; with so many gone something is wrong that the next one meets as well."""
+
+Work = Callable[[Seat, dict[str, Any]], dict[str, Any]]
+"""What a rank does with one trial."""
+Sitting = list[dict[str, Any]]
+"""Trials as `Trial.to_json` writes them, timed in turns."""
+Measured = tuple[Outcome, list[Sample]]
+Conversation = Generator[Sitting, list[Outcome], None]
+"""Yields the next sitting, and is sent the outcomes of the one before, as far as there are any."""
+Opened = Callable[[Seat, Emit], Any]
+"""Makes what runs the sittings of one rank: a `Bench` on its GPU."""
 
 
-def rank_main(rank: int, world: int, port: int, sittings: list[list[dict[str, Any]]], events: Any) -> None:
-    """One rank: all events of all sittings go back to the parent."""
-    import faulthandler
+class Ended(Exception):
+    """A gang that is of no more use, and the sentence that says why."""
 
-    faulthandler.dump_traceback_later(60.0)
-    own_gpu.take(rank)
-    seat = Seat(rank=rank, world=world, session="gang", shares_heap=True, deadline_s=DEADLINE_S,
+
+def gpu_bench(seat: Seat, emit: Emit) -> Bench:
+    """The bench of one rank, on the GPU with its number."""
+    own_gpu.take(seat.rank)
+    return Bench(seat, emit)
+
+
+def seat_of(rank: int, world: int, port: int, session: str) -> Seat:
+    """Where *rank* of *world* sits: all of them on this host."""
+    return Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=DEADLINE_S,
                 rendezvous=("127.0.0.1", port))  # fmt: skip
-    bench = Bench(seat, lambda event: events.put((rank, event)))
-    for sitting in sittings:
-        try:
-            bench.run([Trial.from_json(entry) for entry in sitting])
-        except Exception as error:
-            ends = isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
-            events.put((rank, {"kind": "broken", "ends": ends, "message": traceback.format_exc()[-900:]}))
-            if ends:
-                break
-    events.put((rank, {"kind": "end"}))
+
+
+def rank_process(rank: int, *arguments: Any) -> None:
+    """`rank_main` in a process of its own."""
+    events = arguments[3]
+    rank_main(rank, *arguments)
     events.close()
     events.join_thread()
     os._exit(0)  # process groups may hang when one rank has gone
 
 
-def run(
-    sittings: list[list[dict[str, Any]]], world: int, deadline_s: float
-) -> Iterator[tuple[Outcome, list[Sample]] | str]:
-    """Outcomes of all trials of *world* ranks as they come with their samples, and what broke."""
-    context = multiprocessing.get_context("spawn")
-    events, store = context.Queue(), meeting_place()
-    ranks = [
-        context.Process(target=rank_main, args=(rank, world, store.port, sittings, events)) for rank in range(world)
-    ]
-    for process in ranks:
-        process.start()
-    gathers = {t.key: Gather(t) for sitting in sittings for t in map(Trial.from_json, sitting)}
-    samples: dict[str, list[Sample]] = {}
-    ended, until = 0, time.monotonic() + deadline_s
-    while ended < world and time.monotonic() < until:
+def rank_main(rank: int, world: int, port: int, orders: Any, events: Any, opened: Opened) -> None:
+    """One rank: sittings come through the pipe *orders*, all that is said of them goes into the queue *events*."""
+    bench: Any = None
+    while (order := next_order(orders)) is not None:
+        number, sitting = order
+        faulthandler.dump_traceback_later(SILENT_S - DEADLINE_S / 2)
+        ends = False
         try:
-            rank, event = events.get(timeout=2.0)
-        except queue.Empty:
-            if any(process.exitcode not in (None, 0) for process in ranks):
-                until = min(until, time.monotonic() + AFTER_END_S)
-            continue
-        if event["kind"] == "end":
-            ended += 1
-        elif event["kind"] == "broken":
-            until = min(until, time.monotonic() + AFTER_END_S) if event["ends"] else until
-            yield f"rank {rank}: {event['message']}"
-        else:
-            found = gathers[event["trial"]].feed(event)
-            if isinstance(found, Sample):
-                samples.setdefault(found.key, []).append(found)
-            elif found is not None:
-                yield found, samples.pop(found.trial.key, [])
-    if ended < world:
-        yield f"only {ended} of {world} ranks had ended after {deadline_s:.0f} s"
-    for process in ranks:
-        process.kill()
+            if bench is None:
+                bench = opened(seat_of(rank, world, port, "gang"), lambda event: events.put((rank, event)))
+            bench.run([Trial.from_json(entry) for entry in sitting])
+        except Exception as error:
+            ends = bench is None or isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
+            events.put((rank, {"kind": "broken", "ends": ends, "message": traceback.format_exc()[-900:]}))
+        events.put((rank, {"kind": "done", "number": number}))
+        faulthandler.cancel_dump_traceback_later()
+        if ends:
+            break
+
+
+def next_order(orders: Any) -> tuple[int, Sitting] | None:
+    """The next sitting with its number; None where the parent has gone, or none comes."""
+    try:
+        return orders.recv() if orders.poll(IDLE_S) else None
+    except EOFError:
+        return None
+
+
+class Gang:
+    """The processes of one gang; all ranks get the same sittings in the same order."""
+
+    def __init__(self, world: int, opened: Opened = gpu_bench) -> None:
+        context: Any = multiprocessing.get_context("spawn")
+        self._events, self._store = context.Queue(), meeting_place()
+        ends = [context.Pipe(duplex=False) for _ in range(world)]
+        self._orders = [sender for _, sender in ends]
+        self._processes = [
+            context.Process(target=rank_process, args=(rank, world, self._store.port, receiver, self._events, opened))
+            for rank, (receiver, _) in enumerate(ends)
+        ]
+        for process, (receiver, _) in zip(self._processes, ends, strict=True):
+            process.start()
+            receiver.close()  # the rank's alone: it hears that this process ended
+
+    def sit(self, number: int, sitting: Sitting, until: float) -> Iterator[Measured | str]:
+        """Outcomes with their samples as they come, and what broke; Ended where the gang cannot go on."""
+        try:
+            for orders in self._orders:
+                orders.send((number, sitting))
+        except OSError as error:
+            raise Ended(f"A rank took no sitting any more: {error}.") from error
+        waited, collected, ends = Waited(len(self._orders), number, until), Collected(sitting), False
+        while waited.ranks:
+            rank, event = self._next(waited)
+            if event["kind"] == "done":
+                if event["number"] == number:
+                    waited.ranks.discard(rank)
+            elif event["kind"] == "broken":
+                waited.shorten()
+                ends = ends or event["ends"]
+                yield f"rank {rank}: {event['message']}"
+            elif (found := collected.feed(event)) is not None:
+                yield found
+        if ends:
+            raise Ended(f"A rank broke in sitting {number} so that its gang ends.")
+
+    def _next(self, waited: Waited) -> tuple[int, dict[str, Any]]:
+        """What a rank says next; Ended when nobody says anything any more."""
+        while True:
+            try:
+                rank, event = self._events.get(timeout=waited.seconds())
+            except queue.Empty:
+                gone = {n: p.exitcode for n, p in enumerate(self._processes) if p.exitcode is not None}
+                waited.check(gone)
+                continue
+            waited.heard(rank)
+            return rank, event
+
+    def close(self) -> None:
+        """Ends all ranks."""
+        for orders in self._orders:
+            orders.close()
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join(AFTER_END_S)
+
+
+class Waited:
+    """Who has not ended a sitting yet, since when each is silent, and when nobody waits any longer."""
+
+    def __init__(self, world: int, number: int, until: float) -> None:
+        self.ranks, self._number, self._until = set(range(world)), number, until
+        self._why = "its seconds are over"
+        self._heard = dict.fromkeys(range(world), time.monotonic())
+
+    def heard(self, rank: int) -> None:
+        self._heard[rank] = time.monotonic()
+
+    def seconds(self) -> float:
+        """How long to listen before `check` is asked again."""
+        return max(0.01, min(POLL_S, self._until - time.monotonic()))
+
+    def shorten(self, why: str = "a rank broke") -> None:
+        """The others are waited for a little longer."""
+        if (until := time.monotonic() + AFTER_END_S) < self._until:
+            self._until, self._why = until, why
+
+    def check(self, gone: dict[int, int]) -> None:
+        """Ended where there is nothing to be waited for; *gone*: exit status of ranks whose processes have ended."""
+        now, missing = time.monotonic(), sorted(self.ranks)
+        if dead := {rank: status for rank, status in gone.items() if rank in self.ranks}:
+            self.shorten(f"processes ended (rank: exit status): {dead}")
+        silent = [rank for rank in missing if now - self._heard[rank] > SILENT_S]
+        if silent:
+            raise Ended(f"Sitting {self._number}: ranks {silent} said nothing for {SILENT_S:.0f} s.")
+        if now >= self._until:
+            raise Ended(f"Sitting {self._number}: ranks {missing} had not ended it, and {self._why}.")
+
+
+class Collected:
+    """The events of one sitting become outcomes with their samples, each outcome once."""
+
+    def __init__(self, sitting: Sitting) -> None:
+        self._gathers = {trial.key: Gather(trial) for trial in map(Trial.from_json, sitting)}
+        self._samples: dict[str, list[Sample]] = {}
+        self._failed: set[str] = set()
+
+    def feed(self, event: dict[str, Any]) -> Measured | None:
+        found = self._gathers[event["trial"]].feed(event) if event["trial"] in self._gathers else None
+        if found is None:
+            return None
+        if isinstance(found, Sample):
+            self._samples.setdefault(found.key, []).append(found)
+            return None
+        if isinstance(found, Failure):  # every rank says so
+            if found.trial.key in self._failed:
+                return None
+            self._failed.add(found.trial.key)
+        return found, self._samples.pop(found.trial.key, [])
+
+
+def listed(sittings: Iterable[Sitting]) -> Conversation:
+    """*sittings* one after the other, whatever comes out."""
+    yield from (each for each in sittings)  # which takes what it is sent
+
+
+def run(
+    sittings: Iterable[Sitting] | Conversation, world: int, deadline_s: float, opened: Opened = gpu_bench
+) -> Iterator[Measured | str]:
+    """Outcomes of all trials of *world* ranks as they come with their samples, and what broke, in words.
+
+    *sittings* is a list, or a conversation that is sent what each sitting came to.
+    """
+    talk = sittings if isinstance(sittings, Generator) else listed(sittings)
+    until, made, gang = time.monotonic() + deadline_s, 0, None
+    number, sitting = 0, next(talk, None)
+    try:
+        while sitting is not None:
+            if until - time.monotonic() < min(BEGIN_S, deadline_s / 2):
+                yield f"sitting {number} did not begin: less than {BEGIN_S:.0f} of {deadline_s:.0f} s were left"
+                return
+            if gang is None:
+                made += 1
+                if made > GANGS_MOST:
+                    yield f"sitting {number} did not begin: {GANGS_MOST} gangs have ended before"
+                    return
+                gang = Gang(world, opened)
+            outcomes: list[Outcome] = []
+            try:
+                for found in gang.sit(number, sitting, until):
+                    outcomes += [] if isinstance(found, str) else [found[0]]
+                    yield found
+            except Ended as ended:
+                gang.close()
+                gang = None
+                yield str(ended)
+            number, sitting = number + 1, _answer(talk, outcomes)
+    finally:
+        talk.close()
+        if gang is not None:
+            gang.close()
+
+
+def _answer(talk: Conversation, outcomes: list[Outcome]) -> Sitting | None:
+    """The sitting that *talk* wants next; None at its end."""
+    try:
+        return talk.send(outcomes)
+    except StopIteration:
+        return None
 
 
 def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
     own_gpu.take(rank)
     for number, entry in enumerate(trials):
-        seat = Seat(rank=rank, world=world, session=f"work{number}", shares_heap=True, deadline_s=DEADLINE_S,
-                    rendezvous=("127.0.0.1", port))  # fmt: skip
+        seat = seat_of(rank, world, port, f"work{number}")
         try:
             answers.put((rank, number, work(seat, entry)))
         except Exception:
@@ -152,83 +324,14 @@ def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: f
     return found
 
 
-def provenance(machine: str) -> dict[str, Any]:
-    """What the rows were measured on and with, as a run's own."""
-    versions: dict[str, Any] = {"python": platform.python_version()}
-    gpus = "none"
-    if torch.cuda.is_available():
-        gpus = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-        versions |= {"cuda": torch.version.cuda, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
-    names = ("torch", "triton", "numpy")
-    return {
-        "gpus": gpus,
-        "system": platform.platform(),
-        "versions": versions | {name: metadata.version(name) for name in names},
-        "nccl_settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")},
-        "git_commit": os.environ.get("GIT_COMMIT", "not told"),
-        "source_print": source_print("triton"),
-        "machine": machine,
-        "seed": SEED,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "launched_by": "tests/gpu/gang.py, one process per GPU, without Dask",
-    }
-
-
-def recorded(outcome: Outcome, samples: list[Sample], facts: dict[str, Any]) -> dict[str, Any]:
-    """One line of a recording: workbench/recordings.py reads it. Tiles, most of its bytes, only with KEEP_TILES=1."""
-    raw = [[sample.rank, sample.index, sample.seconds, sample.at] for sample in samples]
-    spans = outcome.spans if isinstance(outcome, Measurement) else ()
-    clock = {"clock_tick_s": spans[0].tick_s} if spans else {}
-    kept = spans if os.environ.get("KEEP_TILES") == "1" else [replace(span, tiles=()) for span in spans]
-    more = {"source": "recorded", "provenance": facts | clock, "trial": outcome.trial.to_json(), "raw": raw,
-            "spans": [span_values(span) for span in kept]}  # fmt: skip
-    seen = {"conditions": list(outcome.conditions)} if isinstance(outcome, Measurement) and outcome.conditions else {}
-    return row(_with_ranks(outcome)) | more | seen
-
-
-def _with_ranks(outcome: Outcome) -> Outcome:
-    """*outcome* with what ran it: the GPUs and the libraries of this host."""
-    ranks = local_ranks(outcome.trial.world, outcome.trial.backend)
-    if ranks is None or not isinstance(outcome, Measurement):
-        return outcome
-    ran = ranks.ran(outcome.trial.backend)
-    return replace(
-        outcome, source_print=ran.source_print, versions_print=ran.versions_print, hardware=ran.hardware
-    )  # fmt: skip
-
-
-def told(outcome: Outcome) -> str:
-    """The line of an outcome, and what slowed its GPUs down."""
-    return line(row(outcome)) + (slowed(outcome.conditions) if isinstance(outcome, Measurement) else "")
-
-
-def slowed(conditions: Sequence[Mapping[str, Any]]) -> str:
-    """Why GPUs ran slower than they could, and at which clocks, where they did."""
-    blocks = [seen for seen in conditions if seen.get("throttled")]
-    if not blocks:
-        return ""
-    reasons = ", ".join(sorted({reason for seen in blocks for reason in seen["throttled"]}))
-    clocks = [seen["sm_clock_mhz"] for seen in conditions if "sm_clock_mhz" in seen] or [0]
-    return f" THROTTLED in {len(blocks)} of {len(conditions)} blocks ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
-
-
-def line(found: dict[str, Any]) -> str:
-    """A row of the table."""
-    shape, axes = "x".join(map(str, found["shape"].values())), " ".join(f"{k}={v}" for k, v in found["axes"].items())
-    what = f"w{found['world']} {found['operator']:22} {shape:18} {found['scheme']:10} {found['part'][:5]:5}"
-    if not found["time_s"]:
-        return f"{what} {found['stage']}: {found['message']} {axes}"
-    low, middle, high = (found[key] * 1e6 for key in ("low_s", "time_s", "high_s"))
-    return f"{what} {middle:9.2f} us [{low:.1f} {high:.1f}] err {found['max_relative_error'] or 0:.1e} {axes}"
-
-
 def main() -> int:
-    by_world: dict[int, list[list[dict[str, Any]]]] = {}
+    by_world: dict[int, list[Sitting]] = {}
     for sitting in json.loads(Path(sys.argv[1]).read_text()):
         by_world.setdefault(sitting[0]["problem"]["world"], []).append(sitting)
     with Path(sys.argv[2]).open("w") as out:
         facts: dict[str, Any] = {}
         for world, mine in by_world.items():
+            ran = local_ranks(world, "triton")
             for outcome in run(mine, world, float(sys.argv[3]) if len(sys.argv) > 3 else 240.0):
                 if isinstance(outcome, str):
                     print("BROKEN", outcome, flush=True)
@@ -236,7 +339,7 @@ def main() -> int:
                 measured, samples = outcome
                 facts = facts or provenance(measured.trial.machine)
                 if isinstance(measured, Measurement):
-                    print(json.dumps(recorded(measured, samples, facts)), file=out, flush=True)
+                    print(recorded(measured, samples, facts, ran=ran), file=out, flush=True)
                 print(told(measured), flush=True)
     return 0
 

@@ -26,7 +26,7 @@ from kernels.backends.regions import Region, aligned, place
 from kernels.backends.triton import device
 from kernels.backends.triton.context import Heap
 from kernels.backends.triton.heap import meeting_place
-from tests.gpu import gang, messages
+from tests.gpu import gang, messages, recording
 from tests.gpu.messages import BURST, ROW
 
 SLOTS, PARITIES = 4, 2
@@ -247,7 +247,7 @@ def main() -> int:
     named = {name: int(value) for name, value in zip(("rounds", "loaders"), sys.argv[2:], strict=False)}
     size, world = Size(**named), min(8, 1 << (torch.cuda.device_count().bit_length() - 1))
     rows = on_gpus(world, size)
-    facts = {"provenance": gang.provenance(f"{world} GPUs"), "size": asdict(size), "world": world}
+    facts = {"provenance": recording.provenance(f"{world} GPUs"), "size": asdict(size), "world": world}
     Path(sys.argv[1]).write_text("".join(json.dumps(row | facts) + "\n" for row in rows))
     print(table(rows))
     missing = world * len(VARIANTS) - len(rows)

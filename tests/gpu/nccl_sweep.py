@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.gpu import gang
+from tests.gpu import recording
 from tests.gpu.nccl_rank import OWN_WORDS, rank_main
 from tests.gpu.nccl_settings import SETTINGS, Setting, best, line, messages
 
@@ -111,7 +111,7 @@ def main() -> int:
                 seen = "" if row.get("verified", True) else "NCCL's log says nothing of windows"
                 print(f"{row['setting']:28} {row.get('dropped', 'done')} {seen}", flush=True)
         summary = best(rows)
-        print(json.dumps({"best": summary, "provenance": gang.provenance(f"{world} GPUs")}), file=file)
+        print(json.dumps({"best": summary, "provenance": recording.provenance(f"{world} GPUs")}), file=file)
     print("\n".join(map(line, summary)))
     return 0 if summary else 1
 

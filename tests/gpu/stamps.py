@@ -24,7 +24,7 @@ from kernels.backends.triton.backend import TritonBackend
 from kernels.backends.triton.graph import Replay, turns
 from kernels.operators import problem
 from kernels.trial import Trial
-from tests.gpu import gang, tables
+from tests.gpu import gang, recording, tables
 
 REPEATS = 30
 MOST_PERCENT = 3.0
@@ -124,14 +124,14 @@ def main() -> int:
     world = int(sys.argv[2]) if len(sys.argv) > 2 else torch.cuda.device_count()
     machine = tables.machine_here()
     asked = [problem(name, shape, world=world, dtype=dtype) for name, (dtype, shape) in SHAPES.items()]
-    trials = tables.trials(((one, [("fused", "whole", {})]) for one in asked), machine)
-    answers = gang.answered(compared, [entry for (entry,) in trials], world, DEADLINE_S)
+    trials = tables.trials([(one, "fused", {}) for one in asked], machine)
+    answers = gang.answered(compared, trials, world, DEADLINE_S)
     complete = {
         number: found for number, found in answers.items()
         if len(found) == world and not any("error" in answer for answer in found)
     }  # fmt: skip
     rows = [row(list(SHAPES)[number], found) for number, found in sorted(complete.items())]
-    out.write_text(json.dumps({"provenance": gang.provenance(machine.name), "rows": rows}, indent=1))
+    out.write_text(json.dumps({"provenance": recording.provenance(machine.name), "rows": rows}, indent=1))
     for found in rows:
         print(line(found), flush=True)
     if rows:

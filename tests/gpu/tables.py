@@ -1,128 +1,152 @@
 """The sittings behind README's tables of GPUs: `python -m tests.gpu.tables OUT_FOLDER SECONDS [TABLE ...]`.
 
-A sitting is one problem with its baselines, its floor's parts and its fused schedules, timed in turns. Each table's
-measurements become OUT_FOLDER/MACHINE_TABLE.jsonl, a recording; SECONDS is the most that one table may take.
-TABLE@latency is the same with one call in each graph.
+Of each problem three blocks (tests/gpu/sittings.py). Each table's measurements become OUT_FOLDER/MACHINE_TABLE.jsonl, a
+recording; SECONDS is the most that one table may take, and what was not measured until then is named. TABLE@latency is
+the same with one call in each graph. On two H200s the four tables are expected to take three to six minutes together.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernels.backends.triton import refusals
+from cluster.devices import local_ranks
+from kernels.backends.offers import Runner
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import problem
-from kernels.outcome import Measurement
+from kernels.outcome import Measurement, Outcome, Sample
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
-from tests.gpu import gang
+from tests.gpu import gang, sittings
+from tests.gpu.recording import provenance, recorded, told
+from tests.gpu.sittings import Axes, Question
 
 DEVICE = Protocol(name="device", warmups=2, repeats=15, cuda_graph=True, cold_l2=True)
 HOW = {"": DEVICE, "latency": replace(DEVICE, name="device_latency", repeats=50, calls_per_graph=1)}
 """How a table is timed, by what stands behind its name's @."""
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
-
-Entry = tuple[str, str, dict[str, Any]]
-"""Scheme, part, axes that differ from their defaults."""
-Sittings = Iterator[tuple[Problem, list[Entry]]]
+LARGEST_BYTES = 2_000_000
+"""Of a recording that is to be shipped."""
 
 GEMV_SHAPES = ((4096, 4096), (8192, 8192), (8192, 28672), (16384, 16384))
 EMBEDDING_SHAPES = ((16, 4096, 16, 128), (16, 4096, 64, 128), (64, 2048, 32, 128), (16, 8192, 4, 256))
 GEMM_SHAPES = ((8192, 4096, 1792), (8192, 7168, 2048), (4096, 4096, 14336), (16384, 4096, 3584), (2048, 4096, 1792))
-TOKENS = (512, 2048, 8192)
+LLAMA_70B = {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168), "gemm_all_reduce": (8192, 7168)}
+MIXTRAL = {"all_to_all_gemm": (14336, 4096)}
+TOKENS = (128, 512, 2048, 8192)
+RECEIVES = ("all_gather_gemm", "all_to_all_gemm")
 
 
-LIBRARY = ("library", "library_tuned")
-
-
-def entries(*more: Entry, collectives: tuple[str, ...] = ()) -> list[Entry]:
-    """The sequential baselines (NCCL and *collectives*) with their parts, then *more*."""
-    whole: list[Entry] = [("sequential", "whole", {"collective": name}) for name in (*LIBRARY, *collectives)]
-    alone: list[Entry] = [("sequential", "communication", {"collective": name}) for name in LIBRARY]
-    return [*whole, ("sequential", "compute", {"collective": "library"}), *alone, *more]
-
-
-def wholes(*variants: dict[str, Any]) -> list[Entry]:
-    """The fused computation alone, and fused schedules whose axes differ from their defaults."""
-    return [("fused", "compute", {}), *(("fused", "whole", axes) for axes in variants)]
-
-
-def gemv(world: int) -> Sittings:
+def gemv(world: int) -> Iterator[Question]:
     """GEMV + all-reduce of 1 to 8 tokens."""
     for n, k in GEMV_SHAPES:
         for tokens in (1, 4, 8):
-            asked = problem("gemv_all_reduce", {"n": n, "k": k, "tokens": tokens}, world=world, dtype="bfloat16")
-            fused = wholes({}, {"grid": 264})
-            yield asked, entries(*fused, collectives=("one_shot",))
+            shape = {"n": n, "k": k, "tokens": tokens}
+            yield Question(problem("gemv_all_reduce", shape, world=world, dtype="bfloat16"), ({"grid": 264},))
 
 
-def embedding(world: int) -> Sittings:
+def embedding(world: int) -> Iterator[Question]:
     """Pooled lookup + all-to-all, float32, both distributions of indices."""
     for tables, batch, pooling, dim in EMBEDDING_SHAPES:
         for indices in ("uniform", "power_law"):
             shape = {"tables_per_rank": tables, "rows": 100_000, "dim": dim, "batch": batch, "pooling": pooling,
                      "indices": indices}  # fmt: skip
-            asked = problem("embedding_all_to_all", shape, world=world, dtype="float32")
-            yield asked, entries(*wholes({}))
+            yield Question(problem("embedding_all_to_all", shape, world=world, dtype="float32"), ())
 
 
-def gemm(world: int) -> Sittings:
+def gemm(world: int) -> Iterator[Question]:
     """GEMM + all-to-all."""
+    fused: tuple[Axes, ...] = ({"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 32})
     for m, n, k in GEMM_SHAPES:
-        asked = problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, world=world, dtype="bfloat16")
-        fused = wholes({}, {"store": "registers"}, {"group_rows": 4}, {"slice_tiles": 32})
-        yield asked, entries(*fused, collectives=("copy_engine",))
+        yield Question(problem("gemm_all_to_all", {"m": m, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
 
-def layers(world: int) -> Sittings:
-    """Layers of Llama 3 70B and Mixtral 8x7B at three numbers of tokens."""
-    shapes = {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168), "gemm_all_reduce": (8192, 7168),
-              "all_to_all_gemm": (14336, 4096)}  # fmt: skip
+def layers(world: int) -> Iterator[Question]:
+    """Layers of Llama 3 70B and Mixtral 8x7B, from few tokens to many."""
     for tokens in TOKENS:
-        for name, (n, k) in shapes.items():
-            asked = problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16")
-            receives = name in ("all_gather_gemm", "all_to_all_gemm")
-            fused = wholes({}, *({"comm_sms": 8}, {"comm_sms": 32}) if receives else ({"group_rows": 4},))
-            yield asked, entries(*fused, collectives=("two_shot",) if name == "gemm_all_reduce" else ())
+        for name, (n, k) in (LLAMA_70B | MIXTRAL).items():
+            fused: tuple[Axes, ...] = ({"comm_sms": 8}, {"comm_sms": 32}) if name in RECEIVES else ({"group_rows": 4},)
+            yield Question(problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
 
-def ways(world: int) -> Sittings:
-    """The library, our own stores, copy engines and torch's overlapped operators beside the fused kernels."""
-    own: list[Entry] = [("sequential", "whole", {"collective": name}) for name in ("library", "direct", "copy_engine")]
-    for tokens in TOKENS:
-        for name, (n, k) in {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168)}.items():
-            asked = problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16")
-            yield asked, [*own, ("decomposed", "whole", refusals.OVERLAPPED_AXES), ("fused", "whole", {})]
+def short_layers(world: int) -> Iterator[Question]:
+    """Those of `layers` that are called once at a time: decoding, and short prompts."""
+    yield from (each for each in layers(world) if each.problem["m"] <= TOKENS[1])
 
 
-TABLES: dict[str, Callable[[int], Sittings]] = {
-    "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "ways": ways,
+TABLES: dict[str, Callable[[int], Iterator[Question]]] = {
+    "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
 }  # fmt: skip
+USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
+"""What README shows."""
 
 
-def trials(sittings: Sittings, machine: Machine, protocol: Protocol = DEVICE) -> list[list[dict[str, Any]]]:
-    """What `gang.run` takes: a schedule that is asked for twice, once as the default, is run once."""
+@dataclass
+class Table:
+    """One table on its way: what it asks of the ranks, and what came of each problem."""
+
+    name: str
+    questions: Sequence[Question]
+    protocol: Protocol
+    ranks: Runner
+    block: str = ""
+    """The id of the block that is being measured: its ratios are formed inside it."""
+    kind: str = ""
+    complete: list[Problem] = field(default_factory=list)
+    """Problems whose last block was measured."""
+    begun: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+
+    def conversation(self) -> gang.Conversation:
+        """Problem after problem; says on the screen how long each block took."""
+        for number, question in enumerate(self.questions):
+            talk, came, blocks, seconds = sittings.talk(question, self.protocol, self.ranks), None, 0, list[float]()
+            while (block := answered(talk, came)) is not None:
+                blocks += 1
+                self.kind, self.block = block.kind, f"{self.name}.{self.begun}.p{number + 1}.{blocks}"
+                begin = time.monotonic()
+                came = yield sittings.to_json(block)
+                seconds.append(time.monotonic() - begin)
+                if block.kind == sittings.LAST and sittings.fastest(came):
+                    self.complete.append(question.problem)
+            each = " + ".join(f"{took:.1f}" for took in seconds)
+            print(f"== {self.name} {words(question.problem)}: {each} s, {blocks} blocks", flush=True)
+
+    def missing(self) -> list[str]:
+        """Problems that have no last block."""
+        return [words(each.problem) for each in self.questions if each.problem not in self.complete]
+
+
+def answered(talk: sittings.Talk, came: Sequence[Outcome] | None) -> sittings.Block | None:
+    """The next block of *talk*, which is sent what the one before came to; None at its end."""
+    try:
+        return next(talk) if came is None else talk.send(came)
+    except StopIteration:
+        return None
+
+
+def words(asked: Problem) -> str:
+    return f"{asked.operator} {'x'.join(str(value) for _, value in asked.shape)}"
+
+
+def trials(
+    asked: Sequence[tuple[Problem, str, Axes]], machine: Machine, protocol: Protocol = DEVICE
+) -> list[dict[str, Any]]:
+    """One whole trial of each problem with its scheme and axes, as a gang takes it."""
     fabric = parse("nvlink")
-
-    def one(asked: Problem, scheme: str, part: str, axes: dict[str, Any]) -> Trial:
-        chosen = schedule(asked, scheme, axes, machine, fabric)
-        return Trial(problem=asked, schedule=chosen, backend="triton", machine=machine.name, fabric=fabric,
-                     protocol=protocol, part=part)  # fmt: skip
-
     return [
-        [trial.to_json() for trial in dict.fromkeys(one(asked, *entry) for entry in entries_of)]
-        for asked, entries_of in sittings
-    ]
+        Trial(problem=one, schedule=schedule(one, scheme, dict(axes), machine, fabric), backend="triton",
+              machine=machine.name, fabric=fabric, protocol=protocol).to_json()
+        for one, scheme, axes in asked
+    ]  # fmt: skip
 
 
 def machine_here() -> Machine:
@@ -131,23 +155,47 @@ def machine_here() -> Machine:
     return load(MACHINES / f"{kind}_nvl{torch.cuda.device_count()}.toml")
 
 
+def measure(table: Table, path: Path, seconds: float, opened: gang.Opened = gang.gpu_bench) -> bool:
+    """*table* into the recording *path* in at most *seconds*; whether all its problems were measured to the end."""
+    machine, world = table.ranks.machine, table.questions[0].problem.world
+    facts, ran, begin = provenance(machine.name), local_ranks(world, machine.backend), time.monotonic()
+    with path.open("w") as out:
+        for found in gang.run(table.conversation(), world, seconds, opened):
+            if isinstance(found, str):
+                print("BROKEN", found, flush=True)
+                continue
+            keep(table, found, facts, ran, out)
+    missing, size = table.missing(), path.stat().st_size
+    took = f"{time.monotonic() - begin:.0f} of {seconds:.0f} s, {size} bytes"
+    print(f"## {table.name}: {len(table.complete)} of {len(table.questions)} problems, {took}", flush=True)
+    if missing:
+        print(f"## {table.name} is incomplete. Without a last block: {'; '.join(missing)}", flush=True)
+    if size > LARGEST_BYTES:
+        print(f"## {path.name} has {size} bytes, more than {LARGEST_BYTES}", flush=True)
+    return not missing
+
+
+def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any], ran: Any, out: Any) -> None:
+    """A line of the recording, and one on the screen."""
+    measured, samples = found
+    if isinstance(measured, Measurement):
+        line = recorded(
+            measured, samples, facts, block=table.block, ran=ran, with_spans=table.kind != "first"
+        )  # fmt: skip
+        print(line, file=out, flush=True)
+    print(told(measured), flush=True)
+
+
 def main() -> int:
-    folder, seconds, names = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] or list(TABLES)
+    folder, seconds, names = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] or list(USUAL)
     machine, world = machine_here(), torch.cuda.device_count()
+    ranks, complete = Runner(machine, parse("nvlink")), True
+    folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        table, _, how = name.partition("@")
-        sittings = trials(TABLES[table](world), machine, HOW[how])
-        facts = gang.provenance(machine.name)
-        with (folder / f"{machine.name}_{name.replace('@', '_')}.jsonl").open("w") as out:
-            for found in gang.run(sittings, world, seconds):
-                if isinstance(found, str):
-                    print("BROKEN", found, flush=True)
-                    continue
-                measured, samples = found
-                if isinstance(measured, Measurement):
-                    print(json.dumps(gang.recorded(measured, samples, facts)), file=out, flush=True)
-                print(gang.told(measured), flush=True)
-    return 0
+        plain, _, how = name.partition("@")
+        table = Table(f"{machine.name}_{name.replace('@', '_')}", list(TABLES[plain](world)), HOW[how], ranks)
+        complete &= measure(table, folder / f"{table.name}.jsonl", seconds)
+    return 0 if complete else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""Which trials of one problem are timed together: first all baselines, then the two fastest beside what overlaps.
+
+Pure decisions over plain values: a conversation yields blocks and is sent what each came to (tests/gpu/gang.py). A
+ratio is formed inside one block and nowhere else, so the baselines stand in every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from kernels.axes import Value
+from kernels.backends.offers import Runner
+from kernels.backends.refusals import refusal
+from kernels.outcome import Measurement, Outcome
+from kernels.problem import Problem
+from kernels.protocol import Protocol
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import BASELINE, axes, schedule
+from kernels.schemes.library import CALLS
+from kernels.trial import Trial
+
+BASELINE_AXES = ("collective", "kernel")
+"""What tells baselines apart; *kernel* is the library's or ours, where there is that choice."""
+MOST = 8
+"""Schedules that are timed in turns, parts not counted."""
+FASTEST = 2
+"""So many baselines stand in every further block."""
+FIRST_SHARE = 3
+"""The first block takes a third of the samples: it chooses baselines, and no ratio is formed in it."""
+LAST = "last"
+
+Axes = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One problem, and the fused schedules to compare by the axes that differ from their defaults."""
+
+    problem: Problem
+    fused: tuple[Axes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Trials that are timed in turns."""
+
+    kind: str
+    """first, further or last."""
+    trials: tuple[Trial, ...]
+
+
+Talk = Generator[Block, Sequence[Outcome], None]
+
+
+def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
+    """The blocks of one problem: all baselines; the fastest of them beside every fused schedule; the winner once more.
+
+    The last block is measured when the winner is known, so that its ratio is not the luckiest of several.
+    """
+    few = replace(
+        protocol, name=f"{protocol.name}_first", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
+    )  # fmt: skip
+    legal = baselines(question.problem, ranks)
+    came = yield Block("first", tuple(_trial(question.problem, each, few, ranks) for each in legal))
+    beside = chosen(came, legal)
+    alone = tuple(parts(question.problem, beside, protocol, ranks))
+    wholes = [_trial(question.problem, each, protocol, ranks) for each in beside]
+    fused = [_trial(question.problem, each, protocol, ranks) for each in schedules(question, ranks)]
+    measured: list[Outcome] = []
+    step = max(1, MOST - len(wholes))
+    for start in range(0, len(fused), step):
+        measured += yield Block("further", unique([*wholes, *alone, *fused[start : start + step]]))
+    if best := fastest(one for one in measured if one.trial.schedule.scheme != BASELINE):
+        yield Block(LAST, unique([*wholes, *alone, best.trial.of_part("compute"), best.trial, fused[0]]))
+
+
+def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
+    """Every sequential schedule that the ranks run: each collective, computed by the library and by ours."""
+    known = {axis.name: axis for axis in axes(problem, BASELINE, ranks.machine, ranks.fabric)}
+    names = [name for name in BASELINE_AXES if name in known]
+    made: dict[Schedule, None] = {}
+    for values in product(*(known[name].values for name in names)):
+        try:
+            asked = schedule(problem, BASELINE, dict(zip(names, values, strict=True)), ranks.machine, ranks.fabric)
+        except Refusal:
+            continue
+        if ranks.refusal(problem, asked) is None:
+            made[asked] = None
+    return list(made)
+
+
+def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:
+    """The fused schedules, the default first, each once."""
+    asked = ({}, *question.fused)
+    made = (schedule(question.problem, "fused", dict(each), ranks.machine, ranks.fabric) for each in asked)
+    yield from dict.fromkeys(made)
+
+
+def fastest(outcomes: Iterable[Outcome]) -> Measurement | None:
+    """The right whole with the shortest time: the slowest rank's median."""
+    right = [one for one in outcomes if isinstance(one, Measurement) and one.trial.part == "whole" and one.correct]
+    return min(right, key=lambda one: one.time_s, default=None)
+
+
+def chosen(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule]:
+    """The fastest baselines of the first block, and the fastest of the library's: its exposed communication is told.
+
+    Where that block came to nothing, the first of *legal*: the library as it comes.
+    """
+    right = [one for one in came if isinstance(one, Measurement) and one.correct]
+    ordered = sorted(right, key=lambda one: one.time_s)
+    of_library = [one for one in ordered if one.trial.schedule["collective"] in CALLS]
+    found = dict.fromkeys(one.trial.schedule for one in (*ordered[:FASTEST], *of_library[:1]))
+    return list(found) or list(legal[:1])
+
+
+def parts(problem: Problem, beside: Sequence[Schedule], protocol: Protocol, ranks: Runner) -> Iterator[Trial]:
+    """Computation alone by the library and by our kernel, and the communication alone of the baselines *beside*."""
+    plain = [each for each in baselines(problem, ranks) if each["collective"] == CALLS[0]]
+    fused = schedule(problem, "fused", {}, ranks.machine, ranks.fabric)
+    for part, of in (("compute", [*plain, fused]), ("communication", beside)):
+        for each in of:
+            trial = replace(_trial(problem, each, protocol, ranks), part=part)
+            if refusal(trial, ranks.shares_heap) is None:
+                yield trial
+
+
+def unique(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Each trial once, in order."""
+    return tuple({trial.key: trial for trial in trials}.values())
+
+
+def _trial(problem: Problem, asked: Schedule, protocol: Protocol, ranks: Runner) -> Trial:
+    return replace(ranks.trial(problem, asked), protocol=protocol)
+
+
+def to_json(block: Block) -> list[dict[str, Any]]:
+    """What a gang takes."""
+    return [trial.to_json() for trial in block.trials]

@@ -1,0 +1,144 @@
+"""GPU tables time all baselines first, then the two fastest in every block: pure decisions, played with plain times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kernels.axes import Axis
+from kernels.backends.offers import Runner
+from kernels.fabric import parse
+from kernels.machine import load
+from kernels.operators import OPERATORS
+from kernels.outcome import Failure, Measurement, Outcome
+from kernels.problem import Problem
+from kernels.schemes import axes
+from kernels.schemes.library import CALLS
+from kernels.trial import Trial
+from tests.gpu import sittings, tables
+from tests.gpu.sittings import Block, Question
+from tests.gpu.tables import DEVICE
+
+RANKS = Runner(load(Path(__file__).parents[3] / "data" / "machines" / "h200_nvl2.toml"), parse("nvlink"))
+QUESTIONS = [question for table in tables.TABLES.values() for question in table(2)]
+GEMM, RECEIVING = (next(q for q in QUESTIONS if q.problem.operator == name)
+                   for name in ("gemm_all_to_all", "all_gather_gemm"))  # fmt: skip
+Seconds = Callable[[Trial], float | None]
+"""What a trial takes; None where it fails."""
+
+
+def measured(trials: Sequence[Trial], seconds: Seconds) -> Iterator[Outcome]:
+    for trial in trials:
+        took = seconds(trial)
+        if took is None:
+            yield Failure(trial=trial, stage="refused", message="no room")
+        else:
+            yield Measurement(trial=trial, samples=((took,), (took / 2,)), correct=trial.part == "whole" or None)
+
+
+def played(question: Question, seconds: Seconds) -> list[Block]:
+    """The blocks of *question* where a trial takes *seconds*."""
+    talk = sittings.talk(question, DEVICE, RANKS)
+    blocks, came = [], None
+    while (block := tables.answered(talk, came)) is not None:
+        blocks.append(block)
+        came = list(measured(block.trials, seconds))
+    return blocks
+
+
+def by_collective(**seconds: float) -> Seconds:
+    """Sequential ones take what is said, fused ones less the larger slices are, parts 1."""
+
+    def of(trial: Trial) -> float | None:
+        if trial.schedule.scheme == "fused":
+            return 1.0 / float(trial.schedule.get("slice_tiles") or 1)
+        return seconds.get(str(trial.schedule["collective"]))
+
+    return of
+
+
+def collectives(block: Block) -> list[str]:
+    wholes = [each for each in block.trials if each.part == "whole" and each.schedule.scheme == "sequential"]
+    return [str(each.schedule["collective"]) for each in wholes]
+
+
+@pytest.mark.parametrize("problem", {q.problem.operator: q.problem for q in QUESTIONS}.values(), ids=str)
+def test_the_first_block_holds_every_baseline_that_is_legal(problem: Problem) -> None:
+    known = {axis.name: axis for axis in axes(problem, "sequential", RANKS.machine, RANKS.fabric)}
+    legal = sittings.baselines(problem, RANKS)
+    for name in sittings.BASELINE_AXES:
+        axis: Axis | None = known.get(name)
+        assert axis is None or {each[name] for each in legal} == set(axis.values), name
+    assert len(set(legal)) == len(legal)
+    if OPERATORS[problem.operator].flow != "reduce -> broadcast":
+        assert "direct" in {each["collective"] for each in legal}
+
+
+def test_the_two_fastest_and_the_librarys_stand_in_every_further_block() -> None:
+    blocks = played(GEMM, by_collective(library=9.0, library_tuned=8.0, direct=5.0, copy_engine=6.0))
+    first, *further = blocks
+    assert first.kind == "first"
+    assert {each.protocol.repeats for each in first.trials} == {5}
+    assert {each.protocol.name for each in first.trials} == {"device_first"}
+    assert [block.kind for block in further] == ["further", "last"]
+    for block in further:
+        assert {each.protocol for each in block.trials} == {DEVICE}
+        assert set(collectives(block)) == {"direct", "copy_engine", "library_tuned"}
+        parts = {(each.part, each.schedule.scheme) for each in block.trials if each.part != "whole"}
+        assert parts == {("compute", "sequential"), ("compute", "fused"), ("communication", "sequential")}
+
+
+def test_no_block_has_more_schedules_than_are_timed_in_turns_and_each_fused_one_is_measured() -> None:
+    for question in QUESTIONS:
+        blocks = played(question, by_collective(library=9.0, library_tuned=8.0, direct=5.0, one_shot=4.0))
+        wanted = set(sittings.schedules(question, RANKS))
+        assert wanted == {
+            each.schedule for block in blocks for each in block.trials
+            if each.part == "whole" and each.schedule.scheme == "fused"
+        }  # fmt: skip
+        assert all(sum(each.part == "whole" for each in block.trials) <= sittings.MOST for block in blocks[1:])
+        assert all(len({each.key for each in block.trials}) == len(block.trials) for block in blocks)
+        assert all(each.problem == question.problem for block in blocks for each in block.trials)
+
+
+def test_the_last_block_has_the_winner_and_the_default() -> None:
+    last = played(GEMM, by_collective(library=9.0, direct=5.0))[-1]
+    default, *others = sittings.schedules(GEMM, RANKS)
+    winner = next(each for each in others if each.get("slice_tiles") == 32)
+    fused = {each.schedule for each in last.trials if each.schedule.scheme == "fused" and each.part == "whole"}
+    assert fused == {default, winner}
+
+
+def test_where_no_baseline_comes_back_the_librarys_is_taken_and_without_a_fused_one_there_is_no_last_block() -> None:
+    blocks = played(GEMM, lambda trial: None)
+    assert [block.kind for block in blocks] == ["first", "further"]
+    assert collectives(blocks[1]) == [CALLS[0]]
+
+
+def test_a_wrong_result_is_no_baseline() -> None:
+    legal = sittings.baselines(RECEIVING.problem, RANKS)
+    wrong = Measurement(trial=RANKS.trial(RECEIVING.problem, legal[0]), samples=((1.0,), (1.0,)), correct=False)
+    right = Measurement(trial=RANKS.trial(RECEIVING.problem, legal[1]), samples=((2.0,), (2.0,)), correct=True)
+    assert sittings.chosen([wrong, right], legal) == [legal[1]]
+
+
+def test_what_the_slowest_rank_takes_decides() -> None:
+    legal = sittings.baselines(GEMM.problem, RANKS)
+    times = ((1.0, 9.0), (5.0, 5.0), (6.0, 4.0))
+    came = [
+        Measurement(trial=RANKS.trial(GEMM.problem, each), samples=((one,), (other,)), correct=True)
+        for each, (one, other) in zip(legal, times, strict=False)
+    ]  # fmt: skip
+    assert sittings.chosen(came, legal)[:2] == [legal[1], legal[2]]
+
+
+@pytest.mark.parametrize("world", [4, 8])
+def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
+    machine = load(Path(__file__).parents[3] / "data" / "machines" / f"h200_nvl{world}.toml")
+    ranks = Runner(machine, parse("nvlink"))
+    for table in tables.TABLES.values():
+        for question in table(world):
+            assert len(sittings.baselines(question.problem, ranks)) >= 3
+            assert len(list(sittings.schedules(question, ranks))) >= 1
