@@ -10,20 +10,20 @@ from statistics import median
 from typing import Any
 
 from kernels.backends import open_backend, warm_backends
-from kernels.backends.base import Backend, Compiling, Prepared, Seat, Unseen
+from kernels.backends.base import VALUES, Backend, Compiling, Prepared, Seat, Unseen
 from kernels.outcome import span_values
-from kernels.reference import SEED, expected
+from kernels.reference import expected
 from kernels.schedule import Refusal
 from kernels.timing import interleaved, warm_up
 from kernels.trial import Trial
-from kernels.verify import Verdict, verdict
+from kernels.verify import Verdict, badness, verdict
 
 __all__ = ["Bench", "Seat"]
 
 Emit = Callable[[dict[str, Any]], None]
 
-BLOCKS = 5
-"""How often in a sitting the condition of the device is read."""
+READINGS = 5
+"""How often in a sitting the condition of the device is read; what it says again without a change is kept once."""
 
 
 class Bench:
@@ -114,13 +114,22 @@ class Bench:
         return lambda trial, number: self._tell(trial, "stage", stage="compile", number=number + 1, of=count)
 
     def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
-        """Runs once on poisoned outputs and compares; a part computes no result to compare."""
+        """The worst verdict on what *one* rehearses; a part computes no result to compare."""
         if trial.part != "whole":
             return None
         self._tell(trial, "stage", stage="verify")
-        truth = expected(trial.problem, self.seat.rank, SEED, backend.device)
-        one.poison()
-        one.run()
+        found = [self._compared(backend, trial, one, values) for values in one.rehearse()]
+        return max(found, key=badness)
+
+    def _compared(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
+        """The result against the reference of *values*; one that is wrong, against that of the others, too."""
+        found = self._against(backend, trial, one, values)
+        if not found.correct and self._against(backend, trial, one, VALUES - 1 - values).correct:
+            return replace(found, stale=True)
+        return found
+
+    def _against(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
+        truth = expected(trial.problem, self.seat.rank, one.seed, backend.device, values)
         return verdict(trial.problem, one.result(), truth, one.roundings)
 
     def _passed(self, backend: Backend, trial: Trial, found: Verdict | None) -> bool:
@@ -140,11 +149,10 @@ class Bench:
             samples[number].append(seconds)
             self._tell(kept[number][0], "sample", index=index, seconds=seconds, at=time.time())
 
-            if index * blocks // protocol.repeats == len(conditions):  # between two samples, off the clock
-                conditions.append(backend.condition())
+            readings.after(index, backend.condition)  # between two samples, off the clock
 
         protocol = kept[0][0].protocol
-        blocks, conditions = min(BLOCKS, protocol.repeats), list[dict[str, Any]]()
+        readings = Readings(protocol.repeats)
         runs = [one for _, one, _ in kept]
         warm_up(runs, protocol.warmups, warming)
         for trial, *_ in kept:
@@ -154,8 +162,8 @@ class Bench:
         typicals = [_typical(backend.exchange(mine)) for mine in samples]
         for (trial, one, found), typical in zip(kept, typicals, strict=True):
             self._tell(trial, "stage", stage="timeline")
-            facts: dict[str, Any] = {"iteration": typical}
-            facts |= {"conditions": conditions} if any(conditions) else {}
+            facts: dict[str, Any] = {"iteration": typical, "timed": {"seed": one.seed, **one.facts()}}
+            facts |= {"conditions": readings.kept} if readings.kept else {}
             spans: list[list[Any]] = []
             try:
                 if lost is not None:
@@ -177,6 +185,31 @@ class Bench:
 
     def _tell(self, trial: Trial, kind: str, **facts: Any) -> None:
         self._emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})
+
+
+class Readings:
+    """What the device says of itself in the course of *repeats* samples, each state once."""
+
+    def __init__(self, repeats: int) -> None:
+        self._repeats, self._count = repeats, min(READINGS, repeats)
+        self._asked = 0
+        self.kept: list[dict[str, Any]] = []
+        """`samples` of each: the first and the last sample of which the device said so; `at`: when it said so first."""
+
+    def after(self, index: int, read: Callable[[], dict[str, Any]]) -> None:
+        """A sample with number *index* has ended: *read* is called where the next reading is due.
+
+        A device that refreshes what it says less often than it is asked says the same again.
+        """
+        if index * self._count // self._repeats != self._asked:
+            return
+        self._asked += 1
+        if not (said := read()):
+            return
+        if self.kept and said.items() <= self.kept[-1].items():
+            self.kept[-1]["samples"][1] = index
+        else:
+            self.kept.append({**said, "samples": [index, index], "at": time.time()})
 
 
 def _sittings(trials: Sequence[Trial]) -> Iterator[Iterator[Trial]]:

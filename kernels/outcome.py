@@ -122,7 +122,10 @@ class Measurement:
     hardware: Hardware | None = None
     """What the ranks ran on."""
     conditions: tuple[Mapping[str, Any], ...] = ()
-    """Of the ranks' devices in each block of samples: rank, block, and what the backend says of clocks and power."""
+    """Of the ranks' devices in the course of the samples: rank, reading, the samples that it holds for, and what the
+    backend says of clocks and power."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """How it was timed beside its protocol, as the ranks say: the seed and number of operand sets, NCCL's settings."""
     block: str | None = None
     """What was timed in turns with it, in one grant: ratios are formed inside it. None where nobody wrote it down."""
 
@@ -238,6 +241,18 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     return found
 
 
+TIMED_HOW = ("conditions", "facts")
+"""What is kept of a measurement beside its row and its samples."""
+
+
+def timed_how(outcome: Outcome) -> dict[str, Any]:
+    """Under which conditions and how *outcome* was timed, by name; empty where nobody said."""
+    if not isinstance(outcome, Measurement):
+        return {}
+    said = {"conditions": list(outcome.conditions), "facts": dict(outcome.facts)}
+    return {name: said[name] for name in TIMED_HOW if said[name]}
+
+
 @dataclass
 class Gather:
     """Puts the events of all ranks of one trial together. Feed it every event; it answers with what is new."""
@@ -274,11 +289,18 @@ class Gather:
             versions_print=by_rank[0].get("versions_print"),
             hardware=Hardware.from_json(told) if (told := by_rank[0].get("hardware")) else None,
             conditions=tuple(
-                {"rank": rank, "block": block, **said}
+                {"rank": rank, "reading": number, **said}
                 for rank, result in enumerate(by_rank)
-                for block, said in enumerate(result["facts"].get("conditions", ()))
+                for number, said in enumerate(result["facts"].get("conditions", ()))
             ),
+            facts=_agreed([result["facts"].get("timed", {}) for result in by_rank]),
         )
+
+
+def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all ranks say, by name; a list by rank where they do not agree."""
+    said = {name: [facts.get(name) for facts in by_rank] for facts in by_rank for name in facts}
+    return {name: values[0] if values.count(values[0]) == len(values) else values for name, values in said.items()}
 
 
 span_values: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Span)))

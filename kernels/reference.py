@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import lru_cache, reduce
+from math import prod
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ POWER_LAW_EXPONENT = 1.05
 Operands = dict[str, Tensor]
 
 SEED = 0
-"""Of the operands that are verified and timed: the same on all ranks and in all runs."""
+"""Of operands that are the same in all runs. What the bench verifies and times is drawn anew, from its own seeds."""
 
 
 def torch_dtype(problem: Problem) -> torch.dtype:
@@ -28,26 +29,46 @@ def torch_dtype(problem: Problem) -> torch.dtype:
     return found
 
 
-def operands(problem: Problem, rank: int, seed: int, device: str = "cpu") -> Operands:
+def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values: int = 0) -> Operands:
     """Random operands of *rank*, standard normal; the same in every process that asks with the same *seed*.
 
     Names and shapes are the operator's `local`, without the output. They are drawn where they are used, so that GPU
-    ranks have others than CPU ranks, but all GPU ranks draw the same.
+    ranks have others than CPU ranks, but all GPU ranks draw the same. Of each seed there are two *values*, 0 and 1.
     """
     text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
     generator = torch.Generator(device).manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
     shapes = {name: shape for name, shape in OPERATORS[problem.operator].local(problem).items() if name != "output"}
-    return {
+    drawn = {
         name: _indices(problem, rank, seed, shape).to(device)
         if name == "indices"
         else torch.randn(shape, generator=generator, device=device).to(torch_dtype(problem))
         for name, shape in shapes.items()
     }
+    return drawn | {alternated(problem): alternative(problem, rank, seed, drawn)} if values else drawn
 
 
-def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...]) -> Tensor:
+def alternated(problem: Problem) -> str:
+    """The one operand in which the two values of a seed differ: rows looked up, what comes in, or the smaller one."""
+    stated = OPERATORS[problem.operator]
+    shapes = {name: shape for name, shape in stated.local(problem).items() if name != "output"}
+    if "indices" in shapes:
+        return "indices"
+    return next(iter(shapes)) if stated.flow is Flow.RECEIVE else min(shapes, key=lambda name: prod(shapes[name]))
+
+
+def alternative(problem: Problem, rank: int, seed: int, own: Operands) -> Tensor:
+    """The `alternated` one of *own*, which are *rank*'s values 0, in values 1: other rows, or the other sign.
+
+    So every element of the output is another one, and what an earlier call left is wrong.
+    """
+    name = alternated(problem)
+    held = own[name]
+    return _indices(problem, rank, seed, tuple(held.shape), 1).to(held.device) if name == "indices" else -held
+
+
+def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...], values: int = 0) -> Tensor:
     """int64 [batch, tables, pooling]: rows of each table, uniform or by a power law over shuffled rows."""
-    generator = torch.Generator().manual_seed(seed * 1009 + rank)
+    generator = torch.Generator().manual_seed((2 * seed + values) * 1009 + rank)
     rows = problem["rows"]
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
     if problem.word("indices") == "uniform":
@@ -69,13 +90,15 @@ def partial(problem: Problem, own: Operands, rows: slice) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def expected(problem: Problem, rank: int, seed: int, device: str = "cpu") -> Tensor:
+def expected(problem: Problem, rank: int, seed: int, device: str = "cpu", values: int = 0) -> Tensor:
     """float64 output of *rank*, shaped as the operator's `local` says, from the operands of all ranks on *device*."""
     operator, world = OPERATORS[problem.operator], problem.world
+    if values and operator.work != "gather":  # one operand has the other sign, and so has every sum of products
+        return -expected(problem, rank, seed, device)
     size = operator.chunk_rows(problem)
     mine = slice(rank * size, (rank + 1) * size)
     # one rank's operands after the other where that is possible: tables and weights may fill much of the memory
-    everyone = (operands(problem, peer, seed, device) for peer in range(world))
+    everyone = (operands(problem, peer, seed, device, values) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
         return _received(problem, list(everyone), rank, mine)
     if operator.flow is Flow.BROADCAST:

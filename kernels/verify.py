@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ class Verdict:
 
     error: float
     bound: float
+    stale: bool = False
+    """Whether it is the result that an earlier call had to leave, of other operands."""
 
     @property
     def correct(self) -> bool:
@@ -31,10 +33,21 @@ class Verdict:
         return self.error <= self.bound
 
     def sentence(self, rank: int) -> str:
+        if self.stale:
+            return (
+                f"The result on rank {rank} is wrong. It is that of an earlier call, on other operands, which the last "
+                "call left in place. It was not timed."
+            )
         return (
             f"The result on rank {rank} is wrong. Its largest error is {self.error:.3g} of the output's standard "
             f"deviation, and the limit is {self.bound:.3g}. It was not timed."
         )
+
+
+def badness(found: Verdict) -> float:
+    """Orders verdicts: the worst one has the most; NaN is worse than any error."""
+    share = found.error / found.bound
+    return share if share == share else inf
 
 
 def roundings(plan: Plan) -> int:

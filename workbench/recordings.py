@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.hardware import Hardware
-from kernels.outcome import Measurement, Sample, row, span, span_values
+from kernels.outcome import Measurement, Sample, row, span, span_values, timed_how
 from kernels.problem import Problem
 from kernels.trial import Trial
 from workbench import resources, targets
@@ -74,8 +74,8 @@ def _recorded(line: Mapping[str, Any], name: str, numbers: dict[Problem, int]) -
     measurement = Measurement(
         trial=trial, samples=tuple(by_rank), source="recorded", correct=line["correct"],
         max_relative_error=line["max_relative_error"], spans=tuple(map(span, line["spans"])), unseen=line["message"],
-        conditions=tuple(line.get("conditions", ())), block=block, source_print=line.get("source_print"),
-        versions_print=line.get("versions_print"),
+        conditions=tuple(line.get("conditions", ())), facts=line.get("facts", {}), block=block,
+        source_print=line.get("source_print"), versions_print=line.get("versions_print"),
         hardware=Hardware.from_json(told) if (told := line.get("hardware")) else None,
     )  # fmt: skip
     return Recorded(measurement=measurement, samples=samples, provenance=line["provenance"])
@@ -101,5 +101,4 @@ def _line(entry: Recorded, run: str) -> dict[str, Any]:
     raw = [[s.rank, s.index, s.seconds, s.at] for s in entry.samples]
     facts = {"provenance": dict(entry.provenance), "trial": entry.measurement.trial.to_json(), "raw": raw,
              "spans": [span_values(span) for span in entry.measurement.spans]}  # fmt: skip
-    seen = {"conditions": list(entry.measurement.conditions)} if entry.measurement.conditions else {}
-    return {**row(entry.measurement, run), **facts, **seen}
+    return {**row(entry.measurement, run), **facts, **timed_how(entry.measurement)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,16 @@ LONGEST_COMPILATION_SECONDS = 60.0
 
 Compiling = Callable[[Trial, int], None]
 """Called with the trial that is compiled next, and how many were before it: a rank says nothing while it compiles."""
+
+
+VALUES = 2
+"""That operands drawn from one seed take in turns (kernels/reference.py)."""
+
+
+def agreed_seed(exchange: Callable[[Sequence[float]], list[list[float]]]) -> int:
+    """A seed that was not used before, the same on all ranks: rank 0's, by the gang's *exchange*."""
+    everyone = exchange([float(secrets.randbits(31))])
+    return int(everyone[0][0])
 
 
 def unheard(trial: Trial, number: int) -> None:
@@ -56,11 +67,21 @@ class Prepared(Protocol):
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
 
+    @property
+    def seed(self) -> int:
+        """That its operands were drawn from, the same on all ranks; another one each time it is prepared."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """How it is timed, beside its protocol, for who reads its times; known once it was rehearsed or run."""
+
+    def rehearse(self) -> Iterator[int]:
+        """Runs what is to be verified. At each stop `result` has to be that of the operands' values that it names.
+
+        Both values come, so that a call that leaves an earlier result in place is seen. All ranks go through all stops.
+        """
+
     def run(self) -> float:
         """One iteration of all ranks together; seconds from the common start until all data are here."""
-
-    def poison(self) -> None:
-        """Overwrites every output with NaN, so that stale results cannot pass for right ones."""
 
     def result(self) -> Any:
         """This rank's output tensor, as the reference shapes it."""
@@ -85,7 +106,7 @@ class Backend(Protocol):
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 
     def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[Prepared]:
-        """Compiles trials of one problem, none of them refused; their operands are the same tensors.
+        """Compiles trials of one problem, none of them refused; their operands are the same tensors, drawn anew.
 
         Calls *compiling* before each of them. No rank is ahead of another by more than one compilation.
         """

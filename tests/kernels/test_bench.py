@@ -14,7 +14,7 @@ from kernels.backends.base import Compiling, Unseen
 from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.program import Program
-from kernels.bench import Bench, Seat
+from kernels.bench import Bench, Readings, Seat
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.protocol import Protocol
@@ -64,7 +64,7 @@ def test_a_process_group_that_is_open_waits_no_longer_than_it_may_now(libraries:
 
 
 @pytest.mark.parametrize(("repeats", "read_after"), [(15, [0, 3, 6, 9, 12]), (7, [0, 2, 3, 5, 6]), (2, [0, 1])])
-def test_the_device_is_asked_between_samples_once_a_block(
+def test_the_device_is_asked_between_samples_some_times_in_a_sitting(
     make_trial: Any, monkeypatch: pytest.MonkeyPatch, repeats: int, read_after: list[int]
 ) -> None:
     events: list[dict[str, Any]] = []
@@ -81,8 +81,62 @@ def test_the_device_is_asked_between_samples_once_a_block(
     bench.run([one, one.of_part("compute")])
     bench.close()
     assert seen == [2 * index + 1 for index in read_after]
-    results = [event["facts"]["conditions"] for event in events if event["kind"] == "result"]
-    assert results == [[{"sm_clock_mhz": 1001 + block} for block in range(len(read_after))]] * 2
+    for event in events:
+        if event["kind"] == "result":
+            said = [{**each, "at": None} for each in event["facts"]["conditions"]]
+            assert said == [
+                {"sm_clock_mhz": 1001 + number, "samples": [index, index], "at": None}
+                for number, index in enumerate(read_after)
+            ]
+
+
+def test_what_a_device_says_again_is_one_reading_with_the_samples_that_it_holds_for() -> None:
+    readings = Readings(15)
+    said = iter([{"power_watts": 120.0, "throttled": []}] * 2 + [{"power_watts": 140.0, "throttled": []}] * 3)
+    for index in range(15):
+        readings.after(index, lambda: next(said))
+    assert [(each["power_watts"], each["samples"]) for each in readings.kept] == [(120.0, [0, 3]), (140.0, [6, 12])]
+    assert next(said, None) is None
+
+
+GEMM = {"m": 64, "n": 32, "k": 16}
+LOOKUPS = {"tables_per_rank": 2, "rows": 100, "dim": 16, "batch": 32, "pooling": 4}
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce",
+                                      "embedding_all_to_all"])  # fmt: skip
+def test_a_call_that_leaves_the_result_of_the_call_before_is_wrong(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch, operator: str
+) -> None:
+    run, calls = CpuTrial.run, list[int]()
+
+    def lazy(self: CpuTrial) -> float:
+        """The first call writes; the second one finds its result there already."""
+        calls.append(len(calls))
+        return run(self) if len(calls) == 1 else 1e-3
+
+    monkeypatch.setattr(CpuTrial, "run", lazy)
+    events: list[dict[str, Any]] = []
+    bench = Bench(seat(), events.append)
+    of = problem(operator, LOOKUPS if operator == "embedding_all_to_all" else GEMM, world=1)
+    bench.run([make_trial(of, "sequential")])
+    bench.close()
+    [failure] = [event for event in events if event["kind"] in ("failure", "result")]
+    assert failure["stage"] == "wrong"
+    assert "It is that of an earlier call, on other operands" in failure["message"]
+
+
+def test_operands_are_drawn_anew_for_each_sitting_and_their_seed_is_kept(make_trial: Any) -> None:
+    events: list[dict[str, Any]] = []
+    bench = Bench(seat(), events.append)
+    one = make_trial(problem("gemm_all_to_all", GEMM, world=1), "sequential")
+    for _ in range(2):
+        bench.run([one, one.of_part("compute")])
+    bench.close()
+    results = [event for event in events if event["kind"] == "result"]
+    seeds = [event["facts"]["timed"]["seed"] for event in results]
+    assert (seeds[0] == seeds[1], seeds[2] == seeds[3], seeds[1] == seeds[2]) == (True, True, False)
+    assert [event["correct"] for event in results] == [True, None] * 2
 
 
 def test_a_call_that_cannot_be_seen_takes_nothing_from_what_was_timed(
@@ -156,7 +210,7 @@ def test_devices_that_say_nothing_leave_no_trace(make_trial: Any) -> None:
     bench.run([make_trial(problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=1), "sequential")])
     bench.close()
     [result] = [event for event in events if event["kind"] == "result"]
-    assert list(result["facts"]) == ["iteration"]
+    assert list(result["facts"]) == ["iteration", "timed"]
 
 
 def test_what_was_begun_before_a_refusal_is_gone_when_the_rest_is_prepared(

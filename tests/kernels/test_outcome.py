@@ -16,6 +16,7 @@ from kernels.outcome import (
     row,
     span,
     span_values,
+    timed_how,
 )
 from kernels.trial import Trial
 from tests.kernels.conftest import small
@@ -91,8 +92,16 @@ def test_the_key_is_the_same_after_a_journey_through_json_and_differs_by_part(tr
     assert len({trial.key, trial.of_part("compute").key, trial.of_part("communication").key}) == 3
 
 
-def test_what_the_devices_said_is_kept_by_rank_and_block(trial: Trial) -> None:
+def test_what_the_devices_said_is_kept_by_rank_and_reading(trial: Trial) -> None:
     said = [{"sm_clock_mhz": 1980}, {"sm_clock_mhz": 1755, "throttled": ["power cap"]}]
     told = result(trial, 0) | {"facts": {"conditions": said}}
     *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), told, result(trial, 1))
-    assert last.conditions == ({"rank": 0, "block": 0, **said[0]}, {"rank": 0, "block": 1, **said[1]})
+    assert last.conditions == ({"rank": 0, "reading": 0, **said[0]}, {"rank": 0, "reading": 1, **said[1]})
+
+
+def test_how_a_trial_was_timed_is_said_once_where_ranks_agree_and_by_rank_where_not(trial: Trial) -> None:
+    nccl = [{"NCCL_GRAPH_REGISTER": "0"}, {"NCCL_GRAPH_REGISTER": "1"}]
+    ends = [result(trial, rank) | {"facts": {"timed": {"seed": 5, "nccl": nccl[rank]}}} for rank in (0, 1)]
+    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), *ends)
+    assert last.facts == {"seed": 5, "nccl": nccl}
+    assert timed_how(last) == {"facts": last.facts}

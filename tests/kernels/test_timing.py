@@ -1,13 +1,14 @@
 """Trials of one sitting take turns forwards and backwards, and warm-ups are not counted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kernels.outcome import Span
 from kernels.timing import interleaved, warm_up
 
 
 class Fake:
-    roundings = 0
+    roundings = seed = 0
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -19,7 +20,11 @@ class Fake:
     def forget(self) -> None:
         self.log.append(f"forget {self.name}")
 
-    def poison(self) -> None: ...
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def rehearse(self) -> Iterator[int]:
+        return iter(())
 
     def result(self) -> None: ...
 

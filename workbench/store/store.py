@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.process import is_alive, started_at
 from kernels.hardware import Hardware
-from kernels.outcome import Estimate, Measurement, Outcome, Sample, Span, span, span_values
+from kernels.outcome import TIMED_HOW, Estimate, Measurement, Outcome, Sample, Span, span, span_values, timed_how
 from kernels.prints import Ran
 from kernels.problem import Problem
 from kernels.schemes import BASELINE
@@ -148,7 +148,7 @@ class Store:
     ) -> int:
         """An outcome with the samples not yet written, in one transaction; the answer is its cursor."""
         trial, spans = outcome.trial, getattr(outcome, "spans", ())
-        conditions = {"conditions": list(seen)} if (seen := getattr(outcome, "conditions", ())) else {}
+        how = timed_how(outcome)
         with self._database.write() as connection:
             _insert_samples(connection, run, samples)
             connection.execute(
@@ -162,7 +162,7 @@ class Store:
                 (
                     *entry,
                     *known_by.columns(outcome),
-                    json.dumps({**row, **conditions}),
+                    json.dumps({**row, **how}),
                     json.dumps([span_values(span) for span in spans]),
                 ),
             )
@@ -237,6 +237,7 @@ class Store:
             spans=_spans(entry["spans"]),
             unseen=row["message"],
             conditions=tuple(row.get("conditions", ())),
+            facts=row.get("facts", {}),
             block=entry["block"],
             **known_by.fields(entry),
         )
@@ -380,7 +381,7 @@ def _run(entry: sqlite3.Row) -> dict[str, Any]:
 
 def _row(entry: sqlite3.Row) -> dict[str, Any]:
     """A row as it was given, under the run that it is of now."""
-    told = {name: value for name, value in json.loads(entry["row"]).items() if name != "conditions"}
+    told = {name: value for name, value in json.loads(entry["row"]).items() if name not in TIMED_HOW}
     told = dict.fromkeys(("hardware", "source_print", "versions_print")) | told  # older rows have none of them
     return {**told, **{key: entry[key] for key in ("run", "origin", "id", "at", "block")}}
 

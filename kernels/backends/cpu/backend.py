@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Compiling, Seat, unheard
+from kernels.backends.base import Compiling, Seat, agreed_seed, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import Heap
@@ -23,7 +23,7 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
-from kernels.reference import SEED, Operands, operands, torch_dtype
+from kernels.reference import Operands, alternated, alternative, operands, torch_dtype
 from kernels.schemes import expand
 from kernels.trial import Trial
 from kernels.units import seconds_text
@@ -53,7 +53,13 @@ class CpuBackend:
         self._library: Library | None = None
         self.seat = seat
         self._epoch = 0
-        self._held: tuple[Problem, Operands] | None = None
+        self.seed = 0
+        """Of the operands of what was prepared last."""
+        self._held: Operands = {}
+        self._values: tuple[Tensor, Tensor] | None = None
+        """The operand that alternates, in values 0 and 1."""
+        self._taken = 0
+        """The values that the operands have now."""
 
     @property
     def seat(self) -> Seat:
@@ -96,7 +102,7 @@ class CpuBackend:
         if needs_library and self._library is None and self.seat.world > 1:
             self._library = Library(self.seat)
         heap, problem = self._heap_for(trials, plans), trials[0].problem
-        own, extent = self._operands(problem), OPERATORS[problem.operator].extent(problem)
+        own, extent = self._draw(problem), OPERATORS[problem.operator].extent(problem)
         # one for the sitting, and written once: pages that were never touched are read too fast
         local_MN = torch.zeros(extent.rows, extent.columns, dtype=torch_dtype(problem)).fill_(1)
         prepared = []
@@ -106,11 +112,26 @@ class CpuBackend:
             prepared.append(CpuTrial(self, trial, Program(plan, memory, heap, Egress(trial.fabric), self._library)))
         return prepared
 
-    def _operands(self, problem: Problem) -> Operands:
-        if self._held is None or self._held[0] != problem:
-            self._held = None  # the old ones go before the new ones come
-            self._held = (problem, operands(problem, self.seat.rank, SEED))
-        return self._held[1]
+    def _draw(self, problem: Problem) -> Operands:
+        """Operands of values 0, drawn anew from one seed on all ranks."""
+        self._held, self._values = {}, None  # the old ones go before the new ones come
+        self.seed, self._taken = agreed_seed(self.exchange), 0
+        self._held = operands(problem, self.seat.rank, self.seed)
+        other = alternative(problem, self.seat.rank, self.seed, self._held)
+        self._values = self._held[alternated(problem)].clone(), other
+        return self._held
+
+    def alternate(self, problem: Problem) -> int:
+        """Gives the operands the other values, in place; answers which these are."""
+        assert self._values is not None
+        self._taken = 1 - self._taken
+        self._held[alternated(problem)].copy_(self._values[self._taken])
+        return self._taken
+
+    @property
+    def taken(self) -> int:
+        """Which values the operands have now."""
+        return self._taken
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
@@ -153,7 +174,8 @@ class CpuBackend:
 
     def close(self) -> None:
         """Unmaps the heap and leaves the process group."""
-        self._heap = self._library = self._held = None
+        self._heap = self._library = self._values = None
+        self._held = {}
 
 
 @dataclass
@@ -176,9 +198,24 @@ class CpuTrial:
         self._starts = [*(self._starts or []), start]
         return self.program.run(start, epoch)
 
-    def poison(self) -> None:
-        """NaN in every buffer that a run has to write; all ranks must have poisoned before one runs."""
-        self.program.memory.poison()
+    @property
+    def seed(self) -> int:
+        """Of its operands."""
+        return self.backend.seed
+
+    def facts(self) -> dict[str, Any]:
+        """Calls find their operands where the call before left them: there is one set."""
+        return {}
+
+    def rehearse(self) -> Iterator[int]:
+        """One iteration on poisoned buffers, then one on the operands' other values."""
+        self.program.memory.poison()  # all ranks have poisoned before one runs, since they meet first
+        self.run()
+        yield self.backend.taken
+        taken = self.backend.alternate(self.trial.problem)
+        self.program.memory.place()
+        self.run()
+        yield taken
 
     def result(self) -> Tensor:
         return self.program.memory.result()

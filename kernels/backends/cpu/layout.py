@@ -34,8 +34,7 @@ class Memory:
         self.receives = self.operator.flow is Flow.RECEIVE
         self.local_MN = local_MN
         """Results not yet sent; the result itself when data come in."""
-        if self.receives:
-            self._place_own_shard()
+        self.place()
 
     def of(self, rank: int, name: str) -> Tensor:
         """The heap's tensor *name* on *rank*."""
@@ -50,8 +49,10 @@ class Memory:
             return self.operands["shard"]
         return self.operands["tokens"][peer * self.chunk : (peer + 1) * self.chunk]
 
-    def _place_own_shard(self) -> None:
-        self.of(self.rank, "operand")[self._rows(self.rank)] = self.shard(self.rank)
+    def place(self) -> None:
+        """This rank's own share of what comes in lies where the rest will come to: again, when operands changed."""
+        if self.receives:
+            self.of(self.rank, "operand")[self._rows(self.rank)] = self.shard(self.rank)
 
     def _rows(self, chunk: int) -> slice:
         return slice(chunk * self.chunk, (chunk + 1) * self.chunk)
@@ -119,5 +120,4 @@ class Memory:
         self.local_MN.fill_(float("nan"))
         for name in self._regions:
             self.of(self.rank, name).fill_(float("nan"))
-        if self.receives:
-            self._place_own_shard()
+        self.place()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,16 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Compiling, Hang, Seat, unheard
+from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
 from kernels.backends.triton import build, kept, nccl, refusals, watch
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
 from kernels.backends.triton.meter import Meter
-from kernels.backends.triton.rotation import operand_sets
+from kernels.backends.triton.rotation import operand_sets, times_l2
 from kernels.outcome import Span
 from kernels.plan import Plan
-from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schedule import Refusal
 from kernels.schemes import expand
@@ -41,7 +41,9 @@ class TritonBackend:
         torch.cuda.set_device(self._device)
         self._group = Group(seat, self._device) if seat.world > 1 else None
         self._heap: DeviceHeap | None = None
-        self._held: tuple[Problem, list[Operands]] | None = None
+        self._held: list[Operands] | None = None
+        self.seed = 0
+        """Of the operands of what was prepared last."""
         self.stream = torch.cuda.Stream(self._device)
         found = torch.cuda.get_device_properties(self._device)
         self._meter = Meter(str(found.uuid), found.name)
@@ -97,12 +99,22 @@ class TritonBackend:
         return None if self._group is None else self._group.nccl
 
     def _operands(self, trial: Trial) -> list[Operands]:
-        """Sets that calls take in turns, so that the L2 is cold; the first is the one that is verified."""
-        problem = trial.problem
-        if self._held is None or self._held[0] != problem:
-            self._held = None  # the old ones go before the new ones come
-            self._held = (problem, operand_sets(problem, self.seat.rank, self._device, cold=trial.protocol.cold_l2))
-        return self._held[1]
+        """Sets that calls take in turns, so that the L2 is cold: drawn anew each time, from one seed on all ranks."""
+        self._held = None  # the old ones go before the new ones come
+        self.seed = agreed_seed(self.exchange)
+        self._held = operand_sets(
+            trial.problem, self.seat.rank, self._device, seed=self.seed, cold=trial.protocol.cold_l2
+        )
+        return self._held
+
+    def facts(self) -> dict[str, Any]:
+        """How all trials that were prepared last are timed, for who reads their times."""
+        assert self._held is not None
+        return {
+            "operand_sets": len(self._held),
+            "operand_times_l2": round(times_l2(self._held, self._device), 2),
+            "nccl": nccl.settings(os.environ) if self._group is not None else {},
+        }
 
     def _heap_for(self, num_bytes: int) -> DeviceHeap:
         if self._heap is None or self._heap.capacity < num_bytes:
@@ -144,24 +156,54 @@ class TritonTrial:
     context: Context
     _replays: list[Replay] = field(default_factory=list, init=False)
     """Taken in turns: a graph of few calls has few sets of operands."""
+    _calls: int = field(default=0, init=False)
+    """Of one graph."""
+    _last: int = field(default=0, init=False)
+    """The set of operands that the last call of the last graph takes."""
 
     @property
     def roundings(self) -> int:
         """How often a value is rounded to the problem's dtype on its way to the output."""
         return roundings(self.context.plan)
 
+    @property
+    def seed(self) -> int:
+        """Of its operands."""
+        return self.backend.seed
+
+    def facts(self) -> dict[str, Any]:
+        """How it is timed, beside its protocol."""
+        calls = {"calls_per_graph": self._calls} if self.trial.protocol.cuda_graph else {}
+        return {**self.backend.facts(), **calls, **self.calls.facts}
+
+    def rehearse(self) -> Iterator[int]:
+        """The first call, on operands of values 0; then all graphs, as they will be timed: the last call's are 1.
+
+        The result is poisoned before either, so that each of them has to write it.
+        """
+        self.poison()
+        self._begin()
+        yield 0
+        if self.trial.protocol.cuda_graph:  # what is verified is what is timed
+            self.poison()
+            self.backend.barrier()
+            for replay in self._replays:  # all, since the result may be that of one set of operands
+                replay.seconds()
+            self._check()
+            yield self._last % VALUES
+
     def run(self) -> float:
         """One sample: the mean of the calls of one graph, all ranks having met before the first."""
         if not self._replays:
-            return self._once()
+            return self._begin()
         self.backend.barrier()
         self._replays.append(self._replays.pop(0))
         seconds = self._replays[-1].seconds()
         self._check()
         return seconds
 
-    def _once(self) -> float:
-        """The first call, eager: compiles, verifies, and says how many calls make a graph."""
+    def _begin(self) -> float:
+        """The first call, eager: compiles, and says how many calls make a graph; the result is that of set 0."""
         self.backend.barrier()
         one = Replay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
         seconds = one.seconds()
@@ -173,12 +215,7 @@ class TritonTrial:
         for numbers in turns(protocol, len(self.calls.each), typical):
             calls = [self.calls.each[number] for number in numbers]
             self._replays.append(Replay(self.context, calls, self.backend.stream, captured=protocol.cuda_graph))
-        if protocol.cuda_graph and self.trial.part == "whole":  # what is verified is what is timed
-            self.poison()
-            self.backend.barrier()
-            for replay in self._replays:  # all, since the result may be that of one set of operands
-                replay.seconds()
-            self._check()
+            self._calls, self._last = len(numbers), numbers[-1]
         return seconds
 
     def _check(self) -> None:

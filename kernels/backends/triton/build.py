@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,11 @@ class Calls:
 
     each: list[Call]
     result: Tensor
-    """What has to be written anew by every call; where the library writes results of its own, by that of the first."""
+    """What has to be written anew by every call, whichever set of operands it takes."""
     watched: Callable[[], Watched] | None = None
     """Makes the same calls once more, which write down what they do; None where nothing can be seen."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What decides the time beside the schedule, for who reads it."""
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
@@ -62,9 +64,15 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
     if context.plan.schedule.scheme == "decomposed":
         return _overlapped(context, sets, group)
     alone = part == "compute"
-    launchers = [kernel(context, own, alone=alone).launcher() for own in sets]
+    launchers = _launchers([kernel(context, own, alone=alone) for own in sets])
     watched = None if alone else partial(_stamped, context, sets)
     return Calls(launchers, context.local if alone else context.result(), watched)
+
+
+def _launchers(made: Sequence[Kernel]) -> list[Call]:
+    """What launches each of *made*, which differ in their arguments alone: how many fit an SM is asked once."""
+    launch = made[0].launching()
+    return [partial(launch, one.arguments) for one in made]
 
 
 def _stamped(context: Context, sets: Sequence[Operands]) -> Watched:
@@ -75,7 +83,7 @@ def _stamped(context: Context, sets: Sequence[Operands]) -> Watched:
     def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         return timeline.of_kernel(context.plan, context.rank, timeline.Stamps.read(words, start_ns, tick_s))
 
-    return Watched([one.stamped(stamps).launcher() for one in made], stamps, spans)
+    return Watched(_launchers([one.stamped(stamps) for one in made]), stamps, spans)
 
 
 def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls:
@@ -85,17 +93,17 @@ def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls
 
 
 def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
-    made = [Sequential(context, own, group) for own in sets]
-    each = [_halves(one, part) for one in made]
+    made = Sequential(context, sets, group)
+    each = [_halves(made, part, number) for number in range(len(sets))]
     watched = partial(_marked, context, each) if part == "whole" else None
-    return Calls([partial(_in_order, halves) for halves in each], made[0].result(), watched)
+    return Calls([partial(_in_order, halves) for halves in each], made.result(), watched)
 
 
-def _halves(one: Sequential, part: str) -> tuple[Call, ...]:
-    """Those that *part* names, the one that depends on the other last."""
+def _halves(one: Sequential, part: str, number: int) -> tuple[Call, ...]:
+    """Those that *part* names, of set *number*, the one that depends on the other last."""
     if part != "whole":
-        return (_compute(one) if part == "compute" else one.collective(),)
-    compute, collective = _compute(one), one.collective()
+        return (_compute(one, number) if part == "compute" else one.collective(number),)
+    compute, collective = _compute(one, number), one.collective(number)
     return (collective, compute) if one.context.receives else (compute, collective)
 
 
@@ -119,7 +127,7 @@ def _marked(context: Context, each: Sequence[Sequence[Call]]) -> Watched:
     return Watched([partial(call, halves) for halves in each], ends, spans)
 
 
-def _compute(one: Sequential) -> Call:
+def _compute(one: Sequential, number: int) -> Call:
     if one.stated.work == "gather":
-        return kernel(one.context, one.operands, alone=True).launcher()
-    return one.compute()
+        return kernel(one.context, one.sets[number], alone=True).launcher()
+    return one.compute(number)

@@ -24,12 +24,23 @@ CALLS_MOST = 50
 
 
 def turns(asked: protocol.Protocol, sets: int, typical_s: float) -> list[list[int]]:
-    """By graph, the number of the set of operands that each of its calls takes: all *sets* come round in turn."""
+    """By graph, the number of the set of operands that each of its calls takes: all *sets* come round in turn.
+
+    An open number of calls is a multiple of *sets*, so that one graph takes all of them alike. Where these would take
+    much longer than a graph should, several graphs share them.
+    """
     count = asked.calls_per_graph
     if not count:
-        count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical_s)))
-        count = max(sets, count // sets * sets) if asked.cuda_graph else sets
+        count = _open_count(sets, typical_s) if asked.cuda_graph else sets
     return [[(graph * count + call) % sets for call in range(count)] for graph in range(lcm(sets, count) // count)]
+
+
+def _open_count(sets: int, typical_s: float) -> int:
+    """Calls of one graph, where the protocol leaves that open."""
+    count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical_s)))
+    if sets * typical_s <= 2 * GRAPH_SECONDS:
+        return max(sets, count // sets * sets)
+    return max(each for each in range(1, count + 1) if sets % each == 0)
 
 
 class Met(Protocol):

@@ -20,10 +20,10 @@ Call = Callable[[], None]
 
 
 class Sequential:
-    """One trial's two halves over one set of operands; buffers are made once."""
+    """One trial's two halves over sets of operands; what they write, they write at one place, as our kernels do."""
 
-    def __init__(self, context: Context, operands: Operands, group: Any) -> None:
-        self.context, self.operands, self._group = context, operands, group
+    def __init__(self, context: Context, sets: Sequence[Operands], group: Any) -> None:
+        self.context, self.sets, self._group = context, list(sets), group
         self.stated = OPERATORS[context.problem.operator]
         extent, world = self.stated.extent(context.problem), context.world
         self.chunk = self.stated.chunk_rows(context.problem)
@@ -53,11 +53,12 @@ class Sequential:
         return torch.empty(*shape, dtype=context.dtype, device=context.device)
 
     def _into_windows(self, tuned: nccl.Tuned) -> None:
-        """The operand that goes to others lies there, too, and the process group is the one that is fastest."""
+        """The operands that go to others lie there, too, and the process group is the one that is fastest."""
         whole = self.local
         if self.context.receives:
-            name, operand = next(iter(self.operands.items()))
-            self.operands = {**self.operands, name: self._buffer(operand.shape).copy_(operand)}
+            name, first = next(iter(self.sets[0].items()))
+            together = self._buffer((len(self.sets), *first.shape))
+            self.sets = [{**own, name: place.copy_(own[name])} for own, place in zip(self.sets, together, strict=True)]
             whole = self.of_mine("operand")
         self._group = tuned.group_for(self.stated.collective, whole.nbytes)
 
@@ -71,9 +72,9 @@ class Sequential:
         """Tensor *name* as this trial's collective writes it."""
         return self._own[name] if name in self._own else self.context.of(self.context.rank, name)
 
-    def compute(self) -> Call:
-        """The computation alone: cuBLAS, or torch's pooled lookup where that is what the operator computes."""
-        first, second = self.operands.values()
+    def compute(self, number: int) -> Call:
+        """The computation alone, of set *number*: cuBLAS, or torch's pooled lookup where that is what is computed."""
+        first, second = self.sets[number].values()
         if self.stated.work == "gather":
             raise Refusal("The pooled lookup has no library call here.")  # build.compute_alone has a kernel
         if self.stated.flow is Flow.RECEIVE:
@@ -87,28 +88,28 @@ class Sequential:
         """torch's symmetric all-reduces read their operand from symmetric memory."""
         return self._how in ("one_shot", "two_shot")
 
-    def collective(self) -> Call:
-        """The collective alone, by the schedule's `collective`."""
+    def collective(self, number: int) -> Call:
+        """The collective alone, of set *number*, by the schedule's `collective`."""
         match self._how:
             case "library" | "library_tuned":
-                return self._nccl()
+                return self._nccl(self.sets[number])
             case "one_shot" | "two_shot" as shot:
                 return self._symmetric(str(shot))
             case "direct":
-                return shares.direct(self.context, self._pushed)
+                return shares.direct(self.context, self._pushed(self.sets[number]))
             case _:
-                return shares.copies(self.context, self._pushed)
+                return shares.copies(self.context, self._pushed(self.sets[number]))
 
-    def _nccl(self) -> Call:
+    def _nccl(self, operands: Operands) -> Call:
         dist: Any = torch.distributed
         context, group = self.context, self._group
         if context.world == 1:
             return lambda: None
         if self.stated.flow is Flow.RECEIVE:
             operand = self.of_mine("operand")
-            if "shard" in self.operands:
-                return lambda: dist.all_gather_into_tensor(operand, self.operands["shard"], group=group)
-            return lambda: dist.all_to_all_single(operand, self.operands["tokens"], group=group)
+            if "shard" in operands:
+                return lambda: dist.all_gather_into_tensor(operand, operands["shard"], group=group)
+            return lambda: dist.all_to_all_single(operand, operands["tokens"], group=group)
         out = self.of_mine("out")
         if self.stated.flow is Flow.BROADCAST:
             return lambda: dist.all_reduce(self.local, group=group)
@@ -137,11 +138,10 @@ class Sequential:
             return lambda: _ignore(torch.ops.symm_mem.two_shot_all_reduce_(stage, "sum", name))
         return lambda: _ignore(torch.ops.symm_mem.one_shot_all_reduce_out(stage, "sum", name, self.local))
 
-    @property
-    def _pushed(self) -> Tensor:
+    def _pushed(self, operands: Operands) -> Tensor:
         """What our own collectives push: the operand that comes in elsewhere, or what was computed here."""
         if self.stated.flow is Flow.RECEIVE:
-            return self.operands["shard"] if "shard" in self.operands else self.operands["tokens"]
+            return operands["shard"] if "shard" in operands else operands["tokens"]
         return self.local
 
     def result(self) -> Tensor:

@@ -26,7 +26,10 @@ class Meter:
                 self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._who["gpu"])
 
     def read(self) -> dict[str, Any]:
-        """Now: takes some milliseconds. What this GPU does not tell is left out."""
+        """Now: takes some milliseconds. What this GPU does not tell is left out.
+
+        `power_watts` is the mean of the last second; NVML refreshes what it says some ten times a second.
+        """
         nvml, handle, found = self._nvml, self._handle, dict[str, Any](self._who)
         if handle is None:
             return found
@@ -36,6 +39,10 @@ class Meter:
             found["memory_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
         with suppress(nvml.NVMLError):
             found["power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+        with suppress(nvml.NVMLError, AttributeError):  # a library from before there was one
+            (now,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+            if now.nvmlReturn == 0:
+                found["power_now_watts"] = now.value.uiVal / 1e3
         with suppress(nvml.NVMLError):
             found["temperature_celsius"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         with suppress(nvml.NVMLError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernels.backends.base import Seat
+from kernels.backends.base import VALUES, Seat
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.triton.build import calls, kernel
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
@@ -25,28 +25,30 @@ SIGNALS, LIMIT_S = 1024, 60.0
 def call(
     trial: Trial, count: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
 ) -> dict[str, Any]:
-    """Every call is verified on poisoned outputs; the worst error is told, and the last one's stamps."""
+    """Every call is verified on poisoned outputs and other operands than the one before; the worst error is told, and the last one's stamps."""
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)
     heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-    own = operands(trial.problem, rank, SEED)
+    sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES)]
     if trial.schedule.scheme == "fused":
-        made = kernel(context, own)
-        stamps = torch.zeros(made.records, WORDS.value, dtype=torch.int64)
-        launch, result = (made.stamped(stamps) if stamped else made).launcher(programs), context.result()
+        made = [kernel(context, own) for own in sets]
+        stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
+        launches = [(one.stamped(stamps) if stamped else one).launcher(programs) for one in made]
+        result = context.result()
     else:
-        stamps, whole = torch.zeros(0), calls(context, [own], trial.part, None)
-        (launch,), result = whole.each, whole.result
-    worst, truth = 0.0, expected(trial.problem, rank, SEED)
-    for _ in range(count):
+        stamps, whole = torch.zeros(0), calls(context, sets, trial.part, None)
+        launches, result = whole.each, whole.result
+    worst = 0.0
+    for number in range(count):
         result.fill_(float("nan"))
         stamps.zero_()
         heap.barrier()
-        launch()
+        launches[number % VALUES]()
         if sentence := context.failure():
             return {"failure": sentence}
+        truth = expected(trial.problem, rank, SEED, values=number % VALUES)
         found = verdict(trial.problem, result, truth, trial.world)
         worst = max(worst, found.error / found.bound) if found.error == found.error else float("nan")
         heap.barrier()  # the next call poisons

@@ -11,7 +11,7 @@ from kernels.backends.triton import nccl
 from kernels.backends.triton.backend import TritonTrial
 from tests.kernels.triton.conftest import gpu_trial
 
-MANY_SETS = 3
+MANY_SETS = 4
 
 
 class Windows:
@@ -34,6 +34,14 @@ def test_windows_are_given_back_to_their_own_group_and_dropped_with_it(monkeypat
     assert nccl._made is None
 
 
+def test_settings_are_those_of_the_process_without_places_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl.torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    environment = {"NCCL_GRAPH_REGISTER": "0", "NCCL_DEBUG_FILE": "/tmp/log", "NCCL_VERSION": "2.28.3-1", "HOME": "/x"}
+    assert nccl.settings(environment) == {
+        "version": "2.28.9", "NCCL_DEBUG_FILE": "set", "NCCL_GRAPH_REGISTER": "0",
+    }  # fmt: skip
+
+
 class Replayed:
     """As a graph would be: what it plays, it plays when asked for its seconds."""
 
@@ -46,20 +54,55 @@ class Replayed:
         return 1e-3
 
 
-@pytest.mark.parametrize("writer", range(MANY_SETS))
-def test_a_result_is_written_anew_by_the_graphs_whichever_set_of_operands_it_is_of(
-    monkeypatch: pytest.MonkeyPatch, writer: int
-) -> None:
+class Result:
+    """What calls write: which values of the operands it is of."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def fill_(self, value: float) -> None:
+        self.value = value
+
+
+def prepared(each: list[Any], result: Result, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int) -> TritonTrial:
+    """A trial whose calls are *each*, on a gang of one that nobody times."""
     monkeypatch.setattr(triton_backend, "Replay", Replayed)
-    result = SimpleNamespace(value=0.0)
-    result.fill_ = lambda value: setattr(result, "value", value)
-    each = [lambda number=number: setattr(result, "value", 1.0) if number == writer else None
-            for number in range(MANY_SETS)]  # fmt: skip
-    gang = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=None)
+    gang: Any = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=None)
     asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
-    asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=1))
+    asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=calls_per_graph))
     context: Any = SimpleNamespace(failure=lambda: None)
-    one = TritonTrial(gang, asked, SimpleNamespace(each=each, result=result), context)  # type: ignore[arg-type]
-    one.poison()
-    one.run()
-    assert result.value == 1.0
+    calls: Any = SimpleNamespace(each=each, result=result)
+    return TritonTrial(gang, asked, calls, context)
+
+
+def rehearsed(one: TritonTrial, result: Result) -> list[tuple[int, float]]:
+    """At each stop the values that are asked for, and those that are there."""
+    return [(values, result.value) for values in one.rehearse()]
+
+
+@pytest.mark.parametrize("calls_per_graph", [0, 1, 3])
+def test_a_result_is_that_of_the_first_call_and_then_of_the_last_one_of_the_graphs(
+    monkeypatch: pytest.MonkeyPatch, calls_per_graph: int
+) -> None:
+    result = Result()
+    each = [lambda number=number: result.fill_(float(number % 2)) for number in range(MANY_SETS)]
+    one = prepared(each, result, monkeypatch, calls_per_graph)
+    assert rehearsed(one, result) == [(0, 0.0), (1, 1.0)]
+
+
+def test_a_call_that_leaves_the_result_of_the_call_before_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Result()
+    each = [lambda: result.fill_(0.0), lambda: None] * 2
+    assert rehearsed(prepared(each, result, monkeypatch, 0), result) == [(0, 0.0), (1, 0.0)]
+
+
+def test_a_graph_in_which_nothing_is_written_leaves_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Result()
+    left = iter([0.0] * 4)  # the four eager calls write
+
+    def first() -> None:
+        result.value = next(left, result.value)
+
+    (_, seen) = rehearsed(prepared([first, lambda: None], result, monkeypatch, 0), result)
+    assert seen[0] == 1
+    assert seen[1] != seen[1]

@@ -1,5 +1,6 @@
 """What NVML says of a GPU, from a stand-in for its library: what it does not know is left out."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ class Nvml:
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
         return 651_500
 
+    NVML_FI_DEV_POWER_INSTANT = 186
+
+    def nvmlDeviceGetFieldValues(self, handle: str, fields: list[int]) -> list[Any]:
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=702_000)) for _ in fields]
+
     def nvmlDeviceGetTemperature(self, handle: str, which: int) -> int:
         raise self.NVMLError
 
@@ -46,7 +52,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_tells_who_it_is_its_clocks_and_why_they_are_low(uuid: str) -> None:
     assert meter.Meter(uuid, "NVIDIA H200").read() == {
         "gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200",
-        "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5,
+        "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5, "power_now_watts": 702.0,
         "throttled": ["power cap", "heat (hardware)"],
     }  # fmt: skip
 

@@ -1,0 +1,78 @@
+"""Operands fill three times the L2 where that takes no more than 64 sets, and every second set has other values."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.backends.triton import rotation
+from kernels.backends.triton.rotation import count_of, operand_sets, times_l2
+from kernels.operators import problem
+from kernels.reference import alternated, expected, operands, partial
+
+MIB = 1 << 20
+L2 = 50 * MIB
+CPU = torch.device("cpu")
+GEMM = problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=2)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "sets"),
+    [(1 * MIB, 64), (150 * MIB // 64, 64), (5 * MIB, 30), (49 * MIB, 4), (60 * MIB, 4), (75 * MIB, 2), (500 * MIB, 2)],
+)
+def test_sets_are_as_many_as_keep_the_l2_cold_and_even_and_at_most_64(num_bytes: int, sets: int) -> None:
+    assert count_of(num_bytes, L2) == sets
+    assert sets == 64 or sets * num_bytes >= 3 * L2
+
+
+@pytest.fixture
+def small_l2(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """small_l2(bytes): what every GPU has."""
+    return lambda num_bytes: monkeypatch.setattr(rotation, "l2_bytes", lambda device: num_bytes)
+
+
+def size_of(of: Any) -> int:
+    return sum(tensor.nbytes for tensor in operands(of, 0, 0).values())
+
+
+def test_copies_have_the_two_values_of_the_seed_in_turns(small_l2: Any) -> None:
+    small_l2(size_of(GEMM))
+    sets = operand_sets(GEMM, 1, CPU, seed=7)
+    assert len(sets) == 4
+    both = [operands(GEMM, 1, 7, values=values) for values in (0, 1)]
+    for number, own in enumerate(sets):
+        assert all(torch.equal(own[name], both[number % 2][name]) for name in own)
+    assert len({tensor.data_ptr() for own in sets for tensor in own.values()}) == 4 * len(sets[0])
+    assert times_l2(sets, CPU) == 4.0
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_operands_that_fill_the_l2_alone_are_not_copied_but_for_what_alternates(small_l2: Any, cold: bool) -> None:
+    small_l2(size_of(GEMM) // 4 if cold else 1 << 40)
+    first, second = operand_sets(GEMM, 0, CPU, cold=cold)
+    assert [name for name in first if first[name] is not second[name]] == [alternated(GEMM)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "name"),
+    [
+        ("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, "expert"),
+        ("gemm_all_reduce", {"m": 16, "n": 64, "k": 16}, "a"),
+        ("all_gather_gemm", {"m": 640, "n": 32, "k": 16}, "shard"),
+        ("all_to_all_gemm", {"m": 640, "n": 32, "k": 16}, "tokens"),
+        ("gemv_all_reduce", {"n": 64, "k": 64, "tokens": 2}, "activations"),
+        ("embedding_all_to_all", {"tables_per_rank": 2, "rows": 50, "dim": 8, "batch": 16, "pooling": 3}, "indices"),
+    ],
+)
+def test_the_values_differ_in_one_operand_and_in_the_whole_output(
+    operator: str, shape: dict[str, int], name: str
+) -> None:
+    of = problem(operator, shape, world=2)
+    both = [operands(of, 0, 3, values=values) for values in (0, 1)]
+    assert [each for each in both[0] if not torch.equal(both[0][each], both[1][each])] == [name] == [alternated(of)]
+    truths = [expected(of, 0, 3, values=values) for values in (0, 1)]
+    assert not torch.isclose(*truths).any()
+    computed = partial(of, operands(of, 0, 3, values=1), slice(None)) if name not in ("shard", "tokens") else None
+    if operator == "embedding_all_to_all":
+        assert computed is not None
+        assert torch.equal(truths[1][:, : computed.shape[1]], computed[: len(truths[1])])
