@@ -17,7 +17,6 @@ import torch
 from cluster.seating import Ranks
 from kernels.outcome import Measurement, Outcome, Sample, Span, row, span_values
 from kernels.prints import source_print
-from kernels.reference import SEED
 
 WHO = ("gpu", "gpu_name")
 """Which card it was: the hardware says its model, and a recording for everybody names no single one."""
@@ -37,11 +36,9 @@ def provenance(machine: str) -> dict[str, Any]:
         "gpus": gpus,
         "system": f"{platform.system()} {platform.machine()}",
         "versions": versions | {name: metadata.version(name) for name in names},
-        "nccl_settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")},
         "git_commit": os.environ.get("GIT_COMMIT", "not told"),
         "source_print": source_print("triton"),
         "machine": machine,
-        "seed": SEED,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "launched_by": "tests/gpu/gang.py, one process per GPU, without Dask",
     }
@@ -76,6 +73,7 @@ def recorded(
         "trial": outcome.trial.to_json(),
         "raw": [[s.rank, s.index, round(s.seconds, SECONDS_DIGITS), round(s.at, MOMENT_DIGITS)] for s in samples],
         "spans": [_rounded(span) for span in spans], **({"conditions": conditions} if any(conditions) else {}),
+        **({"facts": dict(outcome.facts)} if outcome.facts else {}),
     }  # fmt: skip
     return json.dumps(line, separators=(",", ":"))
 
@@ -101,12 +99,12 @@ def told(outcome: Outcome) -> str:
 
 def slowed(conditions: Sequence[Mapping[str, Any]]) -> str:
     """Why GPUs ran slower than they could, and at which clocks, where they did."""
-    blocks = [seen for seen in conditions if seen.get("throttled")]
-    if not blocks:
+    readings = [seen for seen in conditions if seen.get("throttled")]
+    if not readings:
         return ""
-    reasons = ", ".join(sorted({reason for seen in blocks for reason in seen["throttled"]}))
+    reasons = ", ".join(sorted({reason for seen in readings for reason in seen["throttled"]}))
     clocks = [seen["sm_clock_mhz"] for seen in conditions if "sm_clock_mhz" in seen] or [0]
-    return f" THROTTLED in {len(blocks)} of {len(conditions)} blocks ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
+    return f" THROTTLED in {len(readings)} of {len(conditions)} readings ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
 
 
 def line(found: Mapping[str, Any]) -> str:
