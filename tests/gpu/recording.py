@@ -104,7 +104,9 @@ def slowed(conditions: Sequence[Mapping[str, Any]]) -> str:
         return ""
     reasons = ", ".join(sorted({reason for seen in readings for reason in seen["throttled"]}))
     clocks = [seen["sm_clock_mhz"] for seen in conditions if "sm_clock_mhz" in seen] or [0]
-    return f" THROTTLED in {len(readings)} of {len(conditions)} readings ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
+    return (
+        f" THROTTLED in {len(readings)} of {len(conditions)} readings ({reasons}; SM {min(clocks)}..{max(clocks)} MHz)"
+    )
 
 
 def line(found: Mapping[str, Any]) -> str:

@@ -49,4 +49,3 @@ def stress(seat: Seat, entry: dict[str, Any], calls: int) -> dict[str, Any]:
         "sets": len(prepared.calls.each),
         "failure": prepared.context.failure(),
     }
-

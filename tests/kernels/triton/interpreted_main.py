@@ -25,7 +25,10 @@ SIGNALS, LIMIT_S = 1024, 60.0
 def call(
     trial: Trial, count: int, programs: int, stamped: bool, *, rank: int, session: str, generation: int
 ) -> dict[str, Any]:
-    """Every call is verified on poisoned outputs and other operands than the one before; the worst error is told, and the last one's stamps."""
+    """Every call is verified on poisoned outputs and other values than the one before.
+
+    The worst error is told, and the last one's stamps.
+    """
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)

@@ -36,7 +36,12 @@ def test_windows_are_given_back_to_their_own_group_and_dropped_with_it(monkeypat
 
 def test_settings_are_those_of_the_process_without_places_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl.torch.cuda.nccl, "version", lambda: (2, 28, 9))
-    environment = {"NCCL_GRAPH_REGISTER": "0", "NCCL_DEBUG_FILE": "/tmp/log", "NCCL_VERSION": "2.28.3-1", "HOME": "/x"}
+    environment = {
+        "NCCL_GRAPH_REGISTER": "0",
+        "NCCL_DEBUG_FILE": "log of rank 0",
+        "NCCL_VERSION": "2.28.3-1",
+        "HOME": "/x",
+    }
     assert nccl.settings(environment) == {
         "version": "2.28.9", "NCCL_DEBUG_FILE": "set", "NCCL_GRAPH_REGISTER": "0",
     }  # fmt: skip
