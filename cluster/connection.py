@@ -4,32 +4,60 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distributed import Client
+from distributed import Client, Security
 
 from cluster import agreement
-from cluster.greeting import stranger_at
-from cluster.scheduler_file import address_in
+from cluster.greeting import speaks_tls, stranger_at
+from cluster.scheduler_file import KNOCK_S, Target, target_in
 from kernels.failed import Failed
 
 ANSWER_S = 5.0
 """The scheduler answers a question within this time or counts as gone."""
+_ACCEPTED = (
+    "Accepted: the address of a running Dask scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; "
+    "`workbench lab` starts one."
+)
+_CERTIFIED = (
+    "Accepted: the file that `workbench cluster up` named when it started the cluster, instead of the address. A "
+    "cluster that is started anew has a new one."
+)
 
 
-def open_client(address: str | Path | None = None) -> Client:
+def open_client(address: str | Path | Target | None = None) -> Client:
     """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
-    target = address_in(address)
+    target = target_in(address)
+    security = _security(target)
     trouble = stranger_at(target, ANSWER_S)
     if trouble is None:
         try:
-            client = Client(target, timeout=ANSWER_S, set_as_default=False, name="workbench")
+            client = Client(target.address, timeout=ANSWER_S, set_as_default=False, name="workbench", security=security)
         except Exception as error:  # it was there a moment ago
             trouble = f"it did not take a client ({first_line(error) or type(error).__name__})"
         else:
-            return _agreeing(client, target)
+            return _agreeing(client, target.address)
+    if not target.encrypted and speaks_tls(target.address, KNOCK_S):
+        trouble = "it only answers who has its certificate"
+    certified = target.certificate is not None or "certificate" in trouble
     raise Failed(
-        f"The scheduler {target} cannot be reached: {trouble}. Accepted: the address of a running Dask scheduler, "
-        "such as tcp://127.0.0.1:8786, or its scheduler file; `workbench lab` starts one."
+        f"The scheduler {target.address} cannot be reached: {trouble}. {_CERTIFIED if certified else _ACCEPTED}"
     )
+
+
+def _security(target: Target) -> Security | None:
+    """What Dask's client is given; ValueError or Failed where *target* wants a certificate and has none that is good.
+
+    A cluster of somebody else's may have its certificates in Dask's own configuration.
+    """
+    if target.certificate is not None:
+        if (trouble := target.certificate.trouble()) is not None:
+            raise Failed(f"The scheduler {target.address} cannot be reached: its certificate {trouble}. {_CERTIFIED}")
+        return target.certificate.security()
+    if target.encrypted and not Security().get_tls_config_for_role("client")["cert"]:
+        raise ValueError(
+            f"The scheduler {target.address} cannot be reached: it only answers who has its certificate, and none "
+            f"was named. {_CERTIFIED}"
+        )
+    return None
 
 
 def _agreeing(client: Client, target: str) -> Client:

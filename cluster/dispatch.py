@@ -20,7 +20,7 @@ from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.deadline import PATIENCE, Limits, Verdict, Watch
 from cluster.feed import Event, Feed
 from cluster.rank import Entry
-from cluster.scheduler_file import address_in
+from cluster.scheduler_file import Target, target_in
 from cluster.seating import Ranks, Workers
 from kernels.failed import Failed
 
@@ -50,12 +50,12 @@ class Cluster:
         self._numbers = itertools.count()
 
     @classmethod
-    def connect(cls, address: str | Path | None = None, *, entry: Entry | None = None) -> Cluster:
+    def connect(cls, address: str | Path | Target | None = None, *, entry: Entry | None = None) -> Cluster:
         """Connect by scheduler address or scheduler file, by default the lab's; ValueError when nobody answers.
 
         The broker and the rank processes are installed unless another client did so before.
         """
-        target = address_in(address)
+        target = target_in(address)
         client = open_client(target)
         try:
             plugin = dumps(broker.Broker(entry or Entry()))
@@ -67,9 +67,9 @@ class Cluster:
             client.close(timeout=ANSWER_S)
             kind = Failed if isinstance(error, OSError) else ValueError  # it was there a moment ago
             raise kind(
-                f"The scheduler {target} answers, but cannot take the workbench's broker ({type(error).__name__}: "
-                f"{first_line(error)}). Accepted: a scheduler whose environment has the same Python, Dask and "
-                "overlap-workbench as this one."
+                f"The scheduler {target.address} answers, but cannot take the workbench's broker "
+                f"({type(error).__name__}: {first_line(error)}). Accepted: a scheduler whose environment has the same "
+                "Python, Dask and overlap-workbench as this one."
             ) from error
 
     def stream(

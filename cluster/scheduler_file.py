@@ -13,17 +13,19 @@ import re
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from distributed.comm.addressing import get_address_host_port
 
+from cluster.certificate import SCHEME, Certificate
 from cluster.process import is_alive
 from kernels import files
 from kernels.failed import Failed
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
-SCHEMES = ("tcp://", "tls://")
+SCHEMES = ("tcp://", SCHEME)
 """What the addresses of schedulers begin with."""
 _ACCEPTED = (
     "Accepted: the address of a running Dask scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; "
@@ -46,10 +48,25 @@ class Record:
     started_at: float
     """When that process started, in Unix seconds."""
 
+    for_clients: str | None = None
+    """The file that clients need: it names the scheduler and holds its certificate. None: it asks for none."""
+
     @property
     def alive(self) -> bool:
         """Whether its process lives; a later process of the same number does not count."""
         return is_alive(self.pid, self.started_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A scheduler, and the certificate that it wants to see."""
+
+    address: str
+    certificate: Certificate | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        return self.address.startswith(SCHEME)
 
 
 def path() -> Path:
@@ -57,11 +74,17 @@ def path() -> Path:
     return platformdirs.user_state_path("overlap-workbench") / f"scheduler-{socket.gethostname()}.json"
 
 
-def write(record: Record) -> None:
+def write(record: Record, certificate: Certificate | None = None) -> None:
     """Leave the record where `read` finds it, for this user's eyes only."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    content = {"type": "Scheduler", "address": record.address, "workbench": asdict(record)}
+    write_target(file, Target(record.address, certificate), workbench=asdict(record))
+
+
+def write_target(file: Path, target: Target, **more: Any) -> None:
+    """A scheduler file in Dask's format, with the certificate beside the address; OSError when it cannot be written."""
+    shown = {"certificate": target.certificate.pem} if target.certificate else {}
+    content = {"type": "Scheduler", "address": target.address, **shown, **more}
     files.write(file, json.dumps(content, indent=1), mode=0o600)
 
 
@@ -86,34 +109,41 @@ def running() -> Record | None:
     if record is None or not record.alive:
         return None
     try:
-        knock(record.address)
+        knock(own(record.address), KNOCK_S)
     except OSError:
         return None
     return record
 
 
-def knock(address: str, within_s: float = KNOCK_S) -> None:
-    """OSError when nobody takes a connection; Dask itself would try again and again."""
-    socket.create_connection(get_address_host_port(address), timeout=within_s).close()
+def knock(target: Target, within_s: float) -> None:
+    """OSError when nobody takes a connection; Dask itself would try again and again.
+
+    ssl.SSLError, which is one: somebody takes it, but not with this certificate.
+    """
+    with socket.create_connection(get_address_host_port(target.address), timeout=within_s) as connection:
+        if target.certificate is not None:
+            target.certificate.greet(connection)
 
 
-def address_in(asked: str | Path | None) -> str:
-    """The address asked for, in Dask's form, read from the file if a file was named; None: the lab's.
+def target_in(asked: str | Path | Target | None) -> Target:
+    """The scheduler asked for: its address in Dask's form, or read from the file that was named; None: the lab's.
 
     ValueError when there is no such file, when it was left by a process that is gone, or for another kind of address.
     """
+    if isinstance(asked, Target):
+        return asked
     if isinstance(asked, str) and "://" in asked:
-        return _of_scheduler(asked)
+        return own(_of_scheduler(asked))
     file = path() if asked is None else Path(asked)
     if not file.exists() and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
-        return f"tcp://{asked}"
+        return Target(f"tcp://{asked}")
     if asked is None and (record := read()) is not None and not record.alive:
         raise Failed(
             f"The lab's cluster is gone: process {record.pid}, which kept it at {record.address}, has ended and "
             f"left {file} behind. {_ACCEPTED}"
         )
     try:
-        found = str(json.loads(file.read_text())["address"])
+        found = _in_file(file)
     except FileNotFoundError:
         what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
         raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}") from None
@@ -123,7 +153,22 @@ def address_in(asked: str | Path | None) -> str:
             f"The scheduler file {file} names no address ({why}). Accepted: a file that `dask scheduler "
             "--scheduler-file` wrote. Starting the cluster again writes a new one."
         ) from None
-    return _of_scheduler(found)
+    _of_scheduler(found.address)
+    return found
+
+
+def _in_file(file: Path) -> Target:
+    content = json.loads(file.read_text())
+    address = str(content["address"])
+    return Target(address, Certificate(str(content["certificate"])) if "certificate" in content else None)
+
+
+def own(address: str) -> Target:
+    """The scheduler at *address*, with its certificate where it is this user's own."""
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        if (found := _in_file(path())).address == address:
+            return found
+    return Target(address)
 
 
 def _of_scheduler(address: str) -> str:

@@ -91,13 +91,18 @@ def up(
 
     from cluster import launch
     from workbench.request import pairs
+    from workbench.resources import runs_directory
 
-    record = launch.up(kind, **_fields(kind, dict(pairs(settings or (), "--set"))))
+    fields = _fields(kind, dict(pairs(settings or (), "--set")))
+    record = launch.up(kind, runs_directory() / "clusters", **fields)
     if json:
         show_rows([asdict(record)], {"count": 1})
-    else:
-        say(f"Cluster of kind {record.kind}: {record.num_ranks} ranks at {record.address}. "
-            "`workbench cluster down` ends it.")  # fmt: skip
+        return
+    say(f"Cluster of kind {record.kind}: {record.num_ranks} ranks at {record.address}. "
+        "`workbench cluster down` ends it.")  # fmt: skip
+    if record.for_clients is not None:
+        say(f"It takes those who have {record.for_clients}: give it to them as you would give a password, and they say "
+            "`workbench lab --cluster FILE`. Your own notebooks and commands find it.")  # fmt: skip
 
 
 def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The process that keeps a detached cluster: `python -m cluster.launch '{"kind": ..., "options": {...}}'`."""
+"""The process that keeps a detached cluster: `python -m cluster.launch '{"kind": .., "options": .., "folder": ..}'`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 from cluster import scheduler_file
 from cluster.launch.detached import ENDED
@@ -24,9 +25,10 @@ def main() -> int:
         signal.signal(number, lambda *_: ended.set())
     order = json.loads(sys.argv[1])
     try:
-        with hold(kind_of(order["kind"], order["options"]), detached=True) as record:
+        with hold(kind_of(order["kind"], order["options"]), detached=True, folder=Path(order["folder"])) as record:
+            target = scheduler_file.own(record.address)
             while not ended.wait(LOOK_S):
-                scheduler_file.knock(record.address)
+                scheduler_file.knock(target, scheduler_file.KNOCK_S)
     except Exception as error:
         traceback.print_exc()
         print(ENDED, " ".join(str(error).split()) or type(error).__name__, file=sys.stderr)

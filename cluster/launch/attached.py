@@ -10,19 +10,21 @@ from cluster.connection import open_client
 from cluster.dispatch import Cluster
 from cluster.launch.contract import DISTRIBUTION, refusal, stranger
 from cluster.rank import Entry
+from cluster.scheduler_file import Target, target_in
 
 
-def attach(address: str | Path, *, entry: Entry | None = None) -> Cluster:
+def attach(address: str | Path | Target, *, entry: Entry | None = None) -> Cluster:
     """Connect to any scheduler and bring broker and rank processes along; ValueError when its workers cannot do it."""
-    with open_client(address) as client:
+    target = target_in(address)
+    with open_client(target) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
-        sentence = refusal(str(address), workers)
+        sentence = refusal(target.address, workers)
         if sentence is None:
             told = probe.ask(client, list(workers), _version_in)
-            sentence = stranger(str(address), {str(workers[place]["name"]): told[place] for place in workers})
+            sentence = stranger(target.address, {str(workers[place]["name"]): told[place] for place in workers})
     if sentence is not None:
         raise ValueError(sentence)
-    return Cluster.connect(address, entry=entry)
+    return Cluster.connect(target, entry=entry)
 
 
 def _version_in(worker: Any) -> dict[str, str | None]:

@@ -22,7 +22,8 @@ KIND = "borrowed"
 def borrow(address: str | Path, *, entry: Entry | None = None) -> Iterator[Record]:
     """The cluster at *address* as if it were this user's own; ValueError when it cannot be, or another one is."""
     refuse_second()
-    with attach(address, entry=entry) as cluster:
+    target = scheduler_file.target_in(address)
+    with attach(target, entry=entry) as cluster:
         num_ranks = len(cluster.describe()["workers"])
         at = cluster.address
     record = Record(
@@ -34,7 +35,7 @@ def borrow(address: str | Path, *, entry: Entry | None = None) -> Iterator[Recor
         pid=os.getpid(),
         started_at=psutil.Process().create_time(),
     )
-    scheduler_file.write(record)
+    scheduler_file.write(record, target.certificate)
     try:
         yield record
     finally:

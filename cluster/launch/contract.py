@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import util
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from distributed.deploy.cluster import Cluster as DaskCluster
@@ -15,6 +16,9 @@ DISTRIBUTION = "overlap-workbench"
 LOOPBACK = "127.0.0.1"
 RESOURCE = "rank"
 """Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
+
+CERTIFIES = "cryptography"
+"""The library that makes certificates; who only uses one needs none."""
 
 ORPHAN_S = 60
 """A worker that finds no scheduler within this time ends."""
@@ -42,6 +46,9 @@ class Kind(Protocol):
 
     name: ClassVar[str]
 
+    encrypted: ClassVar[bool]
+    """Whether it listens on a network, and so speaks TLS only; otherwise it is on loopback, and plain."""
+
     @property
     def num_ranks(self) -> int:
         """How many workers it starts in all."""
@@ -53,8 +60,8 @@ class Kind(Protocol):
     def refusal(self) -> str | None:
         """Why it cannot be started from here, or None."""
 
-    def start(self) -> DaskCluster:
-        """Dask's own cluster object; closing it ends the cluster."""
+    def start(self, pem: Path | None) -> DaskCluster:
+        """Dask's own cluster object; closing it ends the cluster. *pem*: of its certificate, where it is encrypted."""
 
 
 def environment() -> dict[str, str]:

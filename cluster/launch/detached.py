@@ -30,8 +30,10 @@ _started: list[subprocess.Popen[bytes]] = []
 """Keepers that this process started; they may outlive it."""
 
 
-def up(kind: str, **options: Any) -> Record:
+def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
     """Start a cluster that stays until `down`; ValueError when it cannot be started.
+
+    *folder*: where the certificate of an encrypted one is kept, by default beside the scheduler file.
 
     Returns when its scheduler answers. The workers of a local cluster are there by then; others come as they can.
     """
@@ -39,7 +41,7 @@ def up(kind: str, **options: Any) -> Record:
     refuse_second()
     log = scheduler_file.path().with_suffix(".log")
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    order = json.dumps({"kind": kind, "options": options})
+    order = json.dumps({"kind": kind, "options": options, "folder": str(folder or log.parent)})
     # the keeper imports what we import, however this process was started
     path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
     with log.open("w") as text:

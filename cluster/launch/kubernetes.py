@@ -5,12 +5,20 @@ from __future__ import annotations
 import getpass
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dask.utils import parse_bytes
 
-from cluster.launch.contract import ARGUMENTS, environment, idle_gpus, missing
+from cluster.certificate import SCHEME
+from cluster.launch.contract import ARGUMENTS, CERTIFIES, environment, idle_gpus, missing
 
+MOUNTED, PEM = "/etc/overlap-workbench", "cluster.pem"
+"""Where a pod finds its certificate."""
+CERTIFIED = tuple(word for part in ("ca-file", "cert", "key") for word in (f"--tls-{part}", f"{MOUNTED}/{PEM}"))
+"""For `dask scheduler` and `dask worker`."""
+PORT = 8786
+"""The operator's, of every scheduler."""
 GPU = "nvidia.com/gpu"
 """The resource of NVIDIA's device plugin; what is requested of it must equal its limit."""
 
@@ -20,6 +28,7 @@ class Kubernetes:
     """Ranks in pods of the namespace that `kubectl` would use; the cluster needs the Dask operator."""
 
     name: ClassVar[str] = "kubernetes"
+    encrypted: ClassVar[bool] = True
 
     image: str
     """With this distribution installed in the same version."""
@@ -48,22 +57,24 @@ class Kubernetes:
             )
         if (sentence := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
             return sentence
-        return missing("kubernetes", "dask_kubernetes", "kubernetes")
+        return missing("kubernetes", "dask_kubernetes", "kubernetes") or missing("kubernetes", CERTIFIES, "kubernetes")
 
-    def start(self) -> Any:
+    def start(self, pem: Path | None) -> Any:
         """Returns when the scheduler answers; pods come as the cluster has room for them."""
-        from dask_kubernetes.operator import KubeCluster, make_cluster_spec
+        assert pem is not None
+        from dask_kubernetes.operator import make_cluster_spec
 
+        from cluster.launch.pods import Pods
+
+        name = self.cluster_name()
         spec = make_cluster_spec(
-            name=self.cluster_name(),
+            name=name,
             image=self.image,
             n_workers=self.num_pods,
-            env=environment(),
+            env=environment() | {"DASK_SCHEDULER_ADDRESS": f"{SCHEME}{name}-scheduler:{PORT}"},
             worker_command=self.worker_command(),
         )
-        return KubeCluster(
-            custom_cluster_spec=self.fitted(spec), namespace=self.namespace, shutdown_on_close=True, quiet=True
-        )
+        return Pods(self.certified(self.fitted(spec)), self.secret(pem.read_text()), pem, self.namespace)
 
     def cluster_name(self) -> str:
         """One per user in a namespace, of the letters that Kubernetes takes."""
@@ -72,7 +83,29 @@ class Kubernetes:
 
     def worker_command(self) -> list[str]:
         """One process per rank; dask-kubernetes adds the pod's name, Dask the number of the process."""
-        return ["dask", "worker", "--nworkers", str(self.ranks_per_pod), *ARGUMENTS]
+        return ["dask", "worker", "--nworkers", str(self.ranks_per_pod), *ARGUMENTS, *CERTIFIED]
+
+    def secret(self, pem: str) -> dict[str, Any]:
+        """The manifest of the Secret that holds the certificate; it goes with the cluster."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self.cluster_name()},
+            "type": "Opaque",
+            "stringData": {PEM: pem},
+        }
+
+    def certified(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """*spec* with the Secret as a file in every pod, and a scheduler that takes nobody without it."""
+        spec["spec"]["scheduler"]["spec"]["containers"][0]["args"] += ["--protocol", SCHEME, *CERTIFIED]
+        # a pod has its own processes only, which need not be root
+        volume = {"name": "certificate", "secret": {"secretName": self.cluster_name(), "defaultMode": 0o444}}
+        mount = {"name": "certificate", "mountPath": MOUNTED, "readOnly": True}
+        for part in ("scheduler", "worker"):
+            pod = spec["spec"][part]["spec"]
+            pod.setdefault("volumes", []).append(volume)
+            pod["containers"][0].setdefault("volumeMounts", []).append(mount)
+        return spec
 
     def fitted(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The operator's spec with room for the ranks' heap: unless mounted, a pod's /dev/shm has 64 MiB."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
@@ -44,6 +45,7 @@ class Local:
     """Ranks on this host, each with a GPU of its own where there are several."""
 
     name: ClassVar[str] = "local"
+    encrypted: ClassVar[bool] = False
 
     num_ranks: int = UNSTATED
     """Default: one per GPU, or else one per core."""
@@ -72,7 +74,7 @@ class Local:
             )
         return None
 
-    def start(self) -> SpecCluster:
+    def start(self, pem: Path | None = None) -> SpecCluster:
         """Returns when all workers are there; their rank processes start behind that.
 
         Ctrl-C reaches every process of a terminal, and half-started workers would tell all they think of it. A thread

@@ -5,22 +5,26 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dask.utils import parse_bytes
 from distributed import Status
 
-from cluster.launch.contract import ARGUMENTS, NEARBY, environment, idle_gpus, missing
+from cluster.certificate import security
+from cluster.launch.contract import ARGUMENTS, CERTIFIES, NEARBY, environment, idle_gpus, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slurm:
     """Ranks in jobs; they come one job after the other, as the queue lets them.
 
-    The scheduler runs where this is started, usually a login node, and listens on its network.
+    The scheduler runs where this is started, usually a login node, and listens on its network. Jobs read the
+    certificate from the same file as this process: it must lie where they see it, too.
     """
 
     name: ClassVar[str] = "slurm"
+    encrypted: ClassVar[bool] = True
 
     num_jobs: int
     ranks_per_job: int = 1
@@ -53,8 +57,9 @@ class Slurm:
             )
         if (sentence := idle_gpus("gpus_per_job", self.gpus_per_job, "ranks_per_job", self.ranks_per_job)) is not None:
             return sentence
-        if (sentence := missing("slurm", "dask_jobqueue", "jobqueue")) is not None:
-            return sentence
+        for module in ("dask_jobqueue", CERTIFIES):
+            if (sentence := missing("slurm", module, "jobqueue")) is not None:
+                return sentence
         if shutil.which("sbatch") is None:
             return (
                 "A cluster of kind slurm needs the command sbatch, which this host does not have. Accepted: a "
@@ -62,9 +67,9 @@ class Slurm:
             )
         return None
 
-    def start(self) -> Any:
+    def start(self, pem: Path | None) -> Any:
         """Returns when the scheduler runs and the jobs are submitted; nobody knows when they start."""
-        cluster = self.prepare()
+        cluster = self.prepare(pem)
         try:
             # what `scale` does, but not in the background, where nobody would see sbatch fail
             for _ in range(self.num_jobs):
@@ -78,7 +83,7 @@ class Slurm:
             raise
         return cluster
 
-    def prepare(self) -> Any:
+    def prepare(self, pem: Path | None) -> Any:
         """The scheduler alone; its `job_script()` is what `start` submits."""
         from dask_jobqueue.slurm import SLURMCluster
 
@@ -99,4 +104,5 @@ class Slurm:
                 *self.directives,
             ],
             scheduler_options={"dashboard_address": NEARBY},
+            security=None if pem is None else security(pem),
         )

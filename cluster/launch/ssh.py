@@ -2,25 +2,92 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from distributed import SpecCluster
 from distributed.deploy import ssh
 
-from cluster.launch.contract import NEARBY, OPTIONS, missing
+from cluster.certificate import SCHEME, options, security
+from cluster.launch.contract import CERTIFIES, NEARBY, OPTIONS, missing
+
+HANDED_S = 30.0
+"""A host takes the certificate, and lets go of it, within this time."""
+_TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$folder" && cat > "$folder/{name}.$$" \
+&& mv "$folder/{name}.$$" "$folder/{name}" && printf %s "$folder/{name}\""""
+"""A shell there keeps its standard input in a file of this user's own and says where; hosts may share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A certificate on its way to other hosts. It travels inside SSH: a command line is there for everybody to read."""
+
+    pem: Path
+    name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.pem")
+
+    async def over(self, address: str, connect_options: dict[str, Any]) -> str:
+        """Where it lies on that host from now on."""
+        text = self.pem.read_text()
+        return str(await self._run(address, connect_options, _TAKE.format(name=self.name), input=text))
+
+    async def back(self, address: str, connect_options: dict[str, Any]) -> None:
+        """Remove it there; a host that is gone keeps a certificate of a cluster that is gone, too."""
+        with contextlib.suppress(Exception):
+            await self._run(address, connect_options, f'rm -f "$HOME/.cache/overlap-workbench/{self.name}"')
+
+    async def _run(self, address: str, connect_options: dict[str, Any], command: str, **how: Any) -> Any:
+        import asyncssh
+
+        async with asyncio.timeout(HANDED_S), asyncssh.connect(address, **connect_options) as connection:
+            return (await connection.run(command, check=True, **how)).stdout
+
+
+class _Certified(ssh.Process):
+    """One of Dask's processes on another host, which is handed its certificate before it starts."""
+
+    kwargs: dict[str, Any]
+    connect_options: dict[str, Any]
+
+    def __init__(self, *, handed: Handed, **how: Any) -> None:
+        super().__init__(**how)
+        self.handed, self.host = handed, how["address"]  # a scheduler's address becomes that of its port
+
+    async def start(self) -> None:
+        self.kwargs = self.kwargs | {"security": options(await self.handed.over(self.host, self.connect_options))}
+        await super().start()
+
+    async def close(self) -> None:
+        await self.handed.back(self.host, self.connect_options)
+        await super().close()
+
+
+class Worker(_Certified, ssh.Worker):
+    """A worker."""
+
+    def __init__(self, scheduler: str, **how: Any) -> None:
+        super().__init__(scheduler=scheduler, **how)
+
+
+class Scheduler(_Certified, ssh.Scheduler):
+    """The scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
     """Ranks on hosts that this user can reach by `ssh HOST` without typing anything; ~/.ssh/config counts.
 
-    The scheduler listens on the network of the first host: whoever reaches its port can run code there.
+    The scheduler listens on the network of the first host, and takes those that have its certificate. It is brought to
+    the hosts over SSH, into a file that only this user can read there, and taken away at the end.
     """
 
     name: ClassVar[str] = "ssh"
+    encrypted: ClassVar[bool] = True
 
     hosts: Sequence[str]
     """Names or addresses; the scheduler runs on the first of them."""
@@ -43,23 +110,24 @@ class Ssh:
                 f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} is too small. Accepted: a "
                 "list of one host or more, and at least 1 rank on each."
             )
-        return missing("ssh", "asyncssh", "ssh")
+        return missing("ssh", "asyncssh", "ssh") or missing("ssh", CERTIFIES, "ssh")
 
-    def start(self) -> SpecCluster:
+    def start(self, pem: Path | None) -> SpecCluster:
         """Returns when all workers said where they are."""
-        scheduler, workers = self.spec()
-        return SpecCluster(workers, scheduler, name="overlap-workbench")
+        assert pem is not None
+        scheduler, workers = self.spec(pem)
+        return SpecCluster(workers, scheduler, name="overlap-workbench", security=security(pem))
 
-    def spec(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What `dask.distributed.SSHCluster` would make of the hosts, but with a name for every worker."""
-        options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python}
-        scheduler = {"port": 0, "dashboard_address": NEARBY}
+    def spec(self, pem: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What `dask.distributed.SSHCluster` would make of the hosts, but with a name for every worker, and *pem*."""
+        options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python, "handed": Handed(pem)}
+        scheduler = {"port": 0, "dashboard_address": NEARBY, "protocol": SCHEME}
         workers = {}
         for host in self.hosts:
             for rank in range(self.ranks_per_host):
                 name = f"{host}-rank{rank}"
                 # a name as an option of the worker: after a restart by its nanny it is still the same
                 worker = {"address": host, "kwargs": OPTIONS | {"name": name}}
-                workers[name] = {"cls": ssh.Worker, "options": options | worker}
+                workers[name] = {"cls": Worker, "options": options | worker}
         head = {"address": self.hosts[0], "kwargs": scheduler}
-        return {"cls": ssh.Scheduler, "options": options | head}, workers
+        return {"cls": Scheduler, "options": options | head}, workers

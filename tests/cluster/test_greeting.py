@@ -14,6 +14,7 @@ import pytest
 
 from cluster.connection import open_client
 from cluster.greeting import stranger_at
+from cluster.scheduler_file import Target
 
 SECONDS = 1.0
 """Asked for here instead of the real ones."""
@@ -71,7 +72,7 @@ STRANGERS = {
 def test_a_stranger_is_told_apart_in_time(answer: Callable[[socket.socket], object], says: str) -> None:
     with server(answer) as address:
         began = time.monotonic()
-        assert says in (stranger_at(address, SECONDS) or "")
+        assert says in (stranger_at(Target(address), SECONDS) or "")
         assert time.monotonic() - began < SILENT_SECONDS / 2
 
 
@@ -79,14 +80,14 @@ def test_nobody_and_a_port_that_cannot_be_are_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for address in (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:99999", "tcp://127.0.0.1"):
-        assert "nobody answered there within 1 s" in (stranger_at(address, SECONDS) or "")
+        assert "nobody answered there within 1 s" in (stranger_at(Target(address), SECONDS) or "")
 
 
 def test_a_scheduler_is_one_and_its_worker_is_not(address: str) -> None:
-    assert stranger_at(address, 5.0) is None
+    assert stranger_at(Target(address), 5.0) is None
     with open_client(address) as client:
         worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
-    assert "not a Dask scheduler (a Dask worker)" in (stranger_at(worker, 5.0) or "")
+    assert "not a Dask scheduler (a Dask worker)" in (stranger_at(Target(worker), 5.0) or "")
 
 
 @pytest.mark.parametrize("asked", ["http://127.0.0.1:8786", "inproc://here", "ftp://x"])

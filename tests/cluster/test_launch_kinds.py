@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from fake_cluster import alive, eventually, measured
 
 from cluster import launch
 from cluster.dispatch import Cluster
+from cluster.greeting import speaks_tls
 from cluster.launch import contract, kinds
 from cluster.launch.kubernetes import Kubernetes
 from cluster.launch.slurm import Slurm
@@ -65,7 +67,7 @@ def test_every_kind_calls_itself_by_its_name_in_the_table() -> None:
 
 
 def test_ssh_starts_one_named_worker_per_rank_and_the_scheduler_on_the_first_host() -> None:
-    scheduler, workers = Ssh(hosts=["a", "b"], ranks_per_host=2, python="there/python").spec()
+    scheduler, workers = Ssh(hosts=["a", "b"], ranks_per_host=2, python="there/python").spec(Path("c.pem"))
     assert scheduler["options"]["address"] == "a"
     assert scheduler["options"]["remote_python"] == "there/python"
     assert {name: worker["options"]["address"] for name, worker in workers.items()} == {
@@ -79,7 +81,7 @@ def test_slurms_job_script_starts_workers_of_one_thread_with_name_and_resource()
     slurm = Slurm(
         num_jobs=1, ranks_per_job=2, queue="gpus", account="me", memory_per_rank="3 GiB", directives=["--gres=gpu:2"]
     )
-    with slurm.prepare() as cluster:
+    with slurm.prepare(None) as cluster:
         lines = cluster.job_script().splitlines()
     assert {"#SBATCH -p gpus", "#SBATCH -A me", "#SBATCH --mem=6G", "#SBATCH --gres=gpu:2"} <= set(lines)
     assert {"#SBATCH --cpus-per-task=2", "#SBATCH -J overlap-workbench"} <= set(lines)
@@ -123,12 +125,24 @@ def slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 def test_slurms_jobs_become_ranks_that_run_gangs_and_end_with_their_cluster(folder: Path, slurm_here: Path) -> None:
     kind = Slurm(num_jobs=1, ranks_per_job=2)
     with launch.hold(kind, published=False, entry=fake_bench.ENTRY) as record:
-        with Cluster.connect(record.address) as cluster:
+        assert record.for_clients is not None
+        with Cluster.connect(record.for_clients) as cluster:
             assert eventually(lambda: len(cluster.describe()["workers"]) == 2, 30.0)
             assert measured(cluster, world=2) == [0, 1]
             names = {worker["name"] for worker in cluster.describe()["workers"]}
-        rank_pids = [row["rank_pid"] for row in launch.status(record.address)]
+        rank_pids = [row["rank_pid"] for row in launch.status(record.for_clients)]
         processes = [psutil.Process(pid) for rank in rank_pids for pid in (rank, psutil.Process(rank).ppid())]
+        secrets = [Path(record.for_clients), Path(record.for_clients).with_suffix(".pem")]
+        assert [stat.S_IMODE(secret.stat().st_mode) for secret in secrets] == [0o600, 0o600]
+        listening = {
+            one.laddr
+            for process in (psutil.Process(), *processes)
+            for one in process.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN and not one.laddr.ip.startswith("127.")
+        }
+        assert len(listening) >= 3, "the scheduler and two workers are on the network"
+        assert all(speaks_tls(f"tcp://{at.ip}:{at.port}", 5.0) for at in listening), listening
+    assert not any(secret.exists() for secret in secrets), "a certificate of a cluster that has ended"
     assert names == {"overlap-workbench-0-0", "overlap-workbench-0-1"}
     assert eventually(lambda: not alive(processes), GONE_S), alive(processes)
 
@@ -162,6 +176,31 @@ def test_kubernetes_workers_have_the_contract_and_room_for_a_heap() -> None:
     assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory"}
 
 
+def test_a_pod_reads_its_certificate_from_a_secret_and_its_scheduler_takes_nobody_without_it() -> None:
+    kind = Kubernetes(image="i")
+    # as dask-kubernetes writes it
+    pods = {
+        part: {"spec": {"containers": [{"name": part, "args": args}]}}
+        for part, args in {
+            "scheduler": ["dask-scheduler", "--host", "0.0.0.0"],
+            "worker": kind.worker_command(),
+        }.items()
+    }
+    secret, made = kind.secret("the certificate and its key"), kind.certified(kind.fitted({"spec": pods}))["spec"]
+    assert (secret["kind"], secret["stringData"]) == ("Secret", {"cluster.pem": "the certificate and its key"})
+    for part in ("scheduler", "worker"):
+        pod = made[part]["spec"]
+        (volume,) = [volume for volume in pod["volumes"] if "secret" in volume]
+        assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+        (container,) = pod["containers"]
+        (place,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
+        words = " ".join(container["args"])
+        for option in ("--tls-ca-file", "--tls-cert", "--tls-key"):
+            assert f"{option} {place}/cluster.pem" in words
+        assert "the certificate" not in words
+    assert "--protocol tls://" in " ".join(made["scheduler"]["spec"]["containers"][0]["args"])
+
+
 def test_pods_and_jobs_ask_for_the_gpus_that_their_ranks_are_to_have() -> None:
     made = {"spec": {"worker": {"spec": {"containers": [{"name": "worker", "args": []}]}}}}
     (worker,) = Kubernetes(image="i", ranks_per_pod=4, gpus_per_pod=4).fitted(made)["spec"]["worker"]["spec"][
@@ -169,7 +208,7 @@ def test_pods_and_jobs_ask_for_the_gpus_that_their_ranks_are_to_have() -> None:
     ]
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert worker["resources"]["requests"] == worker["resources"]["limits"]
-    with Slurm(num_jobs=2, ranks_per_job=4, gpus_per_job=4, directives=["--exclusive"]).prepare() as cluster:
+    with Slurm(num_jobs=2, ranks_per_job=4, gpus_per_job=4, directives=["--exclusive"]).prepare(None) as cluster:
         script = cluster.job_script()
     assert "#SBATCH --gres=gpu:4\n#SBATCH --exclusive" in script
 

@@ -1,0 +1,48 @@
+"""dask-kubernetes knows no TLS: its cluster, but with a Secret beside the pods and a scheduler that is asked over TLS.
+
+Imported where a cluster of kind kubernetes is started, and nowhere else: dask-kubernetes is optional.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dask_kubernetes.operator import KubeCluster
+from dask_kubernetes.operator._objects import DaskCluster
+from dask_kubernetes.operator.kubecluster.kubecluster import wait_for_service
+from dask_kubernetes.operator.networking import get_scheduler_address, wait_for_scheduler
+from distributed.core import rpc
+from kr8s.asyncio.objects import Secret
+
+from cluster.certificate import SCHEME, security
+
+
+class Pods(KubeCluster):
+    """One cluster of pods whose specification and Secret are given; both end when it is closed."""
+
+    def __init__(self, spec: dict[str, Any], secret: dict[str, Any], pem: Path, namespace: str | None) -> None:
+        self._secret, self._pem = secret, pem
+        super().__init__(custom_cluster_spec=spec, namespace=namespace, shutdown_on_close=True, quiet=True)
+
+    async def _create_cluster(self) -> None:
+        """As dask-kubernetes does, but that it would ask the scheduler over plain TCP."""
+        service = f"{self.name}-scheduler"
+        self._made = await Secret(self._secret, namespace=self.namespace)
+        await self._made.create()
+        try:
+            await (await DaskCluster(self._custom_cluster_spec, namespace=self.namespace)).create()
+            await self._wait_for_controller()
+            await wait_for_scheduler(self.name, self.namespace, timeout=self._resource_timeout)
+            await wait_for_service(service, self.namespace)
+            address = (await self._get_scheduler_address()).replace("tcp://", SCHEME)
+            self.scheduler_comm = rpc(address, connection_args=security(self._pem).get_connection_args("client"))
+            page = await get_scheduler_address(service, self.namespace, port_name="http-dashboard")
+        except BaseException:
+            await self._close()
+            raise
+        self.forwarded_dashboard_port = page.rpartition(":")[2]
+
+    async def _close(self, timeout: float = 3600.0) -> None:
+        await super()._close(timeout)
+        await self._made.delete()

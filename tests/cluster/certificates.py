@@ -1,0 +1,24 @@
+"""Certificates that nobody would be given: those whose time is over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from cluster.certificate import Certificate
+
+DAY = timedelta(days=1)
+
+
+def expired(like: Certificate) -> Certificate:
+    """The same key and names, until yesterday."""
+    key, old = load_pem_private_key(like.pem.encode(), None), x509.load_pem_x509_certificate(like.pem.encode())
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(
+        old.issuer, old.subject, old.public_key(), old.serial_number, now - 2 * DAY, now - DAY
+    )
+    certificate = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()  # type: ignore[arg-type]
+    return Certificate(certificate + like.pem[like.pem.index("-----BEGIN PRIVATE KEY") :])
