@@ -18,6 +18,7 @@ from cluster import agreement, broker, keeper, probe
 from cluster.ask import Ask, Trial
 from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.deadline import PATIENCE, Limits, Verdict, Watch
+from cluster.door import LOOPBACK
 from cluster.feed import Event, Feed
 from cluster.rank import Entry
 from cluster.scheduler_file import Target, target_in
@@ -45,8 +46,8 @@ class Cluster:
         self.feed = Feed(client)
         assert client.scheduler is not None
         self.address = str(client.scheduler.address)
-        self.meetings: dict[str, tuple[str, int]] = {}
-        """Host and port of the rendezvous, by session."""
+        self.meetings: dict[str, tuple[str, int, str | None]] = {}
+        """Host, port and secret of the rendezvous, by session."""
         self._numbers = itertools.count()
 
     @classmethod
@@ -274,18 +275,19 @@ class Attempt:
 
     # orders to the ranks
 
-    def _meeting(self, session: str) -> tuple[str, int] | None:
+    def _meeting(self, session: str) -> tuple[str, int, str | None] | None:
         """Where the ranks of the session meet for a process group: a store in rank 0's process, opened once."""
         if self.ask.world == 1:
             return None
         if session not in self.cluster.meetings:
-            self._submit(0, {"order": "rendezvous", "session": session, "host": self.places[0]["host"]})
+            where = {"host": self._addresses()[0], "guarded": len(set(self._addresses())) > 1}
+            self._submit(0, {"order": "rendezvous", "session": session, **where})
             while (event := self._next())["kind"] != "rendezvous":
                 self.watch.heard(event, time.monotonic())
-            self.cluster.meetings[session] = (event["host"], event["port"])
+            self.cluster.meetings[session] = (event["host"], event["port"], event["secret"])
         return self.cluster.meetings[session]
 
-    def _order(self, session: str, meeting: tuple[str, int] | None) -> None:
+    def _order(self, session: str, meeting: tuple[str, int, str | None] | None) -> None:
         trials = [trial.to_json() for trial in self.trials.values()]
         for rank in range(self.ask.world):
             seat = {
@@ -294,10 +296,15 @@ class Attempt:
                 "session": session,
                 "shares_heap": self.ask.shares_heap,
                 "rendezvous": meeting,
-                "addresses": [place["host"] for place in self.places],
+                "addresses": self._addresses(),
                 "deadline_s": self.ask.limits.silence_s * PATIENCE,
             }
             self._submit(rank, {"order": "run", "seat": seat, "trials": trials})
+
+    def _addresses(self) -> list[str]:
+        """Where ranks find each other: on loopback, if all are of one host, where no other host looks in."""
+        hosts = [place["host"] for place in self.places]
+        return hosts if len(set(hosts)) > 1 else [LOOPBACK] * len(hosts)
 
     def _submit(self, rank: int, order: dict[str, Any]) -> None:
         future = self.cluster.client.submit(

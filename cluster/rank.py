@@ -5,7 +5,7 @@ and writes JSON lines on its standard output; what anybody else prints goes to s
 
 Orders                                                    answers
 (started)                                                 hello, or failed when the bench cannot be imported
-{"order": "rendezvous", "session", "host"}                rendezvous with host and port
+{"order": "rendezvous", "session", "host", "guarded"}     rendezvous with host, port, and a secret where guarded
 {"order": "run", "seat": {...}, "trials": [...]}          opened, the bench's own events, done; or broken
 (standard input closed: the worker is gone)               ends at once
 """
@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from cluster import door
 from kernels.schedule import Refusal
 
 Event = dict[str, Any]
@@ -81,13 +82,39 @@ def _named(place: str) -> Any:
 
 
 def open_store(host: str) -> tuple[Any, int]:
-    """A torch TCPStore that listens on this host's own address only, and its port."""
+    """A torch TCPStore that listens on this address only, and its port."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     port: int = listener.getsockname()[1]
     store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     return store, port
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks of a session meet: on loopback, with a door to it where some are on other hosts."""
+
+    session: str
+    store: Any
+    port: int
+    """Of loopback."""
+    secret: str | None
+    entrance: door.Port | None
+
+    @classmethod
+    def opened(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> Meeting:
+        """*host*: where ranks of other hosts look for it; None: all are on this one."""
+        store, port = store_at(door.LOOPBACK)
+        if host is None:
+            return cls(session, store, port, None, None)
+        secret = door.new_secret()
+        return cls(session, store, port, secret, door.door(host, port, secret))
+
+    @property
+    def number(self) -> int:
+        """The port at which ranks ask."""
+        return self.port if self.entrance is None else self.entrance.number
 
 
 class Rank:
@@ -101,15 +128,17 @@ class Rank:
         self.bench: Bench | None = None
         self.stage = ""
         """The stage that the bench last reported."""
-        self.store: tuple[str, Any, int] | None = None
-        """Session, store and port of the rendezvous that this rank opened."""
+        self.store: Meeting | None = None
+        """The rendezvous that this rank opened."""
+        self.passage: door.Port | None = None
+        """The way to another rank's rendezvous."""
 
     def obey(self, order: dict[str, Any]) -> None:
         """Carry out one order; whatever goes wrong becomes a `broken` event."""
         try:
             match order["order"]:
                 case "rendezvous":
-                    self._rendezvous(order["session"], order["host"])
+                    self._rendezvous(order["session"], order["host"], order["guarded"])
                 case "run":
                     self._run(order["seat"], order["trials"])
         except Refusal as refused:  # what was asked for cannot be had here: a sentence, not a defect
@@ -118,11 +147,12 @@ class Rank:
             traceback.print_exc()
             self.emit(self._broken(error))
 
-    def _rendezvous(self, session: str, host: str) -> None:
-        if self.store is None or self.store[0] != session:
-            store, port = self.parts["store"](host)
-            self.store = (session, store, port)
-        self.emit({"kind": "rendezvous", "host": host, "port": self.store[2]})
+    def _rendezvous(self, session: str, host: str, guarded: bool) -> None:
+        if self.store is None or self.store.session != session:
+            if self.store is not None and self.store.entrance is not None:
+                self.store.entrance.close()
+            self.store = Meeting.opened(session, host if guarded else None, self.parts["store"])
+        self.emit({"kind": "rendezvous", "host": host, "port": self.store.number, "secret": self.store.secret})
 
     def _run(self, seat: dict[str, Any], trials: list[dict[str, Any]]) -> None:
         self.stage = "launch"
@@ -139,10 +169,23 @@ class Rank:
         if self.bench is not None:
             closing, self.bench = self.bench, None
             closing.close()
-        meeting = seat["rendezvous"]
-        changes = {"rendezvous": meeting and tuple(meeting), "addresses": tuple(seat["addresses"])}
+        changes = {"rendezvous": self._way(seat), "addresses": tuple(seat["addresses"])}
         self.bench = self.parts["bench"](self.parts["seat"](**(seat | changes)), self._say)
         self.session = seat["session"]
+
+    def _way(self, seat: dict[str, Any]) -> tuple[str, int] | None:
+        """Where this rank finds the rendezvous: as it was told, or on its own loopback where a secret guards it."""
+        if seat["rendezvous"] is None:
+            return None
+        host, port, secret = seat["rendezvous"]
+        if secret is None:
+            return host, port
+        if self.passage is not None:
+            self.passage.close()
+        if self.store is not None and self.store.session == seat["session"]:
+            return door.LOOPBACK, self.store.port
+        self.passage = door.passage(host, port, secret)
+        return door.LOOPBACK, self.passage.number
 
     def _say(self, event: Event) -> None:
         if event["kind"] == "stage":

@@ -14,6 +14,7 @@ import dask
 import fake_bench
 import psutil
 import pytest
+from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, measured
 
 from cluster import launch
@@ -130,18 +131,22 @@ def test_slurms_jobs_become_ranks_that_run_gangs_and_end_with_their_cluster(fold
             assert eventually(lambda: len(cluster.describe()["workers"]) == 2, 30.0)
             assert measured(cluster, world=2) == [0, 1]
             names = {worker["name"] for worker in cluster.describe()["workers"]}
+            events = cluster.stream([FakeTrial(key="a")], world=2, shares_heap=True, deadline_s=30)
+            seats = [event["facts"]["seat"] for event in events if event["kind"] == "result"]
+        assert {tuple(seat["addresses"]) for seat in seats} == {("127.0.0.1",) * 2}, "they are of one host"
+        assert {seat["rendezvous"][0] for seat in seats} == {"127.0.0.1"}
         rank_pids = [row["rank_pid"] for row in launch.status(record.for_clients)]
         processes = [psutil.Process(pid) for rank in rank_pids for pid in (rank, psutil.Process(rank).ppid())]
         secrets = [Path(record.for_clients), Path(record.for_clients).with_suffix(".pem")]
         assert [stat.S_IMODE(secret.stat().st_mode) for secret in secrets] == [0o600, 0o600]
         listening = {
-            one.laddr
+            one.laddr.port
             for process in (psutil.Process(), *processes)
             for one in process.net_connections("tcp")
             if one.status == psutil.CONN_LISTEN and not one.laddr.ip.startswith("127.")
         }
         assert len(listening) >= 3, "the scheduler and two workers are on the network"
-        assert all(speaks_tls(f"tcp://{at.ip}:{at.port}", 5.0) for at in listening), listening
+        assert all(speaks_tls(f"tcp://127.0.0.1:{port}", 5.0) for port in listening), listening
     assert not any(secret.exists() for secret in secrets), "a certificate of a cluster that has ended"
     assert names == {"overlap-workbench-0-0", "overlap-workbench-0-1"}
     assert eventually(lambda: not alive(processes), GONE_S), alive(processes)

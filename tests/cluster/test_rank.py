@@ -182,5 +182,5 @@ def test_a_rendezvous_is_opened_once_per_session() -> None:
     ports = iter([1, 2])
     rank = Rank({"store": lambda host: (object(), next(ports))}, said.append)
     for session in ("s-1", "s-1", "s-2"):
-        rank.obey({"order": "rendezvous", "session": session, "host": "127.0.0.1"})
-    assert [answer["port"] for answer in said] == [1, 1, 2]
+        rank.obey({"order": "rendezvous", "session": session, "host": "127.0.0.1", "guarded": False})
+    assert [(answer["port"], answer["secret"]) for answer in said] == [(1, None), (1, None), (2, None)]
