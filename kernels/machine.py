@@ -15,6 +15,9 @@ WORKS = ("gemm", "gemv", "gather", "reduce", "copy", "library_gemm", "library_ge
          "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
 """What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS); bytes to peers, by their way."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+TUNED = "library_tuned_"
+"""Begins the name of a collective's curve that is of the library's fastest setting at each size."""
+CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES))
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
 LINKS = ("nvlink", "pcie", "infinity_fabric", "memory", NETWORK)
@@ -64,7 +67,7 @@ class Collective:
     """One measured point of the library's collectives (NCCL, gloo), which are opaque to us."""
 
     name: str
-    """all_reduce, all_gather, reduce_scatter or all_to_all."""
+    """One of CURVES_OF_COLLECTIVES."""
     world: int
     num_bytes: float
     """Bytes that leave each rank at least, without reduction inside the network."""
@@ -238,9 +241,9 @@ def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
 
 def _collective(entry: dict[str, Any], where: str) -> Collective:
     found: Collective = _fields(Collective, entry, f"{where} [[collective]]")
-    if found.name not in COLLECTIVES:
+    if found.name not in CURVES_OF_COLLECTIVES:
         raise ValueError(
-            f"{where} [[collective]]: name = {found.name!r} is unknown. Accepted: {', '.join(COLLECTIVES)}."
+            f"{where} [[collective]]: name = {found.name!r} is unknown. Accepted: {', '.join(CURVES_OF_COLLECTIVES)}."
         )
     return found
 

@@ -18,6 +18,7 @@ from kernels.schedule import Refusal
 from workbench import machines, recordings
 from workbench.calibration import own, write
 from workbench.simulator.calibrate_gpus import carried, checked, fitted
+from workbench.simulator.calibrate_nccl import with_tuned
 from workbench.simulator.machine_file import toml
 from workbench.targets import Target
 
@@ -64,10 +65,15 @@ def calibrate_here(
     return keep(fit(raw, against), to)
 
 
-def fit(raw: Path, against: Iterable[str] = ()) -> Machine:
-    """The machine that *raw* is of, fitted to it; its spread from those recordings *against* that are of it."""
+def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Machine:
+    """The machine that *raw* is of, fitted to it; its spread from those recordings *against* that are of it.
+
+    *sweep*: what NCCL's settings took on the same machine, by which `library_tuned` is estimated.
+    """
     content = _content(raw)
     machine = fitted(content, machines.shipped_machine(str(content.get("machine"))))
+    if sweep is not None:
+        machine = with_tuned(machine, _rows(sweep))
     return checked(machine, measured(machine.name, against))
 
 
@@ -87,6 +93,18 @@ def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
     """What recordings *names* tell of *machine*."""
     found = [one.measurement for name in names for one in recordings.recordings(name)]
     return [one for one in found if one.trial.machine == machine]
+
+
+def _rows(sweep: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in sweep.read_text().splitlines() if line.strip()]
+        if all(isinstance(row, dict) for row in rows):
+            return rows
+        said = "a line is no object"
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        said = str(error)
+    raise ValueError(f"{sweep} cannot be read as a sweep of NCCL's settings: {said}. Accepted: what `python -m "
+                     "tests.gpu.nccl_sweep` wrote.")  # fmt: skip
 
 
 def _content(raw: Path) -> dict[str, Any]:

@@ -30,6 +30,9 @@ def calibrate(
     probes: Annotated[
         Path | None, typer.Option(help="Fit raw results of a machine of GPUs that were measured elsewhere.")
     ] = None,
+    nccl: Annotated[
+        Path | None, typer.Option(help="With --probes: what NCCL's settings took there, for library_tuned.")
+    ] = None,
     devices_of: Annotated[
         str | None, typer.Option(help="A calibrated machine with fewer of the same GPUs: take over its devices.")
     ] = None,
@@ -50,8 +53,9 @@ def calibrate(
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
         found, path = _of_ranks(quick, cluster, machine)
     else:
-        found, path = _of_gpus(machine, quick, (probes, devices_of, links), recording or [],
-                               _target(to, probes, recording or [], force))  # fmt: skip
+        _check_sources(probes, nccl)
+        target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
+        found, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
     _show_calibration(found, path, json)
 
 
@@ -72,32 +76,42 @@ def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machi
             raise
 
 
-def _target(to: Path | None, probes: Path | None, against: list[str], force: bool) -> Target | None:
+def _check_sources(probes: Path | None, nccl: Path | None) -> None:
+    if nccl is not None and probes is None:
+        raise ValueError(f"--nccl {nccl} needs --probes. It says what each setting takes of NCCL's default, and the "
+                         "default is among the probes. Accepted: both, or --probes alone.")  # fmt: skip
+
+
+def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> Target | None:
     """Where the machine is written; refused before anything is measured."""
     if to is None:
         return None
     from workbench.file_kinds import MACHINE
     from workbench.targets import Target
 
-    target = Target(to, (*([probes] if probes else []), *map(Path, against)), force)
+    target = Target(to, (*read, *map(Path, against)), force)
     target.refuse(MACHINE)
     return target
 
 
 def _of_gpus(
-    name: str | None, quick: bool, given: tuple[Path | None, str | None, bool], against: list[str], to: Target | None
+    name: str | None,
+    quick: bool,
+    given: tuple[Path | None, Path | None, str | None, bool],
+    against: list[str],
+    to: Target | None,
 ) -> tuple[Machine, Path]:
     """From raw results, from another machine's devices, or by probes on this host."""
     from workbench import calibration_gpus, place
 
-    raw, devices_of, links = given
+    raw, sweep, devices_of, links = given
     if devices_of is not None:
         onto = place.of_gpus().name if name is None else name
         return calibration_gpus.keep(calibration_gpus.carry(devices_of, onto, against, links=links), to)
     if raw is None:
         seconds = calibration_gpus.QUICK_SECONDS if quick else calibration_gpus.SECONDS
         return calibration_gpus.calibrate_here(str(name), seconds, against, to)
-    return calibration_gpus.keep(calibration_gpus.fit(raw, against), to)
+    return calibration_gpus.keep(calibration_gpus.fit(raw, against, sweep), to)
 
 
 def _show_calibration(machine: Machine, path: Path, json: bool) -> None:

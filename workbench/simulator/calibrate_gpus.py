@@ -193,7 +193,8 @@ def _collectives(fit: _Fit) -> None:
     if not rows:
         return
     made = tuple(Collective(row["collective"], fit.world, row["wire_bytes"], row["seconds"]) for row in rows)
-    kept = tuple(one for one in fit.machine.collectives if one.world != fit.world)
+    again = {(one.name, one.world) for one in made}
+    kept = tuple(one for one in fit.machine.collectives if (one.name, one.world) not in again)
     fit.machine = replace(fit.machine, collectives=kept + made)
     fit.know("collective", "NCCL as it chooses, calls captured in a graph, buffers of its own")
     exchanges = sorted(fit.of("nccl", collective="all_to_all"), key=lambda row: row["bytes"])

@@ -75,7 +75,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
 def _library_seconds(plan: Plan, machine: Machine, num_bytes: Floats, byte_seconds: float) -> Floats:
     """Collectives as measured, or by a fixed cost and a share of the link."""
     name, costs = operator(plan.problem.operator).collective, machine.costs
-    measured = collective_seconds(machine, name, plan.problem.world, num_bytes)
+    by = plan.schedule.get("collective")
+    measured = collective_seconds(machine, name, plan.problem.world, num_bytes, by)
     return costs.library_seconds + num_bytes * byte_seconds / costs.library_share if measured is None else measured
 
 

@@ -217,7 +217,8 @@ class Points:
     def collective(self, num_bytes: Column) -> Floats:
         """One library call in which *num_bytes* leave each rank."""
         costs = self.machine.costs
-        measured = collective_seconds(self.machine, self.operator.collective, self.world, num_bytes)
+        name, by = self.operator.collective, self.word("collective")
+        measured = collective_seconds(self.machine, name, self.world, num_bytes, by)
         if measured is not None:
             return measured
         return np.asarray(costs.library_seconds + num_bytes * self._table.collective_byte_seconds / costs.library_share)

@@ -96,7 +96,7 @@ def _sequential(context: Context, sets: Sequence[Operands], part: str, group: An
     made = Sequential(context, sets, group)
     each = [_halves(made, part, number) for number in range(len(sets))]
     watched = partial(_marked, context, each) if part == "whole" else None
-    return Calls([partial(_in_order, halves) for halves in each], made.result(), watched)
+    return Calls([partial(_in_order, halves) for halves in each], made.result(), watched, made.facts)
 
 
 def _halves(one: Sequential, part: str, number: int) -> tuple[Call, ...]:

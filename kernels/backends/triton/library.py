@@ -11,7 +11,9 @@ from torch import Tensor
 
 from kernels.backends.triton import nccl, shares
 from kernels.backends.triton.context import Context
+from kernels.backends.triton.winners import WINDOWS, winner
 from kernels.operators import OPERATORS, Flow
+from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schedule import Refusal
 from kernels.schemes import library
@@ -28,6 +30,7 @@ class Sequential:
         extent, world = self.stated.extent(context.problem), context.world
         self.chunk = self.stated.chunk_rows(context.problem)
         self._tuned = nccl.tuned(group, context.device) if self._how == "library_tuned" and world > 1 else None
+        self._setting = setting_of(context.problem)
         if self._tuned and not context.receives:
             context.local_in(self._buffer)  # before a kernel that computes into it is made
         self.local = context.local
@@ -49,18 +52,21 @@ class Sequential:
         """Unwritten memory that a collective reads or writes."""
         context = self.context
         if self._tuned:
-            return self._tuned.buffer(shape, context.dtype, self.stated.collective, context.device)
+            return self._tuned.buffer(shape, context.dtype, context.device, self._setting)
         return torch.empty(*shape, dtype=context.dtype, device=context.device)
 
     def _into_windows(self, tuned: nccl.Tuned) -> None:
         """The operands that go to others lie there, too, and the process group is the one that is fastest."""
-        whole = self.local
-        if self.context.receives:
+        self._group = tuned.group_for(self._setting)
+        if self.context.receives and self._setting == WINDOWS:
             name, first = next(iter(self.sets[0].items()))
             together = self._buffer((len(self.sets), *first.shape))
             self.sets = [{**own, name: place.copy_(own[name])} for own, place in zip(self.sets, together, strict=True)]
-            whole = self.of_mine("operand")
-        self._group = tuned.group_for(self.stated.collective, whole.nbytes)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What decides the time beside the schedule."""
+        return {"library_tuned": self._setting} if self._tuned else {}
 
     def _of_library(self) -> tuple[str, ...]:
         """Tensors that the library writes, which then are no symmetric ones."""
@@ -152,6 +158,14 @@ class Sequential:
         if self.stated.flow is Flow.BROADCAST and self._how != "two_shot":
             return self.local
         return self.of_mine("out")
+
+
+def setting_of(problem: Problem) -> str:
+    """How `library_tuned` calls NCCL: by the bytes of the whole buffer that *problem*'s collective fills or reads."""
+    stated = OPERATORS[problem.operator]
+    extent = stated.extent(problem)
+    width = extent.contraction if stated.flow is Flow.RECEIVE else extent.columns
+    return winner(stated.collective, extent.rows * width * problem.itemsize)
 
 
 def _ignore(value: Any) -> None:

@@ -1,9 +1,4 @@
-"""NCCL as a recorded sweep found it fastest on H200s: windows for rows that only move, more channels for sums.
-
-`python -m tests.gpu.nccl_sweep` is the sweep, data/probes/h200_nvl2_nccl.jsonl what it said: with both buffers
-registered as symmetric windows an all-to-all takes 0.69 to 0.91 and an all-gather up to 32 MiB 0.68 to 0.90 of NCCL's
-default time, sums of 32 MiB and more 1.2 to 1.3; with 32 channels these take 0.92 to 0.96.
-"""
+"""NCCL as it was found fastest (winners.py): communicators with more channels, and buffers in symmetric windows."""
 
 from __future__ import annotations
 
@@ -14,16 +9,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS
 from kernels.schedule import Refusal
-
-MOVES = ("all_to_all", "all_gather")
-"""Collectives that sum nothing."""
-SMALL_BYTES = 32 * 1024
-"""Sums of up to so many bytes are faster in windows, too: 0.9 of the default."""
-MANY_BYTES = 256 * 1024
-"""Sums from here on want more channels than NCCL takes."""
-CHANNELS = 32
-
 
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
 NO_SETTINGS = ("NCCL_VERSION",)
@@ -46,26 +33,22 @@ class Tuned:
     """What one process group's collectives can be called with beside NCCL's defaults. Making one is collective."""
 
     def __init__(self, group: Any, device: torch.device) -> None:
-        dist: Any = torch.distributed
         self._backend = group._get_backend(device)
         if not hasattr(self._backend, "register_mem_pool"):
             raise Refusal(
                 f"collective = library_tuned does not run with torch {torch.__version__}: it registers buffers as "
                 "NCCL windows, which came with torch 2.11. Accepted: torch 2.11 or newer, or collective = library."
             )
-        options = dist.ProcessGroupNCCL.Options()
-        options.config.min_ctas = options.config.max_ctas = CHANNELS
-        self.default, self.many_channels = group, dist.new_group(backend="nccl", pg_options=options)
+        self._groups = {DEFAULT: group, WINDOWS: group} | {name: _of(count) for name, count in CHANNELS.items()}
         self._pools: list[Any] = []
 
-    def group_for(self, collective: str, num_bytes: int) -> Any:
-        """The process group that calls *collective* of *num_bytes*."""
-        return self.default if collective in MOVES or num_bytes < MANY_BYTES else self.many_channels
+    def group_for(self, setting: str) -> Any:
+        """The process group whose calls have *setting*, one of winners.py."""
+        return self._groups[setting]
 
-    def buffer(self, shape: Sequence[int], dtype: torch.dtype, collective: str, device: torch.device) -> Tensor:
-        """Unwritten memory for *collective*, in a window where that is faster."""
-        num_bytes = torch.Size(shape).numel() * dtype.itemsize
-        if collective not in MOVES and num_bytes > SMALL_BYTES:
+    def buffer(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, setting: str) -> Tensor:
+        """Unwritten memory for a collective with *setting*, in a window where that says so."""
+        if setting != WINDOWS:
             return torch.empty(*shape, dtype=dtype, device=device)
         pool = torch.cuda.MemPool(self._backend.mem_allocator)
         with torch.cuda.use_mem_pool(pool):
@@ -79,6 +62,14 @@ class Tuned:
         for pool in self._pools:
             self._backend.deregister_mem_pool(pool)
         self._pools.clear()
+
+
+def _of(channels: int) -> Any:
+    """A group of all ranks with a communicator of so many *channels*."""
+    dist: Any = torch.distributed
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.min_ctas = options.config.max_ctas = channels
+    return dist.new_group(backend="nccl", pg_options=options)
 
 
 _made: tuple[Any, Tuned] | None = None

@@ -1,0 +1,35 @@
+"""Which of its settings NCCL was fastest with in a recorded sweep on H200s, at each size of each collective.
+
+`python -m tests.gpu.nccl_sweep` is the sweep, data/probes/h200_nvl2_nccl.jsonl what it said. `WINNERS` are the fastest
+of the settings that one process can have side by side: as NCCL comes, more channels, symmetric windows. A test
+computes the table from the file. Algorithms and protocols are variables of a whole process. The only one that won,
+trees for all-reduces of 128 MiB, gains less than 1 % over 32 channels.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+DEFAULT, WINDOWS = "default", "windows"
+CHANNELS = {"32 channels": 32}
+"""Settings that are a communicator of its own with so many channels."""
+WINNERS: dict[str, dict[int, str]] = {
+    "all_gather": {8388608: WINDOWS, 33554432: WINDOWS, 134217728: "32 channels"},
+    "all_reduce": {
+        8192: WINDOWS, 16384: WINDOWS, 32768: DEFAULT, 65536: DEFAULT, 131072: DEFAULT, 262144: "32 channels",
+        8388608: "32 channels", 33554432: "32 channels", 134217728: "32 channels",
+    },
+    "all_to_all": {
+        4194304: WINDOWS, 16777216: WINDOWS, 33554432: WINDOWS, 67108864: WINDOWS, 117440512: WINDOWS,
+        134217728: WINDOWS,
+    },
+    "reduce_scatter": {8388608: "32 channels", 33554432: "32 channels", 134217728: "32 channels"},
+}  # fmt: skip
+"""By collective and bytes of one rank's whole buffer, as nccl-tests count them: the setting that took least in
+graphs."""
+
+
+def winner(collective: str, num_bytes: int) -> str:
+    """The setting for *collective* of *num_bytes*: that of the nearest size of the sweep, by their ratio."""
+    sizes = WINNERS[collective]
+    return sizes[min(sizes, key=lambda size: abs(log(size / num_bytes)))]

@@ -1,0 +1,68 @@
+"""`library_tuned` is the winner of the committed sweep, at every size and collective."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels.backends.triton.library import setting_of
+from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS, WINNERS, winner
+from kernels.operators import OPERATORS, problem
+from tests.gpu.nccl_settings import message_bytes
+
+SWEEP = Path(__file__).parents[3] / "data" / "probes" / "h200_nvl2_nccl.jsonl"
+OURS = (DEFAULT, WINDOWS, *CHANNELS)
+"""What groups of one process can have side by side."""
+LEFT_OUT = 0.01
+"""What a setting that is none of ours may gain at most over the best of ours."""
+
+
+@pytest.fixture(scope="module")
+def times() -> dict[tuple[str, int], dict[str, float]]:
+    """By collective and bytes, of each setting the time in graphs: as calls are timed."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for line in SWEEP.read_text().splitlines():
+        row = json.loads(line)
+        if row.get("captured"):
+            found.setdefault((row["collective"], row["bytes"]), {})[row["setting"]] = row["median_us"]
+    return found
+
+
+def test_the_table_is_what_the_sweep_says(times: dict[tuple[str, int], dict[str, float]]) -> None:
+    best: dict[str, dict[int, str]] = {}
+    for (collective, size), by_setting in times.items():
+        ours = {name: by_setting[name] for name in OURS if name in by_setting}
+        best.setdefault(collective, {})[size] = min(ours, key=lambda name: ours[name])
+    assert best == WINNERS
+
+
+def test_what_a_process_cannot_have_beside_others_would_gain_next_to_nothing(
+    times: dict[tuple[str, int], dict[str, float]],
+) -> None:
+    for (collective, size), by_setting in times.items():
+        chosen = by_setting[winner(collective, size)]
+        assert chosen <= min(by_setting.values()) * (1 + LEFT_OUT), (collective, size)
+
+
+def test_between_two_sizes_the_nearer_one_decides_and_beyond_them_the_last() -> None:
+    assert winner("all_gather", 33554432 * 3 // 2) == WINDOWS
+    assert winner("all_gather", 134217728 * 3 // 4) == "32 channels"
+    assert winner("all_reduce", 2) == WINDOWS
+    assert winner("all_gather", 1 << 40) == "32 channels"
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "setting"),
+    [
+        ("all_gather_gemm", {"m": 8192, "n": 7168, "k": 8192}, "32 channels"),
+        ("all_gather_gemm", {"m": 2048, "n": 7168, "k": 8192}, WINDOWS),
+        ("gemm_reduce_scatter", {"m": 2048, "n": 8192, "k": 7168}, "32 channels"),
+        ("gemm_all_to_all", {"m": 16384, "n": 4096, "k": 3584}, WINDOWS),
+        ("gemv_all_reduce", {"n": 8192, "k": 8192, "tokens": 4}, DEFAULT),
+    ],
+)
+def test_a_sequential_trial_asks_for_the_bytes_that_the_sweep_counts(
+    operator: str, shape: dict[str, int], setting: str
+) -> None:
+    of = problem(operator, shape, dtype="bfloat16", world=2)
+    assert setting_of(of) == setting == WINNERS[OPERATORS[operator].collective][message_bytes(of)]
