@@ -23,7 +23,7 @@ def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width
 
 
 def collective_seconds(
-    machine: Machine, name: str, world: int, num_bytes: ArrayLike, by: str | None = None
+    machine: Machine, name: str, world: int, num_bytes: ArrayLike, by: object = None
 ) -> Floats | None:
     """Time of one call of the library in which *num_bytes* leave each rank, as measured; None where it was not.
 
