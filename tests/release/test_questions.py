@@ -1,0 +1,88 @@
+"""What the check before a release asks can be asked, on CPU ranks and on two H200s; what must be refused is."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kernels.backends.triton.compilations import compilations
+from kernels.operators import OPERATORS
+from tests.release.questions import QUESTIONS, REFUSED, SpaceFile
+from tests.release.refusing import words_of
+from tests.release.site import Site
+from workbench import cli, cli_measure, machines, space_file
+from workbench.blocks import MOST
+from workbench.experiment import Experiment
+from workbench.request import Request, pairs
+
+MACHINES = {"cpu": "laptop_cpu", "triton": "h200_nvl2"}
+NEEDS_A_CLUSTER = ("more ranks than there are", "second cluster", "nobody at the address")
+"""The real check asks these."""
+
+
+def loaded(space: SpaceFile, world: int, backend: str, folder: Path) -> Experiment:
+    text = space.toml(world, backend)
+    path = folder / "space.toml"
+    path.write_text(f'machine = "{MACHINES[backend]}"\n{text}')
+    return space_file.load(path)
+
+
+@pytest.mark.parametrize("backend", QUESTIONS)
+@pytest.mark.parametrize(("name", "world"), [("sweep", 2), ("long", 2), ("alone", 1)])
+def test_every_schedule_of_a_space_can_be_measured(backend: str, name: str, world: int, tmp_path: Path) -> None:
+    space: SpaceFile = getattr(QUESTIONS[backend], name)
+    experiment = loaded(space, world, backend, tmp_path)
+    (problem,) = experiment.problems
+    points = experiment.points(problem, machines.machine(experiment.machine), measured=True)
+    assert (len(points.schedules), list(points.refused), list(points.left_out)) == (space.count, [], [])
+    kernels = {one for chosen in points.schedules
+               for one in compilations(experiment.trial(problem, chosen, experiment.fabric))}  # fmt: skip
+    assert len(kernels) <= 2, "the kernel and its watched form"
+
+
+@pytest.mark.parametrize("backend", QUESTIONS)
+def test_a_long_space_has_several_blocks(backend: str) -> None:
+    assert min(QUESTIONS[backend].long.count, QUESTIONS[backend].alone.count) > MOST
+
+
+@pytest.mark.parametrize("backend", QUESTIONS)
+def test_every_operator_is_asked_and_runs(backend: str) -> None:
+    questions = QUESTIONS[backend]
+    assert list(questions.shapes) == list(OPERATORS)
+    machine = machines.machine(MACHINES[backend])
+    for operator, shape in questions.shapes.items():
+        request = Request(operator=operator, shape=pairs(shape.split(), "--shape"), machine=machine.name).measured()
+        experiment = request.experiment()
+        points = experiment.points(experiment.problems[0], machine, measured=True)
+        assert tuple(chosen.scheme for chosen in points.schedules) == questions.schemes
+
+
+@pytest.mark.parametrize("backend", QUESTIONS)
+@pytest.mark.parametrize("name", [name for name in REFUSED if name not in NEEDS_A_CLUSTER])
+def test_what_must_be_refused_is(
+    backend: str, name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, host_with_gpus: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    @contextmanager
+    def connected(*_: Any) -> Iterator[Any]:
+        pytest.fail("a cluster was started for nothing")
+        yield
+
+    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.chdir(tmp_path)
+    host_with_gpus(2)
+    site = cast(Site, SimpleNamespace(sizes=lambda operator: sizes(operator, backend)))
+    status = cli.status(words_of(site, REFUSED[name]))
+    out, err = capsys.readouterr()
+    assert (status, REFUSED[name].sentence in err) == (REFUSED[name].status, True), err
+    assert not out or json.loads(out)["outcome"] == "failure"
+
+
+def sizes(operator: str, backend: str) -> list[str]:
+    """As a Site says them, but of a machine that this host need not be."""
+    fitting = type("Fitting", (), {"questions": QUESTIONS[backend], "backend": backend})
+    return [*Site.sizes(cast(Site, fitting), operator), "--machine", MACHINES[backend]]
