@@ -11,16 +11,20 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, Span, row
 from kernels.problem import Problem
-from kernels.schemes import BASELINE, expand
+from kernels.schemes import BASELINE, expand, library
 from kernels.trial import Trial
 from workbench.one_problem import computation_of, problem_of
+from workbench.pipeline import first_slice_share, put_rate
 
 Row = Mapping[str, Any]
 
-EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest")
-"""Columns beside kernels.outcome.ROW_KEYS: what the floor is computed from, and what an estimate rests on."""
-JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s")
-"""What `fill` adds to a row: numbers of its block."""
+PIPELINE_KEYS = ("put_bytes_per_second", "put_rate_from", "first_slice_share")
+"""Columns of schedules that overlap: what the pipeline floor is computed from (workbench/pipeline.py)."""
+EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS)
+"""Columns beside kernels.outcome.ROW_KEYS: what floors are computed from, and what an estimate rests on."""
+JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s", "library_s")
+"""What `fill` adds to a row: numbers of its block. library_s is of the sequential schedules whose collective is the
+library's (NCCL, gloo). It adds pipeline_floor_s, too, which is of the row's own slices."""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -28,9 +32,31 @@ def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: fl
     return max(compute_s, minimal_wire_bytes / link_bytes_per_second)
 
 
+def pipeline_floor(
+    compute_s: float, minimal_wire_bytes: float, put_bytes_per_second: float, first_slice_s: float
+) -> float:
+    """Seconds that no schedule in these slices beats: computation alone, or the first slice and then the wire.
+
+    The wire takes the minimal bytes at the rate at which puts were measured, and has nothing to send before the first
+    slice is computed (where operands come in, the last slice is computed after it). So a fused kernel is bound as
+    arXiv:2305.06942 describes it: tiles that others need are computed and sent first, and the rest hides the wire.
+    """
+    return max(compute_s, minimal_wire_bytes / put_bytes_per_second + first_slice_s)
+
+
 def exposed_communication(time_s: float, compute_s: float) -> float:
     """Seconds that communication adds to the computation."""
     return time_s - compute_s
+
+
+def exposed_share(time_s: float, library_s: float, compute_s: float) -> float | None:
+    """Of the communication that the library's sequential schedule exposes, the share that this one exposes.
+
+    0: all of it is hidden; above 1: more is exposed than by computing first and calling NCCL (or gloo) then. None where
+    the library exposes nothing.
+    """
+    exposed_s = exposed_communication(library_s, compute_s)
+    return exposed_communication(time_s, compute_s) / exposed_s if exposed_s > 0 else None
 
 
 def overlap_efficiency(time_s: float, sequential_s: float, compute_s: float, comm_s: float) -> float | None:
@@ -220,17 +246,21 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
     """*outcome* as a row, with the bytes and the bandwidth that its plan and fabric state, and EXTRA_KEYS."""
     trial = outcome.trial
     refused = getattr(outcome, "stage", None) == "refused"
+    rate = None if refused else put_rate(trial, machine)
     return row(outcome, run) | {
         "wire_bytes_per_rank": None if refused else wire_bytes(trial),
         "minimal_wire_bytes": OPERATORS[trial.problem.operator].wire_bytes(trial.problem),
         "link_bytes_per_second": link_bytes_per_second(trial, machine),
         "predictor": getattr(outcome, "predictor", None),
         "machine_digest": getattr(outcome, "digest", None),
+        "put_bytes_per_second": rate and rate.bytes_per_second,
+        "put_rate_from": rate and rate.source,
+        "first_slice_share": None if refused else first_slice_share(trial, machine),
     }
 
 
-FASTEST = "compute at its fastest"
-"""What Joins remembers the bound of the computation by."""
+FASTEST, LIBRARY = "compute at its fastest", "whole by the library"
+"""What Joins remembers the bound of the computation by, and the library's sequential schedules."""
 
 
 class Joins:
@@ -254,24 +284,29 @@ class Joins:
             self._lower((FASTEST, *same_compute(row)), _fastest(row))
         if row.get("scheme") == BASELINE and part in ("communication", "whole"):
             self._lower((part, *same_problem(row)), row["time_s"])
+            if part == "whole" and (row.get("axes") or {}).get("collective") in library.CALLS:
+                self._lower((LIBRARY, *same_problem(row)), row["time_s"])
 
     def _lower(self, key: tuple[Any, ...], seconds: float) -> None:
         self._best[key] = min(seconds, self._best.get(key, seconds))
 
     def fill(self, row: Row) -> dict[str, Any]:
-        """*row* with floor_s, compute_s, comm_s and sequential_s; None where their trials are missing."""
+        """*row* with the numbers of JOINED and pipeline_floor_s; None where their trials are missing."""
         compute_s = self._best.get(("compute", *same_compute(row)))
+        fastest_s = self._best.get((FASTEST, *same_compute(row)))
         found = {
             "compute_s": compute_s,
             "comm_s": self._best.get(("communication", *same_problem(row))),
             "sequential_s": self._best.get(("whole", *same_problem(row))),
-            "floor_s": _floor_of(row, self._best.get((FASTEST, *same_compute(row)))),
+            "library_s": self._best.get((LIBRARY, *same_problem(row))),
+            "floor_s": _floor_of(row, fastest_s),
+            "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
         return {**row, **found}
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """All *rows* with floor_s, compute_s, comm_s and sequential_s, each from the trials among *rows*."""
+    """All *rows* with the numbers of JOINED and pipeline_floor_s, each from the trials among *rows*."""
     joins = Joins(rows)
     return [joins.fill(each) for each in rows]
 
@@ -303,6 +338,14 @@ def _floor_of(row: Row, compute_s: float | None) -> float | None:
     if needed == 0:
         return compute_s
     return None if link is None else floor(compute_s, needed, link)
+
+
+def _pipeline_floor_of(row: Row, compute_s: float | None) -> float | None:
+    """None where puts were not measured, or nothing is sent in slices."""
+    needed, rate, share = (row.get(key) for key in ("minimal_wire_bytes", "put_bytes_per_second", "first_slice_share"))
+    if compute_s is None or not needed or rate is None or share is None:
+        return None
+    return pipeline_floor(compute_s, needed, rate, share * compute_s)
 
 
 def same_compute(row: Row) -> tuple[Any, ...]:

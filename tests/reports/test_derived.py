@@ -10,6 +10,10 @@ from workbench.reports.derived import MEANING, derived, derived_table
 from workbench.reports.run_report import Shown, run_report
 
 TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06}
+OF_LIBRARY: dict[str, Any] = {
+    "library_s": 0.065, "pipeline_floor_s": 0.046, "put_bytes_per_second": 360e9,
+    "put_rate_from": "calibrated: somewhere",
+}  # fmt: skip
 SPANS = (
     Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 0.048),
     Span("0/put/1/0", 0, "put", "link", 0.038, 0.05),
@@ -17,10 +21,14 @@ SPANS = (
 
 
 def test_every_derived_number_has_its_unit_and_its_meaning() -> None:
-    found = derived(row("fused", 0.05, **TIMES), SPANS, 0.044)
+    found = derived(row("fused", 0.05, **TIMES, **OF_LIBRARY), SPANS, 0.044)
     assert {number.name: number.text for number in found} == {
         "time ratio": "0.833 ×",
         "exposed communication": "10 ms",
+        "of the library's exposed": "40 %",
+        "pipeline floor": "46 ms",
+        "of the pipeline floor": "1.09 ×",
+        "put rate": "360 GB/s (calibrated: somewhere)",
         "overlap efficiency": "50 %",
         "share of ideal": "40 %",
         "overlap ratio": "83 %",

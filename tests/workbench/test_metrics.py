@@ -8,9 +8,11 @@ import pytest
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
+from kernels.schemes import expand
 from kernels.trial import Trial
 from workbench import metrics
 from workbench.charts.waterfall import MEANING
+from workbench.machines import shipped_machine
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -24,6 +26,17 @@ def span(rank: int, lane: str, start: float, stop: float) -> Span:
 def test_the_floor_is_the_larger_of_compute_and_wire() -> None:
     assert metrics.floor(3.0, 8.0, 4.0) == 3.0
     assert metrics.floor(1.0, 8.0, 4.0) == 2.0
+
+
+def test_the_pipeline_floor_is_computation_alone_or_a_slice_and_then_the_wire() -> None:
+    assert metrics.pipeline_floor(3.0, minimal_wire_bytes=8.0, put_bytes_per_second=4.0, first_slice_s=0.5) == 3.0
+    assert metrics.pipeline_floor(2.2, minimal_wire_bytes=8.0, put_bytes_per_second=4.0, first_slice_s=0.5) == 2.5
+
+
+def test_exposed_communication_is_a_share_of_what_the_library_exposes() -> None:
+    assert metrics.exposed_share(3.5, library_s=5.0, compute_s=3.0) == 0.25
+    assert metrics.exposed_share(6.0, library_s=5.0, compute_s=3.0) == 1.5
+    assert metrics.exposed_share(3.5, library_s=3.0, compute_s=3.0) is None
 
 
 def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
@@ -115,6 +128,26 @@ def test_rows_are_completed_from_the_parts_of_the_same_problem(make_trial: MakeT
     assert filled["sequential_s"] == pytest.approx(5e-3)
     assert filled["wire_bytes_per_rank"] == filled["minimal_wire_bytes"] == minimal
     assert filled["floor_s"] == pytest.approx(max(3e-3, minimal / 1e9))
+
+
+def test_a_row_that_overlaps_has_its_pipeline_floor_and_the_librarys_time(
+    make_trial: MakeTrial, measure: Measure
+) -> None:
+    baseline = make_trial("sequential")
+    by_library = make_trial("sequential", fabric="shared_memory", collective="library")
+    fused = make_trial("fused", slice_tiles=1)
+    outcomes = [measure(make_trial("sequential", "compute", fabric="shared_memory"), 3e-4), measure(baseline, 5e-4),
+                measure(by_library, 6e-4), measure(fused, 4e-4)]  # fmt: skip
+    machine = shipped_machine("laptop_cpu")
+    filled = metrics.fill([metrics.row_of(outcome, None, machine) for outcome in outcomes])
+    wire_bytes, tiles = 128 * 128 * 4, len(expand(fused.problem, fused.schedule).tiles[0])
+    assert filled[-1]["first_slice_share"] == pytest.approx(1 / tiles)
+    assert filled[-1]["put_bytes_per_second"] == 1e9
+    assert filled[-1]["pipeline_floor_s"] == pytest.approx(max(3e-4, wire_bytes / 1e9 + 3e-4 * 0.99 / tiles), rel=0.02)
+    assert filled[-1]["library_s"] is None, "it ran over another link"
+    assert filled[2]["library_s"] == pytest.approx(6e-4)
+    assert [each["pipeline_floor_s"] for each in filled[:3]] == [None, None, None]
+    assert [each["put_bytes_per_second"] for each in filled] == [None, 1e9, None, 1e9]
 
 
 def test_the_floor_is_of_the_computation_at_its_fastest(make_trial: MakeTrial, measure: Measure) -> None:

@@ -10,6 +10,7 @@ from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.units import percent_text, rate_text, seconds_text
 from workbench import metrics
+from workbench.metrics import JOINED
 from workbench.reports.tables import Cell, Column, Table
 
 Row = Mapping[str, Any]
@@ -17,6 +18,10 @@ Row = Mapping[str, Any]
 MEANING: Mapping[str, str] = {
     "time ratio": "its time over the sequential one: below 1 is faster",
     "exposed communication": "what communication adds to the computation",
+    "of the library's exposed": "this exposed communication over that of computing first and calling the library then",
+    "pipeline floor": "computation alone, or the first slice and then the wire at the measured rate of puts",
+    "of the pipeline floor": "its time over that floor: what its slices leave to be gained",
+    "put rate": "bytes that leave a rank per second, its puts alone",
     "overlap efficiency": "saved time, of the most that overlap can save",
     "share of ideal": "gained speed-up, of the one that the floor allows",
     "overlap ratio": "of the time in which a rank communicates, it computes as well",
@@ -39,8 +44,8 @@ class Derived:
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
     """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
-    time_s, floor_s, compute_s, comm_s, sequential_s = (
-        row.get(key) for key in ("time_s", "floor_s", "compute_s", "comm_s", "sequential_s")
+    time_s, floor_s, compute_s, comm_s, sequential_s, library_s, pipeline_s = (
+        row.get(key) for key in ("time_s", *JOINED, "pipeline_floor_s")
     )
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
     wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
@@ -48,6 +53,10 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
     known = {
         "time ratio": _said(_ratio, metrics.time_ratio, time_s, sequential_s),
         "exposed communication": _said(seconds_text, metrics.exposed_communication, time_s, compute_s),
+        "of the library's exposed": _said(_share, metrics.exposed_share, time_s, library_s, compute_s),
+        "pipeline floor": _said(seconds_text, float, pipeline_s),
+        "of the pipeline floor": _said(_ratio, metrics.time_ratio, time_s, pipeline_s),
+        "put rate": _said(_from(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
         "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, sequential_s, compute_s, wire_s),
         "share of ideal": _said(_share, metrics.share_of_ideal, time_s, sequential_s, floor_s),
         "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
@@ -69,6 +78,11 @@ def _said(written: Callable[[float], str], number: Callable[..., float | None], 
     """The number of what is *given*, written; None while a part of it is missing."""
     found = None if None in given else number(*given)
     return None if found is None else written(found)
+
+
+def _from(row: Row) -> Callable[[float], str]:
+    """A rate with where it comes from."""
+    return lambda rate: f"{rate_text(rate)} ({row.get('put_rate_from')})"
 
 
 def _ratio(value: float) -> str:

@@ -1,0 +1,91 @@
+"""What a pipeline needs beside computation and wire: its first slice, and the rate at which puts were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Kind, Plan
+from kernels.schemes import BASELINE, expand
+from kernels.trial import Trial
+from workbench.simulator import gpu_costs
+from workbench.simulator.cost import RESIDENT
+
+EMULATED = "what the emulated link carries"
+MEASURED = "calibrated"
+"""How the provenance begins of what was measured on a running machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutRate:
+    """How fast puts leave one rank."""
+
+    bytes_per_second: float
+    source: str
+    """Where it comes from, as the machine's file says."""
+
+
+def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
+    """Of the puts of *trial*'s schedule; None where nobody measured them: datasheets say nothing of puts.
+
+    On GPUs the machine's calibrated curve of the way that its bytes leave (`store`, copy engines, how many SMs send),
+    at the bytes that leave each rank. An emulated link carries what it was told to.
+    """
+    if trial.fabric.emulated:
+        known = trial.fabric.bandwidth_bytes_per_second
+        return None if known is None else PutRate(known, EMULATED)
+    if machine is None or trial.world == 1:
+        return None
+    axes = dict(trial.schedule.axes)
+    source = machine.provenance_of(f"rate.{gpu_costs.way(axes)}.any")
+    if not source.startswith(MEASURED):
+        return None
+    byte_seconds = gpu_costs.put_byte_seconds(trial.problem, machine, trial.fabric, axes)
+    return None if byte_seconds is None else PutRate(1.0 / float(byte_seconds), source)
+
+
+def first_slice_share(trial: Trial, machine: Machine | None) -> float | None:
+    """What of the computation alone no put can hide, as a share; None for schedules that do not overlap.
+
+    Before the wire begins, the first slice is computed; where operands come in, the last one is after the wire has
+    ended. Tiles are computed in waves, as many at once as the device has slots. A GPU's kernel sends each tile as soon
+    as it is done, so that its first slice is one wave.
+    """
+    if trial.schedule.scheme == BASELINE or machine is None:
+        return None
+    plan, is_gpu = expand(trial.problem, trial.schedule), machine.device.kind == "gpu"
+    stated = OPERATORS[trial.problem.operator]
+    slots = machine.device.slots * (RESIDENT.get(stated.work, 1) if is_gpu else 1)
+    tiles = last_tiles(plan) if stated.flow is Flow.RECEIVE else first_tiles(plan)
+    if tiles is None:
+        return None
+    sent = 1 if is_gpu and stated.flow is not Flow.RECEIVE else tiles
+    return waves(sent, slots) / waves(max(len(each) for each in plan.tiles), slots)
+
+
+def waves(tiles: int, slots: int) -> int:
+    """How often *slots* tiles at once are computed until *tiles* are."""
+    return -(-tiles // slots)
+
+
+def first_tiles(plan: Plan) -> int | None:
+    """Tiles that the rank that begins last has computed when its first put leaves; None where none waits for tiles."""
+    found: dict[int, int] = {}
+    for step in np.flatnonzero(plan.kind == Kind.PUT):
+        after = [int(each) for each in plan.waits_for(int(step)) if plan.kind[each] == Kind.COMPUTE]
+        if after:
+            rank, stop = int(plan.rank[step]), max(int(plan.tile_stop[each]) for each in after)
+            found[rank] = min(stop, found.get(rank, stop))
+    return max(found.values(), default=None)
+
+
+def last_tiles(plan: Plan) -> int | None:
+    """How many tiles wait for the last operands that come in; None where none waits."""
+    waiting = [
+        int(step) for step in np.flatnonzero(plan.kind == Kind.COMPUTE)
+        if any(plan.kind[each] in (Kind.PUT, Kind.COPY) for each in plan.waits_for(int(step)))
+    ]  # fmt: skip
+    return int(plan.tile_stop[waiting[-1]] - plan.tile_start[waiting[-1]]) if waiting else None
