@@ -1,0 +1,154 @@
+"""What must hold of a client that ended and of the store it leaves: plain values in, breaches as sentences out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from kernels.outcome import ROW_KEYS
+from tests.chaos.sweeping import Schedule
+
+Row = Mapping[str, Any]
+TIMED = ("measured", "recorded")
+NORMAL = (0, 1)
+STOPPED = 130
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a client ended and what it showed."""
+
+    status: int
+    printed: str
+    said: str
+    signals: Collection[int] = ()
+    hung: bool = False
+    asked: frozenset[Schedule] = field(default_factory=frozenset)
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """What it printed on standard output; None where that is not one document."""
+        try:
+            parsed = json.loads(self.printed)
+        except ValueError:
+            return None
+        return parsed if isinstance(parsed, dict) else None
+
+    @property
+    def killed(self) -> bool:
+        """By a signal that nobody can answer."""
+        return signal.SIGKILL in self.signals and self.status == -signal.SIGKILL
+
+    @property
+    def run(self) -> str | None:
+        """The run that its document is of."""
+        shown = self.document
+        return shown["summary"]["run"] if shown and "summary" in shown else None
+
+    @property
+    def complete(self) -> bool:
+        """It measured all that it was asked for."""
+        shown = self.document
+        if self.status != 0 or shown is None:
+            return False
+        return self.asked == {_schedule(row) for row in shown.get("rows", ()) if _is_asked(row) and row["correct"]}
+
+
+def breaches(ended: Ended) -> Iterator[str]:
+    """Of one client alone."""
+    if ended.hung:
+        yield "it did not end by itself and was killed"
+        return
+    if ended.killed:
+        return
+    stopped = {signal.SIGINT, signal.SIGTERM}.intersection(ended.signals)
+    accepted = (*NORMAL, STOPPED) if stopped else NORMAL
+    if ended.status not in accepted:
+        yield f"its status is {ended.status}, accepted: {', '.join(map(str, accepted))}"
+    if "Traceback" in ended.said:
+        yield f"it printed a traceback: {ended.said.strip()[-400:]}"
+    elif not ended.printed and not ended.said:
+        yield "it ended without a word"
+    if ended.document is None:
+        yield f"it printed {len(ended.printed)} characters that are not one document: {ended.printed[:120]!r}"
+        return
+    yield from untold(ended, bool(stopped))
+
+
+def untold(ended: Ended, stopped: bool) -> Iterator[str]:
+    """Every trial is measured, or a sentence says why not; who was stopped may leave the rest out."""
+    shown = ended.document or {}
+    if "rows" not in shown:
+        if not is_sentence(shown.get("message")):
+            yield f"it measured nothing and gives no reason: {ended.printed[:200]}"
+        return
+    settled = {_schedule(row) for row in shown["rows"] if _is_asked(row)}
+    mute = [row["key"] for row in shown["rows"] if row["outcome"] == "failure" and not is_sentence(row["message"])]
+    if mute:
+        yield f"{len(mute)} failures have no sentence: {', '.join(mute[:3])}"
+    missing = ended.asked - settled
+    if missing and not stopped and not is_sentence(shown["summary"]["message"]):
+        yield f"{len(missing)} of {len(ended.asked)} schedules are neither measured nor told: {sorted(missing)[0]}"
+
+
+def differences(shown: Sequence[Row], stored: Sequence[Row]) -> Iterator[str]:
+    """What the document shows is what the store holds, number by number."""
+    ours = [_as_json(row) for row in shown]
+    theirs = [_as_json(row) for row in stored]
+    if len(ours) != len(theirs):
+        yield f"{len(ours)} outcomes are shown and {len(theirs)} are stored"
+        return
+    for one, other in zip(ours, theirs, strict=True):
+        if one != other:
+            unlike = {key: (one[key], other[key]) for key in ROW_KEYS if one[key] != other[key]}
+            yield f"outcome {one['key']} is shown otherwise than it is stored: {unlike}"
+
+
+def faulty_rows(rows: Iterable[Row]) -> Iterator[str]:
+    """Of the outcomes of one store: none twice, none wrong, none without words."""
+    stored = list(rows)
+    twice = Counter((row["run"], row["key"], row["block"], row["source"] == "estimated") for row in stored)
+    for mark, count in twice.items():
+        if count > 1:
+            yield f"outcome {mark} is stored {count} times"
+    for row in stored:
+        if row["outcome"] == "measurement" and (row["correct"] is False or not row["time_s"]):
+            yield f"a measurement is stored that is not right: {_as_json(row)}"
+        if row["outcome"] == "failure" and not is_sentence(row["message"]):
+            yield f"a failure is stored without a sentence: {_as_json(row)}"
+
+
+def faulty_samples(rows: Iterable[Row], samples: Iterable[Row]) -> Iterator[str]:
+    """Every measurement of this store has all its samples, each once."""
+    counted = Counter((each["run"], each["key"], each["block"]) for each in samples)
+    for row in rows:
+        if row["outcome"] == "measurement" and row["source"] == "measured":
+            count = counted[row["run"], row["key"], row["block"]]
+            if count != row["samples"]:
+                yield f"outcome {row['key']} of {row['block']} tells of {row['samples']} samples, {count} are stored"
+
+
+def is_sentence(text: Any) -> bool:
+    """Something that a person can read to its end."""
+    return isinstance(text, str) and len(text) > 5 and text.rstrip()[-1] in ".!?)" and "Traceback" not in text
+
+
+def _is_asked(row: Row) -> bool:
+    return row["part"] == "whole" and row["source"] != "estimated"
+
+
+def _schedule(row: Row) -> Schedule:
+    schedule = {"scheme": row["scheme"], "axes": row["axes"]}
+    return row["operator"], json.dumps(schedule, sort_keys=True)
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    """As a document writes it: numbers that are not finite are null."""
+    values = ((key, row[key]) for key in ROW_KEYS)
+    finite = {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in values}
+    return json.loads(json.dumps(finite, default=str))
