@@ -65,6 +65,8 @@ def play(told: argparse.Namespace, folder: Path) -> dict[str, Any]:
         if number % REST_EVERY == 0:
             playing.rest()
     playing.end()
+    if not playing.tally.troubles:
+        rooms.disk.close()
     return figures(playing, time.monotonic() - began)
 
 
@@ -109,7 +111,7 @@ def main() -> int:
               f"{told.minutes:g} --ranks {told.ranks} --clients {told.clients}. One round R alone: --round R. What the "
               f"clients in trouble said is in {folder}.")  # fmt: skip
         return 1
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder)
     return 0
 
 

@@ -36,18 +36,21 @@ class Full(Protocol):
 
     folder: Path
 
-    def fill(self) -> None:
-        """From now on nothing can be written."""
+    def fill(self, users: Iterable[int]) -> None:
+        """From now on nothing can be written by *users*: pids of all that do."""
 
-    def lift(self) -> None:
+    def joins(self, user: int) -> None:
+        """One more writes here from now on."""
+
+    def lift(self, users: Iterable[int]) -> None:
         """There is room again."""
 
-    def uses(self, pid: int) -> None:
-        """A process writes here from now on."""
+    def close(self) -> None:
+        """Nobody uses it any more."""
 
 
 class Mounted:
-    """A tmpfs that this process and its children alone see."""
+    """A tmpfs that this process and its children alone see: whoever writes there notices by himself."""
 
     def __init__(self, folder: Path, num_bytes: int) -> None:
         self.folder = folder
@@ -55,16 +58,19 @@ class Mounted:
         how = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes},mode=1777", "tmpfs", str(folder)]
         subprocess.run(how, check=True, capture_output=True, timeout=20)
 
-    def fill(self) -> None:
+    def fill(self, users: Iterable[int]) -> None:
         with (self.folder / _FILLER).open("ab", buffering=0) as filler, contextlib.suppress(OSError):
             while True:
                 filler.write(_CHUNK)
 
-    def lift(self) -> None:
+    def joins(self, user: int) -> None:
+        pass
+
+    def lift(self, users: Iterable[int]) -> None:
         (self.folder / _FILLER).unlink(missing_ok=True)
 
-    def uses(self, pid: int) -> None:
-        """All that write here notice by themselves."""
+    def close(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True, timeout=20)
 
 
 class Limited:
@@ -73,27 +79,29 @@ class Limited:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.users: set[int] = set()
         self._is_full = False
 
-    def fill(self) -> None:
+    def fill(self, users: Iterable[int]) -> None:
         self._is_full = True
-        self._limit(self.users, LIMIT_BYTES)
+        _limit(users, LIMIT_BYTES)
 
-    def lift(self) -> None:
-        self._is_full = False
-        self._limit(self.users, None)
-
-    def uses(self, pid: int) -> None:
-        self.users.add(pid)
+    def joins(self, user: int) -> None:
         if self._is_full:
-            self._limit([pid], LIMIT_BYTES)
+            _limit([user], LIMIT_BYTES)
 
-    def _limit(self, pids: Iterable[int], num_bytes: int | None) -> None:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if num_bytes is None else num_bytes, hard))
+    def lift(self, users: Iterable[int]) -> None:
+        self._is_full = False
+        _limit(users, None)
+
+    def close(self) -> None:
+        pass
+
+
+def _limit(pids: Iterable[int], num_bytes: int | None) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if num_bytes is None else num_bytes, hard))
 
 
 def again_with_own_mounts(arguments: list[str]) -> None:

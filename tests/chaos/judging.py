@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -14,9 +14,12 @@ from kernels.outcome import ROW_KEYS
 from tests.chaos.sweeping import Schedule
 
 Row = Mapping[str, Any]
-TIMED = ("measured", "recorded")
 NORMAL = (0, 1)
+TOLD = 400
+"""So many characters of what a client said are told."""
 STOPPED = 130
+STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""A command that gets one of them ends in good order, with what it has."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,10 @@ class Ended:
     status: int
     printed: str
     said: str
-    signals: Collection[int] = ()
+    signals: Sequence[int] = ()
+    """What was sent to it."""
+    began_run: bool = False
+    """Its store has a run that it began."""
     hung: bool = False
     asked: frozenset[Schedule] = field(default_factory=frozenset)
 
@@ -41,8 +47,11 @@ class Ended:
 
     @property
     def killed(self) -> bool:
-        """By a signal that nobody can answer."""
-        return signal.SIGKILL in self.signals and self.status == -signal.SIGKILL
+        """By a signal that nobody answers: kill, Ctrl-C again, and whatever comes before anything was begun."""
+        if -self.status not in self.signals:
+            return False
+        again = sum(number in STOPS for number in self.signals) > 1
+        return -self.status == signal.SIGKILL or again or not self.began_run
 
     @property
     def run(self) -> str | None:
@@ -64,16 +73,14 @@ def breaches(ended: Ended) -> Iterator[str]:
     if ended.hung:
         yield "it did not end by itself and was killed"
         return
+    if "Traceback" in ended.said:
+        yield f"it printed a traceback: {ended.said.strip()[-TOLD:]}"
     if ended.killed:
         return
-    stopped = {signal.SIGINT, signal.SIGTERM}.intersection(ended.signals)
+    stopped = STOPS.intersection(ended.signals)
     accepted = (*NORMAL, STOPPED) if stopped else NORMAL
     if ended.status not in accepted:
         yield f"its status is {ended.status}, accepted: {', '.join(map(str, accepted))}"
-    if "Traceback" in ended.said:
-        yield f"it printed a traceback: {ended.said.strip()[-400:]}"
-    elif not ended.printed and not ended.said:
-        yield "it ended without a word"
     if ended.document is None:
         yield f"it printed {len(ended.printed)} characters that are not one document: {ended.printed[:120]!r}"
         return

@@ -17,13 +17,15 @@ from tests.chaos.striking import Striker
 from tests.chaos.sweeping import STORE_BYTES, Clients
 
 TICK_S, REAP_S = 0.03, 0.5
-VICTIM_S = 10.0
+VICTIM_S = 4.0
 """A fault whose victim does not come to life within this time does not happen."""
 NEVER_S = 120.0
 """Without a complete sweep for so long the cluster is ended and begun anew."""
 REST_EVERY = 10
 """After so many rounds all clients end, and the cluster is looked at while it is idle."""
 REST_S = 90.0
+RECENT = 4
+"""So many of the last faults are named where recovery failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,8 @@ class Struck:
     """A fault that happened."""
 
     fault: Fault
-    counts_from: float
-    """When it happened, or for what is lifted soon: when that was over."""
-    recovered_s: float | None = None
+    over_at: float
+    """When it happened, or for what is lifted soon: when that is lifted."""
 
 
 @dataclass
@@ -95,9 +96,10 @@ class Play:
                 struck.append(Struck(fault, time.monotonic() + lasts_s))
             else:
                 self.tally.without_victim += 1
-        self._recover(struck)
+        recovered_s = self._recovered(struck)
         self.tally.rounds += 1
-        self._tell(struck)
+        self._tell(f"round {number}: {len(struck)} faults, a sweep was complete {_after(recovered_s)} the last one; "
+                   f"{sum(self.tally.faults.values())} faults so far")  # fmt: skip
 
     def rest(self) -> None:
         """All clients end; then the cluster is idle, and stores are looked through."""
@@ -115,7 +117,7 @@ class Play:
             self.tally.troubles.append(f"segments are left while nobody measures: {', '.join(segments)}")
         self._look_through()
         self.clients.resting = False
-        self._tell([])
+        self._tell("all clients ended, the cluster idle")
 
     def end(self) -> None:
         """Everything ends; whatever is left is a trouble."""
@@ -189,24 +191,24 @@ class Play:
         """When the first complete sweep ended that began after *began*."""
         return min((ended for begun, ended in self._completed if begun >= began), default=None)
 
-    def _recover(self, struck: list[Struck]) -> None:
-        self._until(lambda: not any(one.fault.lasts_s and not one.fault.is_long for one in struck)
-                    or time.monotonic() >= max(one.counts_from for one in struck), 60.0)  # fmt: skip
-        last = max((one.counts_from for one in struck), default=0.0)
-        recovered = self._until(lambda: self._complete_since(last) is not None, NEVER_S)
+    def _recovered(self, struck: list[Struck]) -> float | None:
+        """How long after the last of these faults the first sweep was complete that began after it; None: never."""
+        last_at = max((one.over_at for one in struck), default=time.monotonic())
+        self._until(lambda: time.monotonic() >= last_at, NEVER_S)
+        self._until(lambda: self._complete_since(last_at) is not None, NEVER_S)
         self._until(lambda: not self.striker.lasts, NEVER_S)
-        for one in struck:
-            ended = self._complete_since(one.counts_from)
-            one.recovered_s = None if ended is None else ended - one.counts_from
-            if one.recovered_s is not None:
-                self.tally.recoveries_s.append(one.recovered_s)
-            if one.recovered_s is None or one.recovered_s > self.recovery_s:
-                took = "never" if one.recovered_s is None else f"after {one.recovered_s:.1f} s"
-                limit = f"accepted: {self.recovery_s:.0f} s"
-                self.tally.troubles.append(f"{one.fault}: the world recovered {took}, {limit}. {self._parts()}")
-        if not recovered:
+        ended_at = self._complete_since(last_at)
+        recovered_s = None if ended_at is None else ended_at - last_at
+        if recovered_s is not None:
+            self.tally.recoveries_s += [recovered_s] * len(struck)
+        if recovered_s is None or recovered_s > self.recovery_s:
+            faults = "; ".join(str(one.fault) for one in struck[-RECENT:])
+            self.tally.troubles.append(f"a sweep was complete {_after(recovered_s)} the last fault, accepted: "
+                                       f"{self.recovery_s:.0f} s. {self._parts()} Last: {faults}")  # fmt: skip
+        if recovered_s is None:
             self.kept.restart()
             self._until(lambda: not self.kept.busy and self.kept.address is not None, NEVER_S)
+        return recovered_s
 
     # looking
 
@@ -239,12 +241,13 @@ class Play:
         return (f"There are {len(family.ranks())} ranks, {len(family.workers())} workers and {len(family.keepers())} "
                 f"schedulers; wanted: {self.num_ranks}, {self.num_ranks} and 1.")  # fmt: skip
 
-    def _tell(self, struck: list[Struck]) -> None:
-        """New troubles, and how the round went."""
+    def _tell(self, words: str) -> None:
+        """New troubles, then *words*."""
         for trouble in self.tally.troubles[self._num_told :]:
             print(f"  TROUBLE (seed {self.seed}, round {self.tally.rounds}): {trouble}", flush=True)
         self._num_told = len(self.tally.troubles)
-        if struck:
-            slowest = max((one.recovered_s or NEVER_S for one in struck), default=0.0)
-            print(f"round {struck[0].fault.round}: {len(struck)} faults, recovered after at most {slowest:.1f} s; "
-                  f"{sum(self.tally.faults.values())} faults so far", flush=True)  # fmt: skip
+        print(words, flush=True)
+
+
+def _after(seconds: float | None) -> str:
+    return "never after" if seconds is None else f"{seconds:.1f} s after"

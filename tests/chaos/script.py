@@ -65,9 +65,9 @@ class Fault:
         return f"fault {self.name}: {self.act} {self.whom} (choice {self.which}){lasts}, {when}"
 
 
-MOMENT_S = 3.0
+MOMENT_S = 1.0
 """A fault that waits for progress happens after this time, whether there was any or not."""
-SIZES = (4, 12)
+SIZES = (4, 40)
 """A round has so many faults, at least and at most."""
 SHORT_S, LONG_S = (0.05, 2.5), (16.0, 20.0)
 """How long what is stopped or filled stays so. Long ones are longer than a worker may be silent."""
@@ -127,7 +127,7 @@ def _fault(draw: random.Random, number: int, within: int, act: Act, whom: Whom, 
         act=act,
         whom=whom,
         which=draw.randrange(1000),
-        outcomes=0 if is_successor else draw.choice((0, 0, 1, 3, 8)),
+        outcomes=0 if is_successor else draw.choice((0, 0, 0, 1, 4)),
         wait_s=round(draw.uniform(0.1, 2.0) if is_successor else draw.uniform(0.0, 0.4), 2),
         lasts_s=lasts_s,
     )

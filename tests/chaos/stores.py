@@ -35,7 +35,8 @@ class Stores:
 
     def look_at(self, client: Client) -> tuple[Ended, list[str]]:
         """How *client* ended, and what is wrong with it and with the run that it wrote."""
-        ended = Ended(client.status, client.printed, client.said, client.signals, client.hung, client.space.schedules)
+        ended = Ended(client.status, client.printed, client.said, client.signals, _began_run(client), client.hung,
+                      client.space.schedules)  # fmt: skip
         self.statuses[ended.status] += 1
         troubles = list(judging.breaches(ended))
         document, run = ended.document, ended.run
@@ -109,6 +110,16 @@ def _gone_afterwards(beside: Path) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def _began_run(client: Client) -> bool:
+    """Whether its store knows a run of this process."""
+    if not client.store.exists():
+        return False
+    with contextlib.closing(sqlite3.connect(client.store)) as connection, contextlib.suppress(sqlite3.OperationalError):
+        of_process = "SELECT 1 FROM runs WHERE json_extract(provenance, '$.process.pid') = ?"
+        return connection.execute(of_process, (client.process.pid,)).fetchone() is not None
+    return False
 
 
 def _integrity(path: Path) -> list[str]:

@@ -91,10 +91,10 @@ class Striker:
     def _fill(self, room: Full | None, fault: Fault) -> str | None:
         if room is None:
             return None
-        room.fill()
+        room.fill(self._clients.pids())
         for client in self._clients.running.values():
             client.faults.append(fault.name)
-        self._later(fault, room.lift)
+        self._later(fault, lambda: room.lift(self._clients.pids()))
         return str(room.folder)
 
     def _restart(self) -> str | None:

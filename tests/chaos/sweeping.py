@@ -68,7 +68,7 @@ class Client:
     ended_at: float = 0.0
     faults: list[str] = field(default_factory=list)
     """The names of what was done to it."""
-    signals: set[int] = field(default_factory=set)
+    signals: list[int] = field(default_factory=list)
     hung: bool = False
 
     @property
@@ -86,7 +86,7 @@ class Client:
     def send(self, number: signal.Signals, fault: str) -> None:
         """A signal of a fault; Ctrl-C of a terminal reaches the whole group."""
         self.faults.append(fault)
-        self.signals.add(number)
+        self.signals.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -150,7 +150,7 @@ class Clients:
         with output.with_suffix(".json").open("wb") as out, output.with_suffix(".err").open("wb") as err:
             process = subprocess.Popen([sys.executable, "-m", "workbench.cli", *words], stdin=subprocess.DEVNULL,
                                        stdout=out, stderr=err, start_new_session=True)  # fmt: skip
-        self._disk.uses(process.pid)
+        self._disk.joins(process.pid)
         return Client(place, space, store, process, output, time.monotonic())
 
 

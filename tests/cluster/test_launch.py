@@ -25,7 +25,7 @@ from fake_cluster import alive, eventually, family, measured
 from cluster import launch, scheduler_file
 from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
-from cluster.launch import contract
+from cluster.launch import contract, detached
 from cluster.scheduler_file import Record
 
 GONE_S = 60.0
@@ -188,6 +188,25 @@ def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
     started_at = psutil.Process().create_time() - 3600
     assert not Record(pid=os.getpid(), started_at=started_at, **facts).alive  # type: ignore[arg-type]
+
+
+CARELESS = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+"""A parent that waits for no child, as the first process of many a container."""
+
+
+def test_a_keeper_that_nobody_takes_away_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("it ended by itself"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", CARELESS], **pipes) as parent:
+        pid = int(parent.stdout.readline())
+        detached._end(pid)
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        parent.communicate(timeout=60)
 
 
 def test_a_detached_cluster_stays_until_it_is_taken_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
