@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import signal
 import sys
 from importlib import metadata
 from io import TextIOWrapper
@@ -19,6 +20,12 @@ from workbench.cli_status import Stopped
 
 class Commands(TyperGroup):
     """All commands."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
+            raise Stopped from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -76,7 +83,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=IN_ASCII)
-    sys.exit(_printed(status(sys.argv[1:])))
+    code = _printed(status(sys.argv[1:]))
+    # all is said and stored: Ctrl-C now does not interrupt what puts threads away, but does it sooner
+    signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+    sys.exit(code)
 
 
 def status(arguments: list[str]) -> int:

@@ -285,6 +285,34 @@ def test_ctrl_c_before_the_first_time_leaves_a_document(command: Callable[..., A
     assert (answer[0], failed["outcome"], failed["stage"]) == (130, "failure", "cancelled")
 
 
+def test_ctrl_c_while_the_words_are_read_leaves_a_document_and_a_sentence(
+    command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typer imports a library then, and of itself it would end without a word."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.TyperGroup, "parse_args", stop)
+    answer = command("run", *TINY, "--json")
+    failed = document(answer)
+    assert (answer[0], failed["stage"], answer[2]) == (130, "cancelled", "Stopped.\n")
+
+
+ENDS = """
+import atexit, os, signal, sys
+from workbench import cli
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["workbench", "schemes", "--json"]
+cli.main()
+"""
+
+
+def test_ctrl_c_when_all_is_said_changes_nothing() -> None:
+    ran = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout.count("\n"), ran.stderr) == (0, 1, "")
+
+
 def test_a_benchmark_that_is_stopped_prints_what_it_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
