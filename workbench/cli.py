@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import os
 import signal
@@ -79,6 +80,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def main() -> None:
     """Exit 0 on success, 1 where something failed, 2 for what cannot be asked, 130 when a person stopped it."""
+    # at the very end Python would give Ctrl-C back to the system, and with it the exit status
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     codecs.register_error(IN_ASCII, _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from tests.chaos import family
 from tests.chaos.disk import DISK_BYTES, MEMORY_BYTES, SHARED, Full, Limited, Mounted, again_with_own_mounts
 from tests.chaos.playing import REST_EVERY, Play, Rooms
+from workbench.provenance import provenance
 
 RECOVERY_S = 30.0
 
@@ -74,8 +76,14 @@ def figures(playing: Play, seconds: float) -> dict[str, Any]:
     """What a play came to, as one document."""
     tally = playing.tally
     recoveries = sorted(tally.recoveries_s) or [0.0]
+    here = provenance()
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": here["git_commit"],
+        "cpu": here["cpu"],
+        "cores": here["cores"],
         "seed": playing.seed,
+        "ranks": playing.num_ranks,
         "faults": sum(tally.faults.values()),
         "faults_by_kind": dict(tally.faults.most_common()),
         "without_victim": tally.without_victim,

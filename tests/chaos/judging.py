@@ -15,6 +15,8 @@ from tests.chaos.sweeping import Schedule
 
 Row = Mapping[str, Any]
 NORMAL = (0, 1)
+REFUSED = 2
+"""Where every schedule was: ranks that die again and again as they start are nobody to wait for."""
 TOLD = 400
 """So many characters of what a client said are told."""
 STOPPED = 130
@@ -60,6 +62,12 @@ class Ended:
         return shown["summary"]["run"] if shown and "summary" in shown else None
 
     @property
+    def refused(self) -> bool:
+        """All that it was asked for was refused, one by one."""
+        shown = self.document or {}
+        return {row["stage"] for row in shown.get("rows", ()) if _is_asked(row)} == {"refused"}
+
+    @property
     def complete(self) -> bool:
         """It measured all that it was asked for."""
         shown = self.document
@@ -78,11 +86,12 @@ def breaches(ended: Ended) -> Iterator[str]:
     if ended.killed:
         return
     stopped = STOPS.intersection(ended.signals)
-    accepted = (*NORMAL, STOPPED) if stopped else NORMAL
+    accepted = [*NORMAL, *([STOPPED] if stopped else []), *([REFUSED] if ended.refused else [])]
     if ended.status not in accepted:
         yield f"its status is {ended.status}, accepted: {', '.join(map(str, accepted))}"
     if ended.document is None:
-        yield f"it printed {len(ended.printed)} characters that are not one document: {ended.printed[:120]!r}"
+        printed = f"{len(ended.printed)} characters that are not one document: {ended.printed[:120]!r}"
+        yield f"it printed {printed}; its status is {ended.status}; it said: {ended.said[-TOLD:]!r}"
         return
     yield from untold(ended, bool(stopped))
 

@@ -21,7 +21,7 @@ VICTIM_S = 4.0
 """A fault whose victim does not come to life within this time does not happen."""
 NEVER_S = 120.0
 """Without a complete sweep for so long the cluster is ended and begun anew."""
-REST_EVERY = 10
+REST_EVERY = 8
 """After so many rounds all clients end, and the cluster is looked at while it is idle."""
 REST_S = 90.0
 RECENT = 4

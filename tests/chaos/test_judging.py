@@ -41,6 +41,7 @@ ENDED_EARLY = json.dumps({"rows": [], "summary": {"run": "r", "message": "The sc
     [
         ended(row()),
         ended(row(**FAILED, message="Rank 1 was killed.")),
+        ended(row(**FAILED | {"stage": "refused"}, message="Rank 1 cannot start."), status=2),
         ended(status=130, signals=[signal.SIGINT]),
         ended(status=-9, signals=[signal.SIGKILL], printed="", said=""),
         ended(status=-15, signals=[signal.SIGTERM], printed="", said=""),
@@ -56,6 +57,7 @@ def test_a_client_that_measured_or_told_everything_is_in_order(client: Ended) ->
 @pytest.mark.parametrize(
     ("client", "breach"),
     [
+        (ended(row(), status=2), "status is 2"),
         (ended(row(), status=3), "status is 3"),
         (ended(row(), status=130), "status is 130"),
         (ended(row(), status=-9), "status is -9"),

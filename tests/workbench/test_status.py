@@ -300,16 +300,21 @@ def test_ctrl_c_while_the_words_are_read_leaves_a_document_and_a_sentence(
 
 
 ENDS = """
-import atexit, os, signal, sys
+import os, signal, sys, threading
 from workbench import cli
-atexit.register(os.kill, os.getpid(), signal.SIGINT)
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid(), number=signal.SIGINT):
+        kill(process, number)
+{when}
 sys.argv = ["workbench", "schemes", "--json"]
 cli.main()
 """
 
 
-def test_ctrl_c_when_all_is_said_changes_nothing() -> None:
-    ran = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("when", ["threading._register_atexit(Last().__del__)", "sys.modules['last'] = Last()"])
+def test_ctrl_c_when_all_is_said_changes_nothing(when: str) -> None:
+    """While threads are put away, and while modules are."""
+    ran = subprocess.run([sys.executable, "-c", ENDS.format(when=when)], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout.count("\n"), ran.stderr) == (0, 1, "")
 
 
