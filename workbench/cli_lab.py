@@ -8,7 +8,7 @@ import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from workbench import cli_status
 from workbench.cli_place import is_elsewhere
 from workbench.cli_show import say, show_rows, tell
 from workbench.cli_table import Column, show_table
+
+if TYPE_CHECKING:
+    from workbench.lab import Server
 
 cluster = typer.Typer(help="A cluster of ranks that stays warm until it is told to end.", no_args_is_help=True,
                       rich_markup_mode=None)  # fmt: skip
@@ -49,7 +52,7 @@ def lab(
         server = stack.enter_context(jupyter(port))
         from workbench.first_page import opened  # all of this takes seconds, and does so while the server starts
 
-        page = stack.enter_context(opened(server, lambda url: show_address(url, no_browser)))
+        page = stack.enter_context(opened(server, lambda url: show_address(url, server, no_browser)))
         from cluster import launch
         from cluster.dispatch import Cluster
         from workbench.calibration import in_background, is_calibrated_here
@@ -69,13 +72,13 @@ def lab(
     return cli_status.DONE  # Ctrl-C is how a lab ends
 
 
-def show_address(url: str, no_browser: bool) -> None:
+def show_address(url: str, server: Server, no_browser: bool) -> None:
     """Printed always, for who looks from elsewhere; opened where there is a screen to open it on."""
     print(url, flush=True)
     # where there is no screen Python would open a browser of letters, in this terminal
     blind = sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
     if not no_browser and not blind:
-        webbrowser.open(url)
+        webbrowser.open(server.lead(url))
 
 
 @cluster.command()

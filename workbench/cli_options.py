@@ -38,6 +38,7 @@ Every = Annotated[bool, typer.Option("--all", help="Print every row, not the fir
 StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite beside your runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="The file to write; one of the same kind is replaced.")]
+Login = Annotated[bool, typer.Option("--login", help="Name who made the run, too; it is left out otherwise.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a file of another kind, too. What is read is never replaced.")
 ]

@@ -130,6 +130,7 @@ def report(
     output: options.Output,
     to: Annotated[ReportKind | None, typer.Option(help="Default: the ending of the file's name.")] = None,
     note: Annotated[str, typer.Option(help="What you have to say; it stands under the title.")] = "",
+    login: options.Login = False,
     force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
@@ -154,7 +155,7 @@ def report(
         from workbench.reports.side_by_side import stored_runs
 
         with _reading(store) as opened:
-            written(stored_runs(opened, sources, note=note), target, kind=kind.value)
+            written(stored_runs(opened, sources, note=note, login=login), target, kind=kind.value)
     say(told(output, was_there))
 
 
@@ -173,6 +174,7 @@ def export(
     samples: Annotated[
         bool, typer.Option("--samples", help="Every raw sample instead of rows; parquet and csv.")
     ] = False,
+    login: options.Login = False,
     force: options.Force = False,
     store: options.StorePath = None,
 ) -> None:
@@ -192,7 +194,7 @@ def export(
             case ExportKind.PERFETTO:
                 trace.write(opened, name, target)
             case ExportKind.RECORDING:
-                recordings.write(opened, name, target)
+                recordings.write(opened, name, target, login=login)
             case _:
                 table = opened.sample_frame(name) if samples else frames.frame(with_ratios(opened.rows(name)))
                 frames.export(table, to.value, target)

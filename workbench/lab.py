@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
+from kernels import files
 from kernels.failed import Failed
 from workbench import resources
 
@@ -34,6 +36,8 @@ class Server:
 
     process: subprocess.Popen[bytes]
     token: str
+    doorstep: Path
+    """What a browser is told to open: a file that leads it to the page. It goes with the server."""
 
     def address(self) -> str:
         """Where it listens, as soon as it does; ValueError where it does not."""
@@ -43,11 +47,23 @@ class Server:
         """The address of the explorer's page, with the token that opens it."""
         return f"{address}lab/tree/{quote(EXPLORER)}?{urlencode({'token': self.token})}"
 
+    def lead(self, url: str) -> str:
+        """The address of a page that leads to *url*; this user alone can read it.
+
+        As Jupyter does: every user of this host can read the command line of a browser, and *url* has the token. It
+        lies beside the runs: a browser that comes as a snap sees no hidden folder and no folder for temporary files.
+        """
+        leads = f'<meta http-equiv="refresh" content="0; url={escape(url)}">'
+        self.doorstep.parent.mkdir(parents=True, exist_ok=True)
+        files.write(self.doorstep, f"<!doctype html><title>Overlap Workbench</title>{leads}\n", mode=0o600)
+        return self.doorstep.absolute().as_uri()
+
 
 @contextmanager
 def jupyter(port: int | None = None) -> Iterator[Server]:
     """JupyterLab, ended when the `with` ends."""
     token = secrets.token_urlsafe(24)
+    doorstep = resources.runs_directory() / f"lab-{os.getpid()}.html"
     with tempfile.TemporaryDirectory(prefix="overlap-workbench-") as layouts:
         process = subprocess.Popen(
             _command(notebooks(), Path(layouts), port),
@@ -59,9 +75,10 @@ def jupyter(port: int | None = None) -> Iterator[Server]:
             start_new_session=True,  # Ctrl-C is for us: kernels are then ended in good order
         )
         try:
-            yield Server(process, token)
+            yield Server(process, token, doorstep)
         finally:
             _end(process)
+            doorstep.unlink(missing_ok=True)
 
 
 def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:

@@ -6,6 +6,7 @@ import getpass
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[
         "machine_digest": machine and machine.digest,
         "seed": seed,
     }
+
+
+def for_others(known: Mapping[str, Any], *, login: bool) -> dict[str, Any]:
+    """*known*, as it stands in what is handed on: without who made the run, unless the *login* is to be shown."""
+    return {key: value for key, value in known.items() if login or key != "user"}
 
 
 def _user() -> str | None:

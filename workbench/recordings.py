@@ -15,6 +15,7 @@ from workbench import resources, targets
 from workbench.answer import Recorded
 from workbench.blocks import older_block
 from workbench.file_kinds import EXPORTS
+from workbench.provenance import for_others
 from workbench.store import Store
 from workbench.targets import Target
 
@@ -88,17 +89,18 @@ def of_run(store: Store, run: str) -> list[Recorded]:
             for measured, raw in store.recorded(run)]  # fmt: skip
 
 
-def write(store: Store, run: str, target: Target | Path) -> Path:
-    """The measurements of *run* as a recording; ValueError when there are none."""
+def write(store: Store, run: str, target: Target | Path, *, login: bool = False) -> Path:
+    """The measurements of *run* as a recording; ValueError when there are none. *login*: it names who measured."""
     found = of_run(store, run)
     if not found:
         raise ValueError(f"Run {run} cannot become a recording: it has 0 measurements. Accepted: a run with some.")
-    lines = [json.dumps(_line(entry, run)) for entry in found]
+    lines = [json.dumps(_line(entry, run, login)) for entry in found]
     return targets.of(target, store.path).write(EXPORTS["recording"], ("\n".join(lines) + "\n").encode())
 
 
-def _line(entry: Recorded, run: str) -> dict[str, Any]:
+def _line(entry: Recorded, run: str, login: bool) -> dict[str, Any]:
     raw = [[s.rank, s.index, s.seconds, s.at] for s in entry.samples]
-    facts = {"provenance": dict(entry.provenance), "trial": entry.measurement.trial.to_json(), "raw": raw,
+    known = for_others(entry.provenance, login=login)
+    facts = {"provenance": known, "trial": entry.measurement.trial.to_json(), "raw": raw,
              "spans": [span_values(span) for span in entry.measurement.spans]}  # fmt: skip
     return {**row(entry.measurement, run), **facts, **timed_how(entry.measurement)}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
@@ -70,6 +72,7 @@ def test_only_our_script_is_in_a_page_and_its_policy_knows_it(
     policy = soup.find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
     hashes = [base64.b64encode(hashlib.sha256(tag.string.encode()).digest()).decode() for tag in running]
     assert re.findall(r"'sha256-(.+?)'", policy) == hashes
+    assert "unsafe-eval" not in policy
     assert len(hashes) == (1 if whose == "ours" else 0)
     assert not [name for tag in soup.find_all() for name in tag.attrs if name.startswith("on")]
 
@@ -125,3 +128,19 @@ def test_a_page_is_called_by_its_metadata_else_by_its_first_heading() -> None:
     assert title(new_notebook(cells=cells)) == "Heading"
     assert title(new_notebook(cells=cells, metadata={"title": "Told"})) == "Told"
     assert title(new_notebook()) == "Report"
+
+
+def test_a_picture_beside_the_notebook_is_part_of_its_report_and_what_a_link_leads_to_is_not(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "notebooks", tmp_path / "secrets" / "key.png"
+    for place in (folder / "beside", secret.parent):
+        place.mkdir(parents=True)
+    for picture in (folder / "own.png", folder / "beside" / "own.png", secret):
+        picture.write_bytes(picture.parent.name.encode())
+    (folder / "link.png").symlink_to(secret)
+    (folder / "linked").symlink_to(secret.parent)
+    os.mkfifo(folder / "fifo.png")
+    names = ("own.png", "beside/own.png", "link.png", "linked/key.png", "fifo.png", "../secrets/key.png", str(secret))
+    texts = [f"![p]({name}) <img src='{name}'>" for name in names]
+    html = page(new_notebook(cells=[new_markdown_cell("\n\n".join(texts))]), directory=folder)
+    shown = {base64.b64decode(data).decode() for data in re.findall(r"data:image/png;base64,([\w+/=]+)", html)}
+    assert shown == {"notebooks", "beside"}

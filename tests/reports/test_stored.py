@@ -13,6 +13,7 @@ from nbformat import NotebookNode
 from workbench import machines, recordings
 from workbench.charts import theme
 from workbench.reports.bundle import CHART, title_text
+from workbench.reports.side_by_side import stored_runs
 from workbench.reports.stored import stored_report, swept
 from workbench.sitting import Replay
 from workbench.store import Store
@@ -87,3 +88,16 @@ def test_a_stopped_replay_says_so_first(tmp_path: Path) -> None:
                 sitting.cancelled.set()
         first = next(cell for cell in stored_report(opened, sitting.run).cells if cell.get("outputs"))
     assert "Stopped after" in first.outputs[0].data["text/plain"]
+
+
+def test_a_report_names_the_host_and_no_login_unless_it_is_asked_for(tmp_path: Path) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        runs = [store.begin_run({}, {"host": "there", "user": user}) for user in ("lovelace", "hopper")]
+        for login in (False, True):
+            one, both = (
+                "".join(cell.source for cell in stored_runs(store, names, login=login).cells)
+                + str([cell.get("outputs") for cell in stored_runs(store, names, login=login).cells])
+                for names in (runs[:1], runs)
+            )
+            assert "there" in one
+            assert ("lovelace" in one, "lovelace" in both, "hopper" in both) == (login,) * 3

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import urllib.error
@@ -66,7 +67,12 @@ def test_the_page_runs_exactly_the_explorer_that_we_ship() -> None:
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there always is a screen")
 def test_without_a_screen_no_browser_of_letters_is_opened(
-    screen: dict[str, str], flag: bool, opened: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    screen: dict[str, str],
+    flag: bool,
+    opened: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     shown: list[str] = []
     monkeypatch.setattr("webbrowser.open", shown.append)
@@ -74,9 +80,15 @@ def test_without_a_screen_no_browser_of_letters_is_opened(
         monkeypatch.delenv(name, raising=False)
     for name, value in screen.items():
         monkeypatch.setenv(name, value)
-    cli_lab.show_address("http://127.0.0.1:1/lab", no_browser=flag)
-    assert capsys.readouterr().out == "http://127.0.0.1:1/lab\n"
+    url = "http://127.0.0.1:1/lab/tree/explore.ipynb?a=b&token=secret"
+    server = lab.Server(None, "secret", tmp_path / "lab.html")  # type: ignore[arg-type]
+    cli_lab.show_address(url, server, no_browser=flag)
+    assert capsys.readouterr().out == f"{url}\n"
     assert len(shown) == opened
+    if opened:
+        assert shown == [(tmp_path / "lab.html").as_uri()], "everybody can read the command line of a browser"
+        assert stat.S_IMODE((tmp_path / "lab.html").stat().st_mode) == 0o600
+        assert url.replace("&", "&amp;") in (tmp_path / "lab.html").read_text()
 
 
 def test_the_explorer_is_imported_without_a_grammar_that_nobody_needs() -> None:

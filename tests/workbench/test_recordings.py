@@ -23,7 +23,7 @@ Measure = Callable[..., Measurement]
 
 @pytest.fixture
 def recorded(store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path) -> tuple[Path, Measurement]:
-    measured, run = replace(measure(make_trial("fused")), **RAN), store.begin_run({}, {"host": "there"})
+    measured, run = replace(measure(make_trial("fused")), **RAN), store.begin_run({}, {"host": "there", "user": "ada"})
     samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
                for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
     store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples)
@@ -144,3 +144,12 @@ def test_what_the_devices_said_comes_back_and_is_no_column(
     assert json.loads(path.read_text())["conditions"] == list(said)
     assert recordings.read(path)[0].measurement.conditions == said
     assert all("conditions" not in row for row in store.rows(run))
+
+
+def test_a_recording_names_no_login_unless_it_is_asked_for(
+    recorded: tuple[Path, Measurement], store: Store, tmp_path: Path
+) -> None:
+    asked = recordings.write(store, store.run("last")["id"], tmp_path / "asked.jsonl", login=True)
+    for path, known in ((recorded[0], {"there"}), (asked, {"there", "ada"})):
+        provenance = json.loads(path.read_text())["provenance"]
+        assert {provenance.get("host"), provenance.get("user")} - {None} == known

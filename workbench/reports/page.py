@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import vl_convert
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from nbconvert.exporters import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 from traitlets.config import Config
 
@@ -74,14 +78,38 @@ def _exporter() -> HTMLExporter:
     return HTMLExporter(
         template_name="report",
         extra_template_basedirs=[str(TEMPLATES)],
-        filters={"clean_html": clean_html, "figure": _figure, "picture": _embedded},
+        filters={"clean_html": clean_html, "figure": _figure, "picture": _embedded, "markdown2html": _html_of},
         config=Config({"NbConvertBase": {"display_data_priority": _SHOWN_FIRST}}),
         sanitize_html=True,
-        embed_images=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
+    )
+
+
+class _Beside(IPythonRenderer):
+    """Pictures that lie beside the notebook become part of the page; what a link leads to elsewhere is not read."""
+
+    def _src_to_base64(self, src: str) -> str | None:
+        # nbconvert itself refuses paths that lead out by their letters
+        try:
+            place = Path(self.path).resolve() / src
+            beside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
+        except (OSError, ValueError):  # an address, or what no file can be called
+            return None
+        return super()._src_to_base64(src) if beside else None
+
+
+@pass_context
+def _html_of(context: Context, source: str) -> str:
+    """A markdown cell as HTML."""
+    renderer = _Beside(
+        escape=False,
+        attachments=context.get("cell", {}).get("attachments", {}),
+        embed_images=True,
+        path=context["resources"]["metadata"]["path"],
         exclude_anchor_links=True,
     )
+    return str(MarkdownWithMath(renderer=renderer).render(source))
 
 
 def _figure(output: NotebookNode) -> Markup:
@@ -100,12 +128,9 @@ def _embedded(output: NotebookNode, mime: str) -> Markup:
 
 
 def _policy(script: str) -> str:
-    """What the browser is told to allow: our own script, known by its hash, and pictures inside the page.
-
-    Eval is allowed to that script alone: it uses none, but what drives a browser in a test waits by it.
-    """
+    """What the browser is told to allow: our own script, known by its hash, and pictures inside the page."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"'sha256-{digest}' 'unsafe-eval'" if script else "'none'"
+    allowed = f"'sha256-{digest}'" if script else "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
         "base-uri 'none'; form-action 'none'"

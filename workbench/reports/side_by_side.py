@@ -57,10 +57,10 @@ class Told:
     shown: Sequence[Shown] = ()
 
 
-def stored_runs(store: Store, names: Sequence[str], *, note: str = "") -> NotebookNode:
+def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bool = False) -> NotebookNode:
     """The report of one run, or of several side by side; ValueError says which run is not known, or given twice."""
     if len(names) == 1:
-        return stored_report(store, names[0], note=note)
+        return stored_report(store, names[0], note=note, login=login)
     runs = [store.run(name) for name in names]
     twice = [run for run, count in Counter(run["id"] for run in runs).items() if count > 1]
     if twice:
@@ -70,7 +70,7 @@ def stored_runs(store: Store, names: Sequence[str], *, note: str = "") -> Notebo
             f"{len(runs)} runs are too many for one report: {len(runs)} > {RUNS_MOST}. "
             f"Accepted: at most {RUNS_MOST} side by side."
         )
-    return side_by_side([Told(*whole_run(store, run)) for run in runs], author=note)
+    return side_by_side([Told(*whole_run(store, run, login=login)) for run in runs], author=note)
 
 
 def side_by_side(runs: Sequence[Told], *, author: str = "") -> NotebookNode:

@@ -17,6 +17,7 @@ from workbench import compared, metrics
 from workbench.charts import sweep, timeline, trials, waterfall
 from workbench.charts.words import BETWEEN, context
 from workbench.naming import TIMED, operator_title
+from workbench.provenance import for_others
 from workbench.reports.cases import Case, cases, titles
 from workbench.reports.derived import Derived, derived
 from workbench.reports.outcomes import schedule_text
@@ -32,21 +33,24 @@ CURVE = 3
 CURVES_MOST = 3
 
 
-def stored_report(store: Store, run: str, *, note: str = "") -> NotebookNode:
+def stored_report(store: Store, run: str, *, note: str = "", login: bool = False) -> NotebookNode:
     """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the runs there are.
 
-    *note* is what its author has to say of it.
+    *note* is what its author has to say of it. *login*: it names who made the run.
     """
-    its_facts, rows, shown = whole_run(store, store.run(run))
+    its_facts, rows, shown = whole_run(store, store.run(run), login=login)
     return run_report({**its_facts, "notes": note}, rows, shown)
 
 
-def whole_run(store: Store, run: Row) -> tuple[dict[str, Any], list[dict[str, Any]], list[Shown]]:
+def whole_run(
+    store: Store, run: Row, *, login: bool = False
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[Shown]]:
     """Facts, rows, and what is shown of each case of *run*."""
     rows = store.rows(run["id"])
     found = cases(rows)
     asked = _asked_axes(run["experiment"])
-    return facts(run, rows), rows, [_shown(store, run["id"], case, asked) for case in found]
+    known = {**run, "provenance": for_others(run["provenance"], login=login)}
+    return facts(known, rows), rows, [_shown(store, run["id"], case, asked) for case in found]
 
 
 def _shown(store: Store, run: str, case: Case, asked: Collection[str]) -> Shown:

@@ -39,6 +39,8 @@ class Database:
             refuse_foreign(path)
             self._refuse_newer(version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                _begin(path)
             self._connection = sqlite3.connect(
                 self._address(), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -152,6 +154,12 @@ class Database:
             yield
         except (sqlite3.Error, OSError) as error:
             raise _kind(error)(sentence(error, self.path)) from error
+
+
+def _begin(path: Path) -> None:
+    """For its owner's eyes: it names login and host. SQLite gives what lies beside it the same permissions."""
+    with suppress(FileExistsError):  # another process was quicker
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _kind(error: sqlite3.Error | OSError) -> type[ValueError]:
