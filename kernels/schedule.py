@@ -8,6 +8,13 @@ from typing import Any
 
 from kernels.axes import Value
 
+UNNAMED: Mapping[str, Mapping[str, Value]] = {"sequential": {"kernel": "library"}}
+"""By scheme, axes that came after schedules of it had been stored, with the value that all of those have.
+
+No schedule names that value, so that a trial that was stored before the axis has the same key as one that asks for it
+today. It is no default: what is taken where nothing is stated may change, this may not.
+"""
+
 
 class Refusal(ValueError):
     """What was asked, which rule it breaks with both numbers, what would be accepted: one sentence for people."""
@@ -19,10 +26,17 @@ class Schedule:
 
     scheme: str
     axes: tuple[tuple[str, Value], ...] = ()
-    """Axis name and value, in the scheme's order."""
+    """Axis name and value, in the scheme's order, without what UNNAMED says."""
+
+    def __post_init__(self) -> None:
+        if not (unnamed := UNNAMED.get(self.scheme)):
+            return
+        named = tuple((name, value) for name, value in self.axes if unnamed.get(name) != value)
+        object.__setattr__(self, "axes", named)
 
     def __getitem__(self, axis: str) -> Value:
-        return dict(self.axes)[axis]
+        """The value of *axis*, named or not; KeyError where the scheme has none."""
+        return {**UNNAMED.get(self.scheme, {}), **dict(self.axes)}[axis]
 
     def count(self, axis: str) -> int:
         """The value of an axis that is a number."""
@@ -31,7 +45,8 @@ class Schedule:
         return value
 
     def get(self, axis: str, default: Value | None = None) -> Value | None:
-        return dict(self.axes).get(axis, default)
+        """The same, or *default* where the scheme has no such axis."""
+        return {**UNNAMED.get(self.scheme, {}), **dict(self.axes)}.get(axis, default)
 
     def __str__(self) -> str:
         return f"{self.scheme}({', '.join(f'{name}={value}' for name, value in self.axes)})"

@@ -81,9 +81,10 @@ class Durations:
     def whole_s(self, schedules: Sequence[Schedule]) -> list[float]:
         """Of many schedules; not finite where the closed form finds one illegal."""
         found = np.full(len(schedules), np.inf)
-        for scheme in dict.fromkeys(one.scheme for one in schedules):
-            numbers = [number for number, one in enumerate(schedules) if one.scheme == scheme]
-            names = [name for name, _ in schedules[numbers[0]].axes]
+        alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+        for number, one in enumerate(schedules):
+            alike.setdefault((one.scheme, tuple(name for name, _ in one.axes)), []).append(number)
+        for (scheme, names), numbers in alike.items():
             columns = {name: np.array([schedules[number][name] for number in numbers]) for name in names}
             found[numbers] = grid.times(self.problem, scheme, columns, self.machine, self.fabric)
         return [float(seconds) for seconds in np.nan_to_num(found, nan=np.inf)]

@@ -318,9 +318,10 @@ class _Legal:
     def place(self, schedule: Schedule) -> int | None:
         if schedule.scheme != self.scheme or not all(self.lists.values()):
             return None
-        if not {"slice_tiles"} >= dict(schedule.axes).keys() ^ self.lists.keys():
+        named = {name: value for name in self.lists if (value := schedule.get(name)) is not None}
+        if dict(schedule.axes).keys() - self.lists.keys() or not {"slice_tiles"} >= self.lists.keys() - named.keys():
             return None
-        values = {name: some[0] for name, some in self.lists.items()} | dict(schedule.axes)  # of what is not read: any
+        values = {name: some[0] for name, some in self.lists.items()} | named  # of what is not read: any
         if any(values[name] not in some for name, some in self.lists.items()):
             return None
         where = [some.index(values[name]) for name, some in self.lists.items()]

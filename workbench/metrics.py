@@ -11,7 +11,7 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, Span, row
 from kernels.problem import Problem
-from kernels.schemes import BASELINE, expand, library
+from kernels.schemes import BASELINE, expand, library, reads
 from kernels.trial import Trial
 from workbench.one_problem import computation_of, problem_of
 from workbench.pipeline import first_slice_share, put_rate
@@ -243,11 +243,12 @@ def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None
 
 
 def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
-    """*outcome* as a row, with the bytes and the bandwidth that its plan and fabric state, and EXTRA_KEYS."""
+    """*outcome* as a row, all its axes named, with the bytes and bandwidth of its plan and fabric, and EXTRA_KEYS."""
     trial = outcome.trial
     refused = getattr(outcome, "stage", None) == "refused"
     rate = None if refused else put_rate(trial, machine)
     return row(outcome, run) | {
+        "axes": reads.all_axes(trial.problem, trial.schedule, trial.backend),
         "wire_bytes_per_rank": None if refused else wire_bytes(trial),
         "minimal_wire_bytes": OPERATORS[trial.problem.operator].wire_bytes(trial.problem),
         "link_bytes_per_second": link_bytes_per_second(trial, machine),

@@ -13,6 +13,7 @@ AXES = {
     "grid": "Grid",
     "group_rows": "Rows of tiles together",
     "grouping": "Grouping",
+    "kernel": "Kernel",
     "num_stages": "Stages",
     "num_warps": "Warps",
     "pattern": "Pattern",

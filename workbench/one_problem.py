@@ -9,7 +9,7 @@ from typing import Any
 
 from kernels import fabric as fabrics
 from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule
+from kernels.schedule import UNNAMED, Refusal, Schedule
 from kernels.schemes import reads
 
 Row = Mapping[str, Any]
@@ -52,6 +52,15 @@ def asked_today(row: Row) -> tuple[Problem, Schedule]:
     """Problem and schedule of *row* as they are asked for today: older versions named axes that no kernel reads."""
     problem = Problem.from_json({key: row[key] for key in ASKED})
     return problem, reads.read(problem, Schedule(row["scheme"], tuple((row["axes"] or {}).items())), row["backend"])
+
+
+def with_all_axes(row: dict[str, Any]) -> dict[str, Any]:
+    """*row* with the axes that came after it was written, by the value that it has always had (kernels.schedule)."""
+    missing = UNNAMED.get(row["scheme"], {}).keys() - (row["axes"] or {}).keys()
+    if not missing or row["backend"] is None:
+        return row
+    problem, schedule = asked_today(row)
+    return {**row, "axes": reads.all_axes(problem, schedule, row["backend"])}
 
 
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:

@@ -149,7 +149,7 @@ class _Looked:
         wanted = dict(next(choice.values for choice in space.choices if choice.scheme == asked.scheme))
         known = axes(self.problem, asked.scheme, self.machine, self.fabric)
         found = {axis.name: tuple(self._alike(estimate, axis.name, self._offered(axis.values, wanted[axis.name])))
-                 for axis in known if axis.name in wanted and axis.name in dict(asked.axes)}  # fmt: skip
+                 for axis in known if axis.name in wanted and asked.get(axis.name) is not None}  # fmt: skip
         return {name: others for name, others in found.items() if others}
 
     @staticmethod

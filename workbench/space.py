@@ -152,7 +152,8 @@ def values(
         raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
     fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
     try:
-        usual = dict(_complete(problem, choice.scheme, fixed, machine, fabric, ranks).axes)
+        whole = _complete(problem, choice.scheme, fixed, machine, fabric, ranks)
+        usual = reads.all_axes(problem, whole, machine.backend)
     except Refusal:  # then none of them is legal, or only together with what is swept
         usual = {axis.name: axis.default for axis in known} | fixed
     lists = {

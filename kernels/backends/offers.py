@@ -120,5 +120,6 @@ def _is_about(sentence: str | None, name: str) -> bool:
 
 def _with(ranks: Runner, problem: Problem, asked: Schedule, name: str, value: Value) -> Schedule:
     """*asked* with another value of one axis, if it has that, and without what then changes nothing."""
-    other = Schedule(asked.scheme, tuple((key, value if key == name else old) for key, old in asked.axes))
+    changed = {name: value} if asked.get(name) is not None else {}
+    other = Schedule(asked.scheme, tuple({**dict(asked.axes), **changed}.items()))
     return reads.read(problem, other, ranks.machine.backend)

@@ -116,9 +116,9 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
         raise Refusal(refused)
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
+        unread = reads.unread(problem, name, dict(complete.axes), machine.backend)
         asked = reads.read(problem, complete, machine.backend)
-        dropped = next((axis for axis in values if axis not in dict(asked.axes)), None)
-        judged = asked if dropped is None else complete  # which says why what is stated changes nothing
+        judged = complete if unread.keys() & values.keys() else asked  # which says why what is stated changes nothing
         sentence = _refusal(problem, judged, machine, fabric, known)
         if sentence is None:
             return asked

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kernels.axes import Axis
+from kernels.axes import Axis, Tile, Value, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
@@ -26,6 +26,8 @@ GROUP = 8
 """Rows of GEMM tiles computed together on GPUs: 4 are 7 % faster than 1 at 8192 x 8192 x 7168 on H200s, 8 2 % more."""
 ARRIVING = 4
 """Rows of tiles whose operand arrives, and is then computed, together."""
+STORE, STAGES = "tma", 3
+"""How tiles leave by default, and how many steps of the contraction are loaded ahead."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
@@ -34,12 +36,12 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
-    tile = base.tile_axis(problem, machine)
-    tiles = base.num_tiles(problem, tile.default)
+    of_tiles = base.tile_axis(problem, machine)
+    tiles = base.num_tiles(problem, of_tiles.default)
     sizes = tuple(2**e for e in range(tiles.bit_length()))
     usual = max(size for size in sizes if size <= _slice(problem, machine, tiles))
     return (
-        tile,
+        of_tiles,
         _tile_order(problem, machine),
         Axis("slice_tiles", sizes, usual, "How many tiles one signal announces.", open=True),
         Axis(
@@ -73,11 +75,24 @@ def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     stated = base.stated(problem)
     if machine.device.kind == "cpu" or stated.work != "gemm":
         return most
-    if stated.flow is Flow.RECEIVE:  # what is computed together arrives together
-        across = -(-stated.extent(problem).columns // base.default_tile(problem, machine).n)
-        return max(1, min(base.above(ARRIVING * across), tiles // problem.world))
+    if stated.flow is Flow.RECEIVE:
+        return _arriving(problem, base.default_tile(problem, machine))
     a_share = max(1, machine.device.slots // (2 * problem.world))
     return min(most, a_share if stated.reduces else max(1, min(a_share, tiles // TURNS)))
+
+
+def _arriving(problem: Problem, size: Tile) -> int:
+    """Tiles of a slice of rows that come in: what is computed together arrives together."""
+    across = -(-base.stated(problem).extent(problem).columns // size.n)
+    return max(1, min(base.above(ARRIVING * across), base.num_tiles(problem, str(size)) // problem.world))
+
+
+def _warps(problem: Problem) -> int:
+    return 8 if base.stated(problem).work == "gemm" else 4
+
+
+def _rows_together(problem: Problem) -> int:
+    return 1 if base.stated(problem).flow is Flow.RECEIVE else GROUP
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
@@ -91,11 +106,11 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     blocks = tuple(b for b in (0, 4, 8, 16, 32) if b < slots)
     return (
         Axis(
-            "store", ("tma", "registers"), "tma",
+            "store", ("tma", "registers"), STORE,
             "Tiles leave by the bulk copy engine, or by the stores of every thread.",
         ),
-        Axis("num_warps", (4, 8), 8 if base.stated(problem).work == "gemm" else 4, "Warps of a block."),
-        Axis("num_stages", (2, 3, 4), 3, "How many steps of the contraction are loaded ahead."),
+        Axis("num_warps", (4, 8), _warps(problem), "Warps of a block."),
+        Axis("num_stages", (2, 3, 4), STAGES, "How many steps of the contraction are loaded ahead."),
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
@@ -107,10 +122,12 @@ def _group_rows(problem: Problem) -> tuple[Axis, ...]:
     stated = base.stated(problem)
     if stated.work != "gemm":
         return ()
+    usual = _rows_together(problem)
     doc = "How many rows of tiles are computed together, column by column. A wave of them reads fewer operands."
     if stated.flow is Flow.RECEIVE:
-        return (Axis("group_rows", (0, 1), 1, "1: the rows of a slice are computed column by column; 0: row by row."),)
-    return (Axis("group_rows", (1, 2, 4, 8, 16), GROUP, doc),)
+        doc = "1: the rows of a slice are computed column by column; 0: row by row."
+        return (Axis("group_rows", (0, 1), usual, doc),)
+    return (Axis("group_rows", (1, 2, 4, 8, 16), usual, doc),)
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -245,6 +262,26 @@ def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dic
 def _send_order(planner: Planner, rank: int) -> list[int]:
     peers = base.peers_from(rank, planner.problem.world)
     return peers if planner.schedule["tile_order"] == "rotated" else sorted(peers)
+
+
+def alone(problem: Problem, size: Value) -> Schedule:
+    """How a GPU's fused kernel with tiles of *size* computes alone: rows as they lie, the other axes at their default.
+
+    It needs no Machine, so that ranks can put it together.
+    """
+    usual: dict[str, Value] = {
+        "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
+        "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
+        "grid": 0, "comm_sms": 0,
+    }  # fmt: skip
+    known = tuple((name, usual[name]) for name in reads.of_fused(problem, "triton"))
+    return reads.read(problem, Schedule("fused", known), "triton")
+
+
+def order_alone(problem: Problem, size: Value) -> Cut:
+    """The tiles of every rank in the order in which `alone` computes them, a block for each chunk."""
+    tiles = _expand(problem, alone(problem, size)).tiles[0]
+    return Cut(tiles, tuple(np.searchsorted(tiles.chunk, np.arange(problem.world + 1)).tolist()))
 
 
 SCHEME = Scheme(

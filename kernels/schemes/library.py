@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
 from kernels.operators import Flow
 from kernels.plan import Kind, Lane, Planner, Step
 from kernels.problem import Problem
+from kernels.schedule import Schedule
 from kernels.schemes import base
 
 CALLS = ("library", "library_tuned")
 """Values of `collective` that call the library: as it comes, or on GPUs as a sweep of its settings found it fastest."""
+
+OVERLAPPED = "overlapped"
+"""The value of `collective` that is one operator of torch, which computes meanwhile."""
+OVERLAPPED_OPERATORS = ("all_gather_gemm", "gemm_reduce_scatter")
+"""Operators that torch has so: `torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter`."""
+OVERLAPPED_AXES: Mapping[str, Value] = {
+    "pieces": 1, "split": "rows", "steps": "uniform", "grouping": "unfused", "pattern": "ring", "engine": "copy_engine",
+}  # fmt: skip
+"""The decomposed schedule that these are: shard by shard in a ring, moved by copy engines."""
+
+
+def carried_out(asked: Schedule) -> Schedule:
+    """The schedule whose Plan *asked* has: of torch's overlapped operators a decomposed one, else its own."""
+    if asked.scheme != "sequential" or asked["collective"] != OVERLAPPED:
+        return asked
+    return Schedule("decomposed", (("tile", asked["tile"]), *OVERLAPPED_AXES.items()))
 
 
 def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:

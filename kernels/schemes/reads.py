@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernels.axes import Value
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import UNNAMED, Schedule
 
 TILE_ORDER = "tile_order"
 """The axis that decides whether another one is read."""
@@ -16,6 +16,8 @@ IN_TURNS = "interleaved"
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
          "comm_sms")  # fmt: skip
 """All that a fused kernel was ever told."""
+KERNEL = "kernel"
+"""The axis of sequential schedules that says who computes."""
 DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine")
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
@@ -35,6 +37,19 @@ def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     return CPU if backend == "cpu" else GPU[stated.work, stated.flow is Flow.RECEIVE]
 
 
+def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
+    """The axes of a sequential schedule: who computes is chosen where a library and a kernel of ours both can."""
+    chosen = backend == "triton" and OPERATORS[problem.operator].work != "gather"
+    return ("tile", "collective", *((KERNEL,) if chosen else ()))
+
+
+def all_axes(problem: Problem, asked: Schedule, backend: str) -> dict[str, Value]:
+    """The axes of *asked* as they are shown, with those whose value no schedule names (kernels.schedule.UNNAMED)."""
+    unnamed = UNNAMED.get(asked.scheme, {})
+    left_out = unread(problem, asked.scheme, unnamed, backend)
+    return {**dict(asked.axes), **{name: asked[name] for name in unnamed if name not in left_out}}
+
+
 def of_decomposed(problem: Problem) -> tuple[str, ...]:
     """The axes of a decomposed Plan of *problem*: where there is one direction to cut, nobody chooses it."""
     return tuple(name for name in DECOMPOSED if name != "split" or len(OPERATORS[problem.operator].splits) > 1)
@@ -45,6 +60,9 @@ def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: 
     if scheme == "decomposed":
         read = of_decomposed(problem)
         return {name: "it can be cut in 1 direction only" for name in values if name in DECOMPOSED and name not in read}
+    if scheme == "sequential":
+        read = of_sequential(problem, backend)
+        return {name: "it has one computation only" for name in values if name == KERNEL and name not in read}
     if scheme != "fused":
         return {}
     read = of_fused(problem, backend)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
@@ -9,9 +11,13 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, library
-from kernels.schemes.base import Scheme
+from kernels.schemes import base, decomposed, fused, library, reads
+from kernels.schemes.base import Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
+
+OURS = "ours"
+KERNELS = ("library", OURS)
+"""Values of `kernel`; lookups have ours alone, and CPU ranks their own."""
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
@@ -20,22 +26,48 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST and shares_lie_together:
         own = (*own, "copy_engine")
     ours_first = (*own, "library")
-    values = {"emulated": own, "network": ("library",), "nvlink": (*library.CALLS, *own)}.get(fabric.kind, ours_first)
+    every = (*library.CALLS, *own, *((library.OVERLAPPED,) if problem.operator in library.OVERLAPPED_OPERATORS else ()))
+    values = {"emulated": own, "network": ("library",), "nvlink": every}.get(fabric.kind, ours_first)
     values = own if problem.world == 1 else values  # a rank alone has nobody to call a collective with
     doc = (
         "Who moves the bytes: the library (NCCL, gloo; tuned: as a sweep found it fastest), our puts (direct; "
         "all-reduce: one_shot, two_shot), or copy engines."
     )
-    return base.tile_axis(problem, machine), Axis("collective", values, values[0], doc)
+    if library.OVERLAPPED in values:
+        doc += " Overlapped: torch's own operator, which computes meanwhile."
+    known = {
+        "tile": base.tile_axis(problem, machine),
+        "collective": Axis("collective", values, values[0], doc),
+        reads.KERNEL: Axis(reads.KERNEL, KERNELS, KERNELS[0], "Who computes: cuBLAS, or our kernel without its sends."),
+    }
+    return tuple(known[name] for name in reads.of_sequential(problem, machine.backend))
+
+
+def is_ours(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a GPU computes the sequential *schedule* by our kernel: asked for, or because there is no other."""
+    return base.stated(problem).work == "gather" or schedule[reads.KERNEL] == OURS
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
+    if schedule[reads.KERNEL] == OURS and schedule["collective"] == library.OVERLAPPED:
+        return (
+            f"kernel = {OURS} does not go with collective = {library.OVERLAPPED}: 1 operator of torch computes and "
+            "communicates. Accepted: kernel = library, or another collective."
+        )
     return None
 
 
+def _order(problem: Problem, schedule: Schedule) -> Cut:
+    """All tiles, chunk after chunk: of our kernel as it computes them."""
+    if schedule[reads.KERNEL] == OURS:
+        return fused.order_alone(problem, schedule["tile"])
+    return base.cut([base.whole_chunk(problem, chunk) for chunk in range(problem.world)], base.size_of(schedule))
+
+
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
-    world, size = problem.world, base.size_of(schedule)
-    order = base.cut([base.whole_chunk(problem, chunk) for chunk in range(world)], size)
+    if schedule["collective"] == library.OVERLAPPED:
+        return replace(decomposed.SCHEME.expand(problem, library.carried_out(schedule)), schedule=schedule)
+    world, order = problem.world, _order(problem, schedule)
     planner = Planner(problem, schedule, [order.tiles] * world)
     everything = (0, len(order.tiles))
     if base.stated(problem).flow is Flow.RECEIVE:

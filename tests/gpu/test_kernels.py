@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.backends.triton import refusals
 from kernels.outcome import Measurement
+from kernels.schemes import library
 from tests.gpu import gang
 from tests.kernels.triton.conftest import gpu_trial
 
@@ -29,13 +29,19 @@ CALLS = 1000
 
 
 REDUCED = ("gemm_all_reduce", "gemv_all_reduce")
+MOVED = tuple(name for name in OPERATORS if name not in REDUCED)
+LOOKUP = "embedding_all_to_all"
+COLLECTIVES = {
+    "library": OPERATORS, "library_tuned": OPERATORS, "direct": MOVED, "one_shot": REDUCED, "two_shot": REDUCED,
+    "copy_engine": tuple(name for name in MOVED if name != LOOKUP),
+}  # fmt: skip
 WAYS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "fused": ("fused", {}, OPERATORS),
-    "library": ("sequential", {"collective": "library"}, OPERATORS),
-    "direct": ("sequential", {"collective": "direct"}, tuple(name for name in OPERATORS if name not in REDUCED)),
-    "copy engine": ("sequential", {"collective": "copy_engine"},
-                    tuple(name for name in OPERATORS if name not in (*REDUCED, "embedding_all_to_all"))),
-    "torch's overlapped": ("decomposed", refusals.OVERLAPPED_AXES, refusals.OVERLAPPED),
+    **{name: ("sequential", {"collective": name}, operators) for name, operators in COLLECTIVES.items()},
+    **{f"{name}, our kernel": ("sequential", {"collective": name, "kernel": "ours"},
+                               tuple(operator for operator in operators if operator != LOOKUP))
+       for name, operators in COLLECTIVES.items()},
+    "overlapped": ("sequential", {"collective": library.OVERLAPPED}, library.OVERLAPPED_OPERATORS),
 }  # fmt: skip
 """Scheme, axes, and the operators that have them."""
 

@@ -2,17 +2,25 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernels.fabric import parse
-from kernels.machine import Machine
-from kernels.operators import problem
-from kernels.schedule import Refusal, Schedule
+from kernels.machine import Machine, load
+from kernels.operators import OPERATORS, problem
+from kernels.schedule import UNNAMED, Refusal, Schedule
 from kernels.schemes import SCHEMES, axes, refusal, schedule
 
 PROBLEM = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 32}, world=2)
 EMULATED = parse("emulated")
+MACHINES = Path(__file__).parents[2] / "data" / "machines"
+SIZES: dict[str, dict[str, int]] = {
+    "gemm": {"m": 64, "n": 64, "k": 32}, "gemv": {"n": 64, "k": 64, "tokens": 2},
+    "gather": {"tables_per_rank": 2, "rows": 100, "dim": 16, "batch": 64, "pooling": 4},
+}  # fmt: skip
 
 
 Build = Callable[..., Schedule]
@@ -47,6 +55,40 @@ def test_equal_choices_are_one_key(build: Build) -> None:
         )
         == 2
     )
+
+
+@given(st.sampled_from(list(UNNAMED)), st.permutations([("tile", "1x2x3"), ("collective", "direct")]), st.data())
+def test_what_no_schedule_names_is_read_all_the_same_and_changes_no_key(
+    scheme: str, axes: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    unnamed = UNNAMED[scheme]
+    name = data.draw(st.sampled_from(list(unnamed)))
+    plain, named = Schedule(scheme, tuple(axes)), Schedule(scheme, (*axes, (name, unnamed[name])))
+    other = Schedule(scheme, (*axes, (name, "another")))
+    assert plain == named == Schedule.from_json({"scheme": scheme, "axes": {**dict(axes), **unnamed}})
+    assert (plain[name], plain.get(name), other[name]) == (unnamed[name], unnamed[name], "another")
+    assert name not in plain.to_json()["axes"]
+    assert other.to_json()["axes"][name] == "another"
+    with pytest.raises(KeyError):
+        Schedule("fused", tuple(axes))[name]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_who_computes_is_chosen_on_gpus_where_a_library_could(operator: str, cpu_machine: Machine) -> None:
+    machine, link = load(MACHINES / "h200_nvl4.toml"), parse("nvlink")
+    asked = problem(operator, SIZES[OPERATORS[operator].work], world=4, dtype="bfloat16")
+    offered = {axis.name: axis for axis in axes(asked, "sequential", machine, link)}
+    if OPERATORS[operator].work == "gather":
+        with pytest.raises(Refusal, match=r"kernel = ours changes nothing in .*: it has one computation only"):
+            schedule(asked, "sequential", {"kernel": "ours"}, machine, link)
+    else:
+        assert offered["kernel"].values == ("library", "ours")
+        usual, stated, ours = (schedule(asked, "sequential", values, machine, link)
+                               for values in ({}, {"kernel": "library"}, {"kernel": "ours"}))  # fmt: skip
+        assert usual == stated != ours
+        assert [name for name, _ in ours.axes] == ["tile", "collective", "kernel"]
+    here = problem(operator, SIZES[OPERATORS[operator].work], world=2)
+    assert "kernel" not in {axis.name for axis in axes(here, "sequential", cpu_machine, EMULATED)}
 
 
 def test_axes_are_read_by_name(build: Build) -> None:

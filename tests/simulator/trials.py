@@ -14,7 +14,10 @@ from kernels.trial import Trial
 SCHEMES = ("sequential", "decomposed", "fused")
 
 AXES: dict[str, list[Mapping[str, int | str]]] = {
-    "sequential": [{"collective": name} for name in ("direct", "one_shot", "two_shot", "library")],
+    "sequential": [
+        *({"collective": name} for name in ("direct", "one_shot", "two_shot", "library", "overlapped")),
+        *({"collective": name, "kernel": "ours"} for name in ("library", "direct", "two_shot", "copy_engine")),
+    ],
     "decomposed": [
         {"pieces": pieces, "split": split, "steps": steps, "grouping": grouping, "pattern": pattern, "engine": engine}
         for pieces in (1, 4, 16)

@@ -115,15 +115,24 @@ def test_axes_that_gpu_kernels_do_not_read_are_not_on_the_form(question: Questio
     assert question.refusal.value == ""
 
 
-def test_of_decomposed_gpus_get_the_one_schedule_that_they_run(question: Question) -> None:
+def test_who_computes_is_on_the_form_where_it_can_be_chosen(question: Question) -> None:
+    question.scheme.value = "sequential"
+    assert "kernel" not in question.axes.rows
     question.machine.value = "h200_nvl2"
     question.ask(GPUS)
-    assert "decomposed" in question.refused["wb-scheme"], "not of this operator"
-    question.problem.operator.value = "all_gather_gemm"
-    assert "decomposed" not in question.refused["wb-scheme"]
-    question.scheme.value = "decomposed"
-    assert question.refusal.value == ""
-    assert question.asked.schedule(question.machine_value)["pieces"] == 1
+    assert "decomposed" in question.refused["wb-scheme"]
+    question.scheme.value = "sequential"
+    kernel = question.axes.rows["kernel"]
+    assert (kernel.control.value, dict(question.asked.schedule(question.machine_value).axes).get("kernel")) == (
+        "library", None)  # fmt: skip
+    kernel.control.value = "ours"
+    assert question.asked.schedule(question.machine_value)["kernel"] == "ours"
+    assert (question.refusal.value, question.axes.rows["kernel"].control.value) == ("", "ours")
+    question.problem.load("gemm_all_to_all", {"m": 1024, "n": 508, "k": 512}, 2, "bfloat16")
+    assert "n = 508" in question.refused["wb-axis-kernel"]["ours"]
+    question.problem.operator.value = "embedding_all_to_all"
+    question.scheme.value = "sequential"
+    assert "kernel" not in question.axes.rows
 
 
 def test_a_reason_that_lies_elsewhere_greys_nothing_out() -> None:

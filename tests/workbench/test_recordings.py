@@ -1,6 +1,7 @@
 """A run becomes a file of JSON lines and comes back as it was; what is no recording is named by its line."""
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 
 from kernels.hardware import Hardware
 from kernels.outcome import ROW_KEYS, Measurement, Sample
+from kernels.schedule import UNNAMED, Schedule
+from kernels.schemes import expand
 from kernels.trial import Trial
 from workbench import metrics, recordings, resources
+from workbench.answer import FromRecordings
 from workbench.machines import machine as machine_named
 from workbench.store import Store, frames
 
@@ -77,6 +81,46 @@ def test_two_recordings_of_one_problem_are_two_blocks() -> None:
         mine = [row for (other, _), row in zip(found, filled, strict=True) if other == name]
         alone = metrics.fill([row for other, row in found if other == name])
         assert [row["sequential_s"] for row in mine] == [row["sequential_s"] for row in alone]
+
+
+@pytest.mark.parametrize("name", recordings.paths())
+def test_recorded_keys_are_what_the_same_questions_have_today(name: str) -> None:
+    """An axis that came later is named in rows, and not in keys."""
+    lines = [json.loads(line) for line in recordings.paths()[name].read_text().splitlines()]
+    for line in lines:
+        trial = Trial.from_json(line["trial"])
+        assert trial.key == line["key"]
+        unnamed = UNNAMED.get(trial.schedule.scheme, {})
+        axes = tuple({**unnamed, **line["axes"]}.items())
+        assert replace(trial, schedule=Schedule(trial.schedule.scheme, axes)).key == line["key"]
+        assert not unnamed.keys() & dict(trial.schedule.axes).keys()
+
+
+def test_rows_name_who_computes_where_that_can_be_chosen() -> None:
+    def said(name: str, operator: str) -> set[str | None]:
+        rows = [metrics.row_of(entry.measurement) for entry in recordings.recordings(name)]
+        return {
+            row["axes"].get("kernel") for row in rows if row["scheme"] == "sequential" and row["operator"] == operator
+        }
+
+    assert said("h200_nvl4_gemv_and_embedding", "gemv_all_reduce") == {"library"}
+    assert said("h200_nvl4_gemv_and_embedding", "embedding_all_to_all") == {None}
+    assert said("laptop_overlap_2_ranks", "gemm_all_to_all") == {None}
+
+
+def test_torch_s_overlapped_operators_stay_readable_as_the_decomposed_schedules_that_they_were() -> None:
+    found = recordings.recordings("h200_nvl2_ways")
+    decomposed = [entry for entry in found if entry.measurement.trial.schedule.scheme == "decomposed"]
+    assert len(decomposed) == 6
+    player = FromRecordings(found, speed=None)
+    for entry in decomposed:
+        trial = entry.measurement.trial
+        assert player.absence(trial) is None
+        assert entry.measurement in [
+            replace(one, source="recorded") for one in player.answer([trial], threading.Event())
+            if isinstance(one, Measurement)
+        ]  # fmt: skip
+        assert expand(trial.problem, trial.schedule).wire_bytes(0) > 0
 
 
 def test_a_broken_line_is_named(recorded: tuple[Path, Measurement]) -> None:

@@ -22,6 +22,7 @@ from workbench.simulator.points import Column, Floats, Points
 
 def seconds(points: Points) -> Floats:
     """Whole trials; what is illegal gets some number, too."""
+    points = points.carried_out
     start = start_seconds(points.machine, points.scheme, points.word("collective"), points.world > 1)
     return start + np.broadcast_to(_SCHEMES[points.scheme, points.receives](points), (points.count,))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from kernels.plan import Kind, Lane, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import library
+from kernels.schemes.reads import KERNEL
 from workbench.simulator import gpu_costs
 from workbench.simulator.links import links
 from workbench.simulator.rates import collective_seconds, work_seconds
@@ -45,7 +46,7 @@ class StepCosts:
 
 def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
-    count = len(plan)
+    plan, count = replace(plan, schedule=library.carried_out(plan.schedule)), len(plan)
     issue, transit, delay = np.zeros(count), np.zeros(count), np.zeros(count)
     lane, link = plan.lane.copy(), np.full(count, -1, dtype=np.int64)
     overhead = step_overhead(plan.schedule, machine)
@@ -134,7 +135,7 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
     if not len(steps):
         return seconds
     schedule = plan.schedule
-    if (alone := gpu_costs.library_seconds(plan.problem, plan.problem, machine, schedule.scheme)) is not None:
+    if (alone := gpu_costs.library_seconds(plan.problem, plan.problem, machine, schedule.get(KERNEL))) is not None:
         seconds[steps] = alone
         return seconds
     slots = int(slots_left(machine, schedule.get("grid", 0), schedule.get("comm_sms", 0), schedule.get("engine", "")))

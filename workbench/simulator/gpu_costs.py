@@ -17,14 +17,14 @@ from workbench.simulator.rates import has_curve, work_seconds
 Floats = NDArray[np.float64]
 
 
-def library_seconds(problem: Problem, sizes: Problem, machine: Machine, scheme: str) -> Floats | None:
+def library_seconds(problem: Problem, sizes: Problem, machine: Machine, kernel: object) -> Floats | None:
     """The computation of a sequential trial as the library's one call does it; None where that was not measured.
 
-    *sizes* are *problem*'s, or columns of such.
+    *sizes* are *problem*'s, or columns of such; *kernel*: who computes, None where nobody else than we could.
     """
     stated = operator(problem.operator)
     work = f"library_{stated.work}"
-    if machine.device.kind == "cpu" or scheme != "sequential" or not has_curve(machine, work, problem.dtype):
+    if machine.device.kind == "cpu" or kernel != "library" or not has_curve(machine, work, problem.dtype):
         return None
     extent = stated.extent(sizes)
     width = extent.rows if stated.work == "gemm" else extent.columns

@@ -14,8 +14,8 @@ from kernels.fabric import Fabric, emulated_bandwidth
 from kernels.machine import Machine
 from kernels.operators import Flow, operator
 from kernels.problem import Problem
-from kernels.schedule import Refusal
-from kernels.schemes import axes, reads
+from kernels.schedule import UNNAMED, Refusal
+from kernels.schemes import axes, library, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator import gpu_costs
@@ -76,8 +76,8 @@ class Points:
         return np.broadcast_to(self.given.get(name, np.asarray(default)), (self.count,))
 
     def axis(self, name: str) -> Column:
-        """The values of an axis."""
-        return self._column(name, self.axes[name].default)
+        """The values of an axis; where no column states one, that of schedules without it, or else the default."""
+        return self._column(name, UNNAMED.get(self.scheme, {}).get(name, self.axes[name].default))
 
     def word(self, name: str) -> str | None:
         """The value of an axis that is the same for all points; None if the scheme has no such axis."""
@@ -101,6 +101,16 @@ class Points:
         return np.broadcast_to(slots_left(self.machine, grid, taken, self.word("engine")), (self.count,))
 
     @property
+    def carried_out(self) -> Points:
+        """The same points of the scheme whose Plan they have, as kernels.schemes.library.carried_out says."""
+        if self.word("collective") != library.OVERLAPPED:
+            return self
+        read = reads.of_decomposed(self.problem)
+        told = {name: values for name, values in self.given.items() if name not in ("collective", reads.KERNEL)}
+        more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
+        return Points(self.problem, "decomposed", {**told, **more}, self.machine, self.fabric)
+
+    @property
     def direction(self) -> str:
         """Of the cut of a decomposed schedule: as stated, or the only one that the operator has."""
         splits = self.operator.splits
@@ -116,7 +126,7 @@ class Points:
 
     def everything(self) -> Floats:
         """The one compute step of a sequential trial, its overhead not counted."""
-        alone = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, self.scheme)
+        alone = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, self.word(reads.KERNEL))
         if alone is not None:
             return alone
         return self.step(self.world, self.chunk, self.columns, self.contraction)
@@ -235,7 +245,7 @@ class Points:
 
     def _sequential_compute_seconds(self) -> Floats:
         """Computation alone as the sequential schedule does it by default: what wire_to_compute is relative to."""
-        work = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, "sequential")
+        work = gpu_costs.library_seconds(self.problem, self.sizes, self.machine, "library")
         if work is None:
             m, n = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
             slots = np.full(self.count, self.machine.device.slots)

@@ -19,7 +19,7 @@ from kernels.problem import Problem
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import metrics, resources
-from workbench.one_problem import PLACE
+from workbench.one_problem import PLACE, with_all_axes
 from workbench.store import known_by
 from workbench.store.database import Database
 
@@ -383,7 +383,7 @@ def _row(entry: sqlite3.Row) -> dict[str, Any]:
     """A row as it was given, under the run that it is of now."""
     told = {name: value for name, value in json.loads(entry["row"]).items() if name not in TIMED_HOW}
     told = dict.fromkeys(("hardware", "source_print", "versions_print")) | told  # older rows have none of them
-    return {**told, **{key: entry[key] for key in ("run", "origin", "id", "at", "block")}}
+    return {**with_all_axes(told), **{key: entry[key] for key in ("run", "origin", "id", "at", "block")}}
 
 
 def _spans(text: str) -> tuple[Span, ...]:

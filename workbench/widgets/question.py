@@ -14,7 +14,7 @@ from kernels.fabric import KINDS, OF_BACKEND, parse
 from kernels.machine import Machine
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
-from kernels.schemes import SCHEMES
+from kernels.schemes import SCHEMES, reads
 from kernels.units import DTYPE_BYTES
 from workbench.charts.words import LINKS, fabric_words
 from workbench.machines import machine as machine_named
@@ -322,7 +322,7 @@ class Question(Quiet):
 def _complete(asked: Asked, machine: Machine) -> dict[str, Value] | None:
     """The schedule that Run would take: what a person has not set may follow from what was. None if there is none."""
     try:
-        return dict(asked.schedule(machine).axes)
+        return reads.all_axes(asked.problem(), asked.schedule(machine), machine.backend)
     except Refusal:
         return None
 

@@ -20,6 +20,9 @@ from kernels.backends.triton.watch import Watched
 from kernels.operators import OPERATORS, Flow
 from kernels.outcome import Span
 from kernels.reference import Operands
+from kernels.schemes import expand, fused
+from kernels.schemes.library import OVERLAPPED
+from kernels.schemes.sequential import is_ours
 
 Call = Callable[[], None]
 
@@ -45,13 +48,19 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     return made(context, operands, alone=alone)
 
 
+def alone(context: Context, operands: Operands, one: Sequential | None = None) -> Kernel:
+    """Our kernel as the computation of a sequential trial; between the tensors of *one*, or of nobody's collective."""
+    plan = expand(context.problem, fused.alone(context.problem, context.plan.schedule["tile"]))
+    own = {"operand": one.of_mine("operand")} if one and context.receives else {}
+    return kernel(context.computing(plan, own, one.target if one else context.local), operands, alone=True)
+
+
 def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
     """Those of ours that *part* of *context*'s trial compiles longest, with the form that is watched."""
-    gather = OPERATORS[context.problem.operator].work == "gather"
-    if context.plan.schedule.scheme == "sequential" and gather and part != "communication":
-        return [kernel(context, operands, alone=True)]
-    if context.plan.schedule.scheme != "fused" or part == "communication":
+    if part == "communication":
         return []
+    if context.plan.schedule.scheme == "sequential":
+        return [alone(context, operands)] if is_ours(context.problem, context.plan.schedule) else []
     one = kernel(context, operands, alone=part == "compute")
     stamps = torch.zeros(1, WORDS.value, dtype=torch.int64, device=context.device)
     return [one, one.stamped(stamps)] if part == "whole" else [one]
@@ -60,13 +69,12 @@ def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
     """What one trial does in *part*, for each set of operands."""
     if context.plan.schedule.scheme == "sequential":
-        return _sequential(context, sets, part, group)
-    if context.plan.schedule.scheme == "decomposed":
-        return _overlapped(context, sets, group)
-    alone = part == "compute"
-    launchers = _launchers([kernel(context, own, alone=alone) for own in sets])
-    watched = None if alone else partial(_stamped, context, sets)
-    return Calls(launchers, context.local if alone else context.result(), watched)
+        overlapped = context.plan.schedule["collective"] == OVERLAPPED
+        return _overlapped(context, sets, group) if overlapped else _sequential(context, sets, part, group)
+    computes = part == "compute"
+    launchers = _launchers([kernel(context, own, alone=computes) for own in sets])
+    watched = None if computes else partial(_stamped, context, sets)
+    return Calls(launchers, context.local if computes else context.result(), watched)
 
 
 def _launchers(made: Sequence[Kernel]) -> list[Call]:
@@ -94,17 +102,17 @@ def _overlapped(context: Context, sets: Sequence[Operands], group: Any) -> Calls
 
 def _sequential(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
     made = Sequential(context, sets, group)
-    each = [_halves(made, part, number) for number in range(len(sets))]
+    each = _halves(made, part)
     watched = partial(_marked, context, each) if part == "whole" else None
     return Calls([partial(_in_order, halves) for halves in each], made.result(), watched, made.facts)
 
 
-def _halves(one: Sequential, part: str, number: int) -> tuple[Call, ...]:
-    """Those that *part* names, of set *number*, the one that depends on the other last."""
-    if part != "whole":
-        return (_compute(one, number) if part == "compute" else one.collective(number),)
-    compute, collective = _compute(one, number), one.collective(number)
-    return (collective, compute) if one.context.receives else (compute, collective)
+def _halves(one: Sequential, part: str) -> list[tuple[Call, ...]]:
+    """By set of operands, those that *part* names, the one that depends on the other last."""
+    computes = [] if part == "communication" else [_computes(one)]
+    collectives = [] if part == "compute" else [[one.collective(number) for number in range(len(one.sets))]]
+    halves = (*collectives, *computes) if one.context.receives else (*computes, *collectives)
+    return list(zip(*halves, strict=True))
 
 
 def _in_order(halves: Sequence[Call]) -> None:
@@ -127,7 +135,8 @@ def _marked(context: Context, each: Sequence[Sequence[Call]]) -> Watched:
     return Watched([partial(call, halves) for halves in each], ends, spans)
 
 
-def _compute(one: Sequential, number: int) -> Call:
-    if one.stated.work == "gather":
-        return kernel(one.context, one.sets[number], alone=True).launcher()
-    return one.compute(number)
+def _computes(one: Sequential) -> list[Call]:
+    """By set of operands."""
+    if is_ours(one.context.problem, one.context.plan.schedule):
+        return _launchers([alone(one.context, own, one) for own in one.sets])
+    return [one.compute(number) for number in range(len(one.sets))]

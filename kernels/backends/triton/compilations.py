@@ -13,8 +13,10 @@ from kernels.backends.triton.pieces import piece
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import fused
 from kernels.schemes.base import num_tiles
 from kernels.schemes.fused import slice_rows
+from kernels.schemes.sequential import is_ours
 from kernels.trial import Trial
 
 AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms")
@@ -34,11 +36,11 @@ class Compilation(NamedTuple):
 def compilations(trial: Trial) -> tuple[Compilation, ...]:
     """The kernels of *trial* that take long: of a whole one also the form that is watched. None for CPU ranks."""
     problem, schedule = trial.problem, trial.schedule
-    operator = OPERATORS[problem.operator]
-    sequential = schedule.scheme == "sequential" and operator.work == "gather"
+    sequential = schedule.scheme == "sequential" and is_ours(problem, schedule)
     if trial.backend != "triton" or trial.part == "communication" or not (sequential or schedule.scheme == "fused"):
         return ()
     alone = sequential or trial.part == "compute"
+    schedule = fused.alone(problem, schedule["tile"]) if sequential else schedule
     family, facts = _of(problem, schedule, alone)
     of_all = (problem.dtype, alone, str(tile(schedule["tile"])), *facts)
     return tuple(Compilation(family, (*of_all, watched)) for watched in ((False,) if alone else (False, True)))

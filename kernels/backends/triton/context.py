@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import Protocol
 
@@ -101,6 +102,7 @@ class Context(Station):
 
     def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
         super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
+        self._own: Mapping[str, Tensor] = {}
         self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)
         private = private_regions(plan.problem, len(plan.tiles[rank]), start)
         self.places |= {name: (region, self.dtype) for name, region in regions(plan.problem, plan.schedule).items()}
@@ -110,6 +112,18 @@ class Context(Station):
         for name in private:
             self.of(rank, name).zero_()
         self._local: Tensor | None = None
+
+    def computing(self, plan: Plan, own: Mapping[str, Tensor], local: Tensor) -> Context:
+        """The same places for the computation alone in the order of *plan*: its results go to *local*.
+
+        *own*: where tensors of this rank lie instead of in symmetric memory.
+        """
+        other = copy(self)
+        other.plan, other._own, other._local = plan, own, local
+        return other
+
+    def of(self, rank: int, name: str) -> Tensor:
+        return self._own[name] if rank == self.rank and name in self._own else super().of(rank, name)
 
     def title(self) -> str:
         return str(self.plan.schedule)

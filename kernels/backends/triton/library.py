@@ -15,7 +15,6 @@ from kernels.backends.triton.winners import WINDOWS, winner
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.reference import Operands
-from kernels.schedule import Refusal
 from kernels.schemes import library
 
 Call = Callable[[], None]
@@ -79,20 +78,19 @@ class Sequential:
         return self._own[name] if name in self._own else self.context.of(self.context.rank, name)
 
     def compute(self, number: int) -> Call:
-        """The computation alone, of set *number*: cuBLAS, or torch's pooled lookup where that is what is computed."""
+        """The computation alone, of set *number*, by cuBLAS; that of a pooled lookup has no library (build.py)."""
         first, second = self.sets[number].values()
-        if self.stated.work == "gather":
-            raise Refusal("The pooled lookup has no library call here.")  # build.compute_alone has a kernel
+        target = self.target
         if self.stated.flow is Flow.RECEIVE:
-            operand, result = self.of_mine("operand"), self.context.result()
-            return lambda: _ignore(torch.mm(operand, second, out=result))
-        target = self.context.of(self.context.rank, "out") if self._symmetric_shot else self.local
+            operand = self.of_mine("operand")
+            return lambda: _ignore(torch.mm(operand, second, out=target))
         return lambda: _ignore(torch.mm(first, second, out=target))
 
     @property
-    def _symmetric_shot(self) -> bool:
-        """torch's symmetric all-reduces read their operand from symmetric memory."""
-        return self._how in ("one_shot", "two_shot")
+    def target(self) -> Tensor:
+        """[M, N] where results go: torch's symmetric all-reduces read their operand from symmetric memory."""
+        symmetric = self._how in ("one_shot", "two_shot")
+        return self.context.of(self.context.rank, "out") if symmetric else self.local
 
     def collective(self, number: int) -> Call:
         """The collective alone, of set *number*, by the schedule's `collective`."""

@@ -1,9 +1,9 @@
-"""torch's own overlapped operators, all_gather + GEMM and GEMM + reduce_scatter: decomposed by the shard, in a ring.
+"""torch's own overlapped operators, all_gather + GEMM and GEMM + reduce_scatter: sequential, collective = overlapped.
 
 `torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter` (torch/distributed/_symmetric_memory) are
-what `decomposed` calls one piece of every shard, a ring of unfused steps, by copy engines: rank by rank a shard is
-copied by a copy engine and multiplied by cuBLAS, on two streams. They pull where a plan pushes, and allocate their
-result, so a call points the trial's result at what it returned.
+what `decomposed` calls one piece of every shard, a ring of unfused steps, by copy engines, and have that Plan: rank by
+rank a shard is copied by a copy engine and multiplied by cuBLAS, on two streams. They pull where a plan pushes, and
+allocate their result, so a call points the trial's result at what it returned.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ from kernels.axes import tile
 from kernels.backends.triton.tiles import check
 from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
+from kernels.schemes.library import OVERLAPPED
+from kernels.schemes.reads import KERNEL
+from kernels.schemes.sequential import OURS, is_ours
 from kernels.trial import Trial
 
 LINK = "nvlink"
@@ -15,12 +18,6 @@ DTYPES = {
     "gather": ("float32", "bfloat16", "float16"),
 }
 SCHEMES = ("sequential", "fused")
-"""Those that are compared; of decomposed, torch's own operators are one schedule (overlapped.py)."""
-OVERLAPPED = ("all_gather_gemm", "gemm_reduce_scatter")
-OVERLAPPED_AXES = {
-    "pieces": 1, "split": "rows", "steps": "uniform", "grouping": "unfused", "pattern": "ring", "engine": "copy_engine",
-}  # fmt: skip
-"""The one decomposed schedule that torch's own overlapped operators are (overlapped.py)."""
 RANKS_MOST = 8
 """Descriptors are arguments of a GEMM's kernel, one per rank."""
 BULK_BYTES = 16
@@ -41,7 +38,7 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"fabric = {trial.fabric.kind} cannot be measured on backend = triton. GPUs store over the 1 link that "
             f"they have; any other is simulated only. Accepted: {LINK}."
         )
-    if trial.schedule.scheme not in (*SCHEMES, "decomposed"):
+    if trial.schedule.scheme not in SCHEMES:
         return (
             f"scheme = {trial.schedule.scheme} does not run on backend = triton, which has kernels for "
             f"{len(SCHEMES)} schemes. Accepted: {', '.join(SCHEMES)}."
@@ -51,11 +48,23 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"{trial.schedule.scheme} does not run on GPUs of several hosts, which share 0 bytes of memory. "
             "Accepted: a world that fits one host."
         )
-    if trial.schedule.scheme == "decomposed":
-        return _overlapped_refusal(trial)
-    if trial.schedule.scheme == "fused":
-        return _fused_refusal(trial)
-    return _tile_refusal(trial) if operator.work == "gather" else None  # which no library computes
+    return _fused_refusal(trial) if trial.schedule.scheme == "fused" else _sequential_refusal(trial)
+
+
+def _sequential_refusal(trial: Trial) -> str | None:
+    """Why the computation, or the call that is no computation and collective apart, cannot run; or None."""
+    if trial.schedule["collective"] == OVERLAPPED and trial.part != "whole":
+        return (
+            f"part = {trial.part} does not exist for collective = {OVERLAPPED}: 1 operator of torch computes and "
+            "communicates. Accepted: whole; or another collective."
+        )
+    if trial.part == "communication" or not is_ours(trial.problem, trial.schedule):
+        return None
+    if OPERATORS[trial.problem.operator].work == "gather":
+        return _tile_refusal(trial)
+    sentence = _bulk_refusal(trial) if OPERATORS[trial.problem.operator].work == "gemm" else None
+    sentence = sentence or _tile_refusal(trial)
+    return sentence and f"{KERNEL} = {OURS} cannot be: {sentence} Or {KERNEL} = library."
 
 
 def _fused_refusal(trial: Trial) -> str | None:
@@ -97,30 +106,4 @@ def _bulk_refusal(trial: Trial) -> str | None:
                 f"multiples of {BULK_BYTES} bytes, and a row has {problem[key] * problem.itemsize}. Accepted: "
                 f"multiples of {step}, such as {near}."
             )
-    return None
-
-
-def _overlapped_refusal(trial: Trial) -> str | None:
-    """Why a decomposed *trial* is not what torch's operators do, or None."""
-    operator = trial.problem.operator
-    if operator not in OVERLAPPED:
-        return (
-            f"scheme = decomposed does not run {operator} on backend = triton. There it is one of torch's own "
-            f"overlapped operators, and torch has {len(OVERLAPPED)}. Accepted: {', '.join(OVERLAPPED)}; or scheme = "
-            "fused."
-        )
-    for name, needed in OVERLAPPED_AXES.items():
-        if trial.schedule[name] != needed:
-            return (
-                f"{name} = {trial.schedule[name]} does not run on backend = triton. There scheme = decomposed is "
-                f"torch's own {operator}, which has 1 schedule. Accepted: "
-                f"{', '.join(f'{axis} = {value}' for axis, value in OVERLAPPED_AXES.items())}."
-            )
-    if trial.world == 1:
-        return "world = 1 is too small: torch's overlapped operators need peers, and 1 < 2. Accepted: 2 or more."
-    if trial.part != "whole":
-        return (
-            f"part = {trial.part} does not exist for scheme = decomposed on backend = triton: 1 call of torch "
-            "computes and sends. Accepted: whole; or scheme = sequential."
-        )
     return None

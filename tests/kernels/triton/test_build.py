@@ -1,5 +1,7 @@
-"""What GPU ranks run and what they refuse: of decomposed exactly what torch's own operators do."""
+"""What GPU ranks run and what they refuse, and what the computation of a sequential schedule is put together from."""
 
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,46 +9,93 @@ from triton.runtime.errors import OutOfResources
 
 from kernels.axes import Tile, tile
 from kernels.backends.triton.launch import Kernel
-from kernels.backends.triton.refusals import OVERLAPPED_AXES, refusal
+from kernels.backends.triton.refusals import refusal
 from kernels.backends.triton.tiles import walk
-from kernels.operators import OPERATORS
-from kernels.schedule import Refusal
-from kernels.schemes import expand
+from kernels.fabric import parse
+from kernels.machine import load
+from kernels.operators import OPERATORS, problem
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import axes, expand, fused
+from kernels.schemes.library import carried_out
 from tests.kernels.triton.conftest import gpu_trial
 
+H200 = Path(__file__).parents[3] / "data" / "machines" / "h200_nvl8.toml"
 GEMM = {"m": 8192, "n": 4096, "k": 4096}
 LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 128, "batch": 256, "pooling": 32}
 
 
-def decomposed(operator: str, **axes: Any) -> Any:
-    return gpu_trial(operator, GEMM, world=4, dtype="bfloat16", scheme="decomposed", **(OVERLAPPED_AXES | axes))
+OVERLAPPED = ("all_gather_gemm", "gemm_reduce_scatter")
 
 
-@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter"])
-def test_torch_s_overlapped_operators_are_one_decomposed_schedule(operator: str) -> None:
-    trial = decomposed(operator)
+def sequential(operator: str, **axes: Any) -> Any:
+    return gpu_trial(operator, GEMM, world=4, dtype="bfloat16", scheme="sequential", **axes)
+
+
+@pytest.mark.parametrize("operator", OVERLAPPED)
+def test_torch_s_overlapped_operators_have_the_plan_of_a_decomposed_schedule(operator: str) -> None:
+    trial = sequential(operator, collective="overlapped")
     assert refusal(trial, shares_heap=True) is None
+    plan, decomposed = (expand(trial.problem, one) for one in (trial.schedule, carried_out(trial.schedule)))
+    assert (plan.schedule, decomposed.schedule.scheme) == (trial.schedule, "decomposed")
+    assert plan.wire_bytes(0) == decomposed.wire_bytes(0) == OPERATORS[operator].wire_bytes(trial.problem)
+    assert (plan.lane == decomposed.lane).all()
+
+
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name.startswith("gem") or "all_gather" in name])
+def test_only_two_operators_are_overlapped_by_torch(operator: str) -> None:
+    offered = dict(axes_of(operator))["collective"]
+    assert ("overlapped" in offered) == (operator in OVERLAPPED)
+
+
+def axes_of(operator: str) -> list[tuple[str, tuple[Any, ...]]]:
+    shape = {"n": 4096, "k": 4096, "tokens": 1} if operator.startswith("gemv") else GEMM
+    asked = problem(operator, shape, world=4, dtype="bfloat16")
+    return [(axis.name, axis.values) for axis in axes(asked, "sequential", load(H200), parse("nvlink"))]
+
+
+def test_their_parts_and_our_kernel_in_them_are_refused_with_what_would_do() -> None:
+    trial = sequential("all_gather_gemm", collective="overlapped")
+    assert str(refusal(trial.of_part("compute"), shares_heap=True)).endswith("Accepted: whole; or another collective.")
+    with pytest.raises(Refusal, match=r"does not go with collective = overlapped.*Accepted: kernel = library"):
+        sequential("all_gather_gemm", collective="overlapped", kernel="ours")
+
+
+def test_no_decomposed_schedule_runs_on_gpus() -> None:
+    trial = gpu_trial("all_gather_gemm", GEMM, world=4, dtype="bfloat16", scheme="decomposed")
+    assert str(refusal(trial, shares_heap=True)).endswith("Accepted: sequential, fused.")
+
+
+@pytest.mark.parametrize(("operator", "collective"), [
+    ("gemm_all_to_all", "library"), ("gemm_reduce_scatter", "direct"), ("gemm_all_reduce", "two_shot"),
+    ("all_gather_gemm", "copy_engine"), ("all_to_all_gemm", "library"),
+])  # fmt: skip
+def test_our_kernel_computes_what_the_plan_says_in_its_order(operator: str, collective: str) -> None:
+    """As the fused kernel does alone with the axes that it has by default: every tile once, columns first."""
+    trial = sequential(operator, collective=collective, kernel="ours", tile="128x256x64")
     plan = expand(trial.problem, trial.schedule)
-    assert plan.wire_bytes(0) == OPERATORS[operator].wire_bytes(trial.problem)
+    as_fused = expand(trial.problem, fused.alone(trial.problem, "128x256x64"))
+    for mine, its in zip(plan.tiles, as_fused.tiles, strict=True):
+        assert all((getattr(mine, each.name) == getattr(its, each.name)).all() for each in fields(mine))
+    tiles = plan.tiles[0]
+    assert len(set(zip(tiles.chunk, tiles.row_start, tiles.col_start, strict=True))) == len(tiles)
+    assert (tiles.col_start[:2] == 0).all()
+    usual = gpu_trial(operator, GEMM, world=4, dtype="bfloat16", tile="128x256x64").schedule
+    asked = dict(fused.alone(trial.problem, "128x256x64").axes)
+    for name in ("store", "num_warps", "num_stages", "grid", "group_rows", "slice_tiles"):
+        assert asked.get(name, usual.get(name)) == usual.get(name)
 
 
-@pytest.mark.parametrize(
-    ("axis", "value"), [("pieces", 4), ("steps", "local_first"), ("grouping", "fused"), ("engine", "sm")]
-)
-def test_no_other_decomposed_schedule_runs_on_gpus(axis: str, value: Any) -> None:
-    more = {"pattern": "all_to_all"} if axis in ("steps", "grouping") else {}
-    sentence = refusal(decomposed("all_gather_gemm", **more, **{axis: value}), shares_heap=True)
-    assert sentence
-    assert "Accepted: pieces = 1, split = rows" in sentence
-
-
-def test_their_parts_and_other_operators_are_refused_with_what_would_do() -> None:
-    sentence = refusal(decomposed("all_gather_gemm").of_part("compute"), shares_heap=True)
-    assert sentence
-    assert sentence.endswith("Accepted: whole; or scheme = sequential.")
-    sentence = refusal(decomposed("gemm_all_to_all"), shares_heap=True)
-    assert sentence
-    assert "Accepted: all_gather_gemm, gemm_reduce_scatter; or scheme = fused." in sentence
+def test_a_shape_or_a_tile_that_only_cublas_takes_is_refused_to_our_kernel_alone() -> None:
+    odd = gpu_trial("gemm_all_to_all", {**GEMM, "n": 4090}, world=4, dtype="bfloat16", scheme="sequential")
+    ours = replace(odd, schedule=Schedule("sequential", (*odd.schedule.axes, ("kernel", "ours"))))
+    assert refusal(odd, shares_heap=True) is None
+    assert refusal(ours.of_part("communication"), shares_heap=True) is None
+    for part in ("whole", "compute"):
+        sentence = str(refusal(ours.of_part(part), shares_heap=True))
+        assert sentence.startswith("kernel = ours cannot be: n = 4090 does not run")
+        assert sentence.endswith("Or kernel = library.")
+    cut = sequential("gemm_all_to_all", kernel="ours", tile="96x256x64")
+    assert str(refusal(cut, shares_heap=True)).startswith("kernel = ours cannot be: tile = 96x256x64 does not run")
 
 
 def test_copy_engines_are_not_asked_for_rows_that_lie_apart() -> None:

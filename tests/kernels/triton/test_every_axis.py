@@ -17,6 +17,7 @@ from kernels.axes import Axis, Value
 from kernels.backends.offers import Runner, run_values, runs
 from kernels.backends.triton import build
 from kernels.backends.triton.context import Context, shared_bytes
+from kernels.backends.triton.launch import Kernel
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, Flow, problem
@@ -56,11 +57,24 @@ def ask(operator: str, backend: str) -> Problem:
 
 def launched(asked: Problem, chosen: Schedule) -> str:
     """What the fused kernel of rank 1 is launched with; of tensors their shapes, and the values of tables."""
+    return launch(build.kernel(*of_rank_1(asked, chosen)))
+
+
+def computed(asked: Problem, chosen: Schedule) -> str:
+    """The Plan of a sequential schedule, and what its computation is launched with where that is a kernel of ours."""
+    kernels = build.kernels(*of_rank_1(asked, chosen), "whole")
+    return planned(asked, chosen) + str([launch(each) for each in kernels])
+
+
+def of_rank_1(asked: Problem, chosen: Schedule) -> tuple[Context, dict[str, Tensor]]:
+    """Its context and operands."""
     plan = expand(asked, chosen)
-    context = Context(Nowhere(), plan, 1, torch.device("cpu"), start=shared_bytes(plan), limit_s=1)
     shapes = {name: shape for name, shape in OPERATORS[asked.operator].local(asked).items() if name != "output"}
-    kernel = build.kernel(context, {name: torch.empty(*shape, dtype=torch_dtype(asked))
-                                    for name, shape in shapes.items()})  # fmt: skip
+    return (Context(Nowhere(), plan, 1, torch.device("cpu"), start=shared_bytes(plan), limit_s=1),
+            {name: torch.empty(*shape, dtype=torch_dtype(asked)) for name, shape in shapes.items()})  # fmt: skip
+
+
+def launch(kernel: Kernel) -> str:
     counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.asked)
     return str((kernel.function.__name__, sorted(kernel.constants.items()), counts, told(kernel.arguments)))
 
@@ -85,7 +99,8 @@ def planned(asked: Problem, chosen: Schedule) -> str:
 
 def differs(asked: Problem, scheme: str, name: str, machine: Machine, link: Fabric) -> bool:
     """Whether two values of axis *name* come to two kernels or Plans, beside some value of an axis of words."""
-    kernel = launched if machine.backend == "triton" and scheme == "fused" else planned
+    of_gpus = {"fused": launched, "sequential": computed}
+    kernel = of_gpus.get(scheme, planned) if machine.backend == "triton" else planned
     known = axes(asked, scheme, machine, link)
     values = next((axis.values for axis in known if axis.name == name), ())
     for beside in surroundings(known, name) if len(values) > 1 else ():

@@ -65,6 +65,20 @@ def test_gemm_tiles_wait_for_their_rows(
     passed(gangs[world].call(gpu_trial(operator, GEMM, world=world, dtype="float16", store=store, **axes), CALLS))
 
 
+@pytest.mark.parametrize("collective", ["library", "two_shot"])
+@pytest.mark.parametrize(("operator", "shape", "tile"), [
+    ("gemm_all_reduce", GEMM, "32x32x32"), ("gemv_all_reduce", {"n": 76, "k": 152, "tokens": 3}, "16x4x64"),
+])  # fmt: skip
+def test_our_kernel_computes_alone_where_the_collective_reads(
+    gangs: dict[int, InterpretedGang], operator: str, shape: dict[str, int], tile: str, collective: str
+) -> None:
+    """In the library's buffer, and in symmetric memory."""
+    trial = gpu_trial(operator, shape, world=2, dtype="float16", scheme="sequential", tile=tile, kernel="ours",
+                      collective=collective).of_part("compute")  # fmt: skip
+    answers = gangs[2].call(trial, CALLS)
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+
+
 LOOKUPS = {"tables_per_rank": 3, "rows": 50, "dim": 24, "pooling": 5}
 
 

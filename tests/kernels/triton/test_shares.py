@@ -17,10 +17,15 @@ GEMMS = ("gemm_all_to_all", "gemm_reduce_scatter", "all_gather_gemm", "all_to_al
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("operator", [*GEMMS, "embedding_all_to_all"])
-def test_shares_reach_their_owners(gangs: dict[int, InterpretedGang], operator: str, world: int) -> None:
+@pytest.mark.parametrize(("operator", "axes"), [
+    *((name, {}) for name in (*GEMMS, "embedding_all_to_all")),
+    *((name, {"kernel": "ours", "tile": "32x32x32"}) for name in GEMMS),
+])  # fmt: skip
+def test_shares_reach_their_owners(
+    gangs: dict[int, InterpretedGang], operator: str, axes: dict[str, str], world: int
+) -> None:
     shape, dtype = (GEMM, "float16") if operator in GEMMS else (LOOKUPS, "float32")
-    trial = gpu_trial(operator, shape, world=world, dtype=dtype, scheme="sequential", collective="direct")
+    trial = gpu_trial(operator, shape, world=world, dtype=dtype, scheme="sequential", collective="direct", **axes)
     answers = gangs[world].call(trial, CALLS)
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
 
