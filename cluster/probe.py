@@ -26,6 +26,7 @@ PACKAGES = ("overlap-workbench", "torch", "triton", "numpy", "dask", "distribute
 SHARED_MEMORY = Path("/dev/shm")
 ANSWER_S = 5.0
 """A worker that does not say by then how it is counts as stuck."""
+_SILENT = "no answer within"
 TORCH_S = 60.0
 """Importing torch from a cold network disk takes long."""
 
@@ -101,7 +102,7 @@ def ask(
             answers = await asyncio.wait_for(client.run(_in_a_thread, what, workers=[worker]), deadline_s)
             return dict(answers[worker])
         except TimeoutError:
-            return {"trouble": f"no answer within {deadline_s:.0f} s"}
+            return silence(deadline_s)
         except Exception as error:  # whatever goes wrong over there is what is asked about
             return {"trouble": f"{type(error).__name__}: {error}"}
 
@@ -109,6 +110,16 @@ def ask(
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
 
     return client.sync(everyone, callback_timeout=deadline_s + ANSWER_S)
+
+
+def silence(deadline_s: float) -> Facts:
+    """What is known of a worker that does not answer."""
+    return {"trouble": f"{_SILENT} {deadline_s:.0f} s"}
+
+
+def is_silence(told: Mapping[str, Any]) -> bool:
+    """Whether *told* is of a worker that did not answer: it is stopped or busy, and may be like all others."""
+    return str(told.get("trouble") or "").startswith(_SILENT)
 
 
 async def _in_a_thread(what: Callable[[Any], Facts], dask_worker: Any) -> Facts:

@@ -105,12 +105,15 @@ def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | Non
 
 
 def stranger(address: str, told: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why workers cannot keep ranks that told their `version` of the workbench, or their `trouble`; or None."""
+    """Why workers cannot keep ranks that told their `version` of the workbench, or their `trouble`; or None.
+
+    One that does not answer is no reason: the broker does without it until it does.
+    """
     ours = probe.version(DISTRIBUTION)
     others = [
         f"{name}: {facts.get('trouble') or facts['version']}"
         for name, facts in told.items()
-        if facts.get("version") != ours
+        if facts.get("version") != ours and not probe.is_silence(facts)
     ]
     if not others:
         return None

@@ -22,7 +22,7 @@ from distributed import Nanny, Scheduler, SpecCluster
 from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, family, measured
 
-from cluster import launch, scheduler_file
+from cluster import launch, probe, scheduler_file
 from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
 from cluster.launch import contract, detached
@@ -234,6 +234,16 @@ def foreign(nthreads: int) -> SpecCluster:
     scheduler = {"host": "127.0.0.1", "port": 0, "dashboard_address": "127.0.0.1:0"}
     return SpecCluster(
         {"theirs": {"cls": Nanny, "options": options}}, {"cls": Scheduler, "options": scheduler}, silence_logs=40
+    )
+
+
+def test_a_worker_that_does_not_answer_keeps_nobody_from_its_cluster() -> None:
+    """A stopped one of two ended every command with "has another version", as if nobody could ever ask."""
+    ours = {"version": probe.version(contract.DISTRIBUTION), "trouble": None}
+    assert contract.stranger("tcp://there", {"a": ours, "b": probe.silence(5.0)}) is None
+    assert "b: 9.9" in str(contract.stranger("tcp://there", {"a": ours, "b": {"version": "9.9"}}))
+    assert "b: ImportError: no" in str(
+        contract.stranger("tcp://there", {"a": ours, "b": {"trouble": "ImportError: no"}})
     )
 
 
