@@ -12,11 +12,13 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from cluster import keeper
+from cluster import keeper, waiting
 from cluster.feed import topic_of
 from cluster.gang import Gang
 from cluster.gpus import Gpu
 from cluster.keeper import Keeper
+from cluster.members import Member
+from cluster.pulse import Pulse
 from cluster.rank import Entry
 from cluster.stimulus import (
     ClientGone,
@@ -77,6 +79,7 @@ class Broker(SchedulerPlugin):
         scheduler.add_plugin(self, name=NAME, idempotent=True)
         self.scheduler = scheduler
         self.gang = Gang(uuid.uuid4().hex[:8])
+        self.pulse = Pulse()
         scheduler.stream_handlers[keeper.NAME] = self.rank_changed
         scheduler.stream_handlers[keeper.SEES] = self.worker_sees
         scheduler.handlers |= {
@@ -88,7 +91,7 @@ class Broker(SchedulerPlugin):
         }
         for worker in scheduler.workers:
             self.add_worker(scheduler, worker)
-        self.clock = PeriodicCallback(lambda: self._tell(Tick(time.monotonic())), TICK_S * 1000)
+        self.clock = PeriodicCallback(self.tick, TICK_S * 1000)
         self.clock.start()
         plugin = dumps(Keeper(self.entry))
         await scheduler.register_worker_plugin(comm=None, plugin=plugin, name=keeper.NAME, idempotent=True)
@@ -96,6 +99,13 @@ class Broker(SchedulerPlugin):
     async def close(self) -> None:
         """Stop the clock with the scheduler."""
         self.clock.stop()
+
+    def tick(self) -> None:
+        """Time passed: who answers, whose time is up."""
+        now = time.monotonic()
+        heartbeats = {address: state.last_seen for address, state in self.scheduler.workers.items()}
+        for event in (*self.pulse.tick(now, heartbeats), Tick(now)):
+            self._tell(event)
 
     # hooks of the scheduler
 
@@ -146,34 +156,19 @@ class Broker(SchedulerPlugin):
         """End one rank process of a grant, before it is given back."""
         self._tell(Doomed(time.monotonic(), client, stream, worker))
 
-    def heartbeat(self, client: str) -> list[str]:
-        """The client is alive; the streams that it holds or waits for."""
-        self._tell(Heartbeat(time.monotonic(), client))
-        return [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
+    def heartbeat(self, client: str) -> dict[str, str]:
+        """The client is alive; the streams that it holds or waits for, with what each waits for in words."""
+        now = time.monotonic()
+        self._tell(Heartbeat(now, client))
+        known = [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
+        return {stream: waiting.words(self.gang, client, stream, now) for stream in known}
 
     def describe(self) -> dict[str, Any]:
         """Workers, grants, requests and granted seconds now, for people and tests."""
-        now = time.monotonic()
-        gang = self.gang
+        now, gang = time.monotonic(), self.gang
         return {
-            "workers": [
-                {
-                    "address": worker.address,
-                    "name": worker.name,
-                    "host": worker.host,
-                    "ready": worker.incarnation is not None,
-                    "busy": worker.busy,
-                    "gpu": worker.gpu and asdict(worker.gpu),
-                    "trouble": worker.trouble,
-                    "backend": worker.backend,
-                    **asdict(worker.hello),
-                }
-                for worker in gang.workers.values()
-            ],
-            "away": [
-                {"name": worker.name, "host": worker.host, "backend": worker.backend, "trouble": worker.trouble}
-                for worker, _ in gang.away.values()
-            ],
+            "workers": [_described(worker, worker.silent_s) for worker in gang.workers.values()],
+            "away": [_described(worker, now - worker.left_at) for worker in gang.away.values()],
             "grants": [[*key, [place.worker for place in grant.places]] for key, grant in gang.grants.items()],
             "requests": [list(key) for key in gang.requests],
             "granted_seconds": {client: gang.granted_seconds(client, now) for client in gang.clients},
@@ -195,7 +190,7 @@ class Broker(SchedulerPlugin):
                 places = [asdict(place) for place in command.places]
                 self._answer(command, {"kind": "granted", "session": command.session, "places": places})
             case Refused():
-                self._answer(command, {"kind": "refused", "message": command.sentence})
+                self._answer(command, {"kind": "refused", "message": command.sentence, "for_now": command.for_now})
             case Ended():
                 self._answer(command, {"kind": "ended", "worker": command.worker, "message": command.sentence})
 
@@ -205,3 +200,21 @@ class Broker(SchedulerPlugin):
 
     def _answer(self, to: Granted | Refused | Ended, event: dict[str, Any]) -> None:
         self.scheduler.log_event(topic_of(to.client), {"stream": to.stream, "events": [event]})
+
+
+def _described(worker: Member, away_s: float) -> dict[str, Any]:
+    """*away_s*: how long it has not answered or has been gone, 0 of one that answers."""
+    return {
+        "address": worker.address,
+        "name": worker.name,
+        "host": worker.host,
+        "ready": worker.ready,
+        "busy": worker.busy,
+        "gpu": worker.gpu and asdict(worker.gpu),
+        "trouble": worker.trouble,
+        "deaths": worker.deaths,
+        "last_death": worker.last_death,
+        "away_s": away_s,
+        "backend": worker.backend,
+        **asdict(worker.hello),
+    }

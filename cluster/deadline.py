@@ -17,6 +17,8 @@ Event = dict[str, Any]
 
 OPENING_S = 30.0
 """What a cold gang may take beside the deadline: starting the tasks, building the heap and the process group."""
+WAIT_S = 600.0
+"""Who is granted no ranks within this time gives up, unless another limit was stated."""
 GRACE_S = 0.25
 """So long after a witness the cause may still be reported."""
 PATIENCE = 0.8
@@ -36,6 +38,10 @@ class Limits:
     total_s: float
     compiling_s: float = 0.0
     """How long it may say nothing while it compiles one trial, where that is longer."""
+    expected_s: float | None = None
+    """How long the list is expected to take; None where nobody can say."""
+    wait_s: float = WAIT_S
+    """How long one waits for ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +249,10 @@ class Watch:
         return [trial for trial in self.trials if trial not in everywhere and trial not in self.failed]
 
     def again(self, verdict: Verdict) -> list[str]:
-        """Trials that may be tried again: not the guilty one, and none that the caller has seen samples of."""
-        if verdict.stage in ("refused", "cancelled"):
-            return []
-        if verdict.trial is None:
-            return self._pending() if self.forgiving and verdict.stage == "lost" and self._unbegun() else []
-        return [trial for trial in self._pending() if trial != verdict.trial and trial not in self.sampled]
+        """Trials that another gang may try at once: all of a list that no rank had begun. What is timed in turns ends
+        together, and whoever asked for it asks again (workbench/again.py)."""
+        is_idle = verdict.trial is None and verdict.stage == "lost" and self._unbegun()
+        return self._pending() if self.forgiving and is_idle else []
 
     def _unbegun(self) -> bool:
         return self.started_at is not None and self.opened_at is None

@@ -5,11 +5,14 @@ carries the commands out; a test feeds events and compares lists.
 
 A *worker* says which GPUs it may have and is dealt one, or none (dealing.py), before its first rank process starts. It
 is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
-it back to `starting`, one that cannot start makes it `troubled`; a worker that left is `away` for as long as its nanny
-may need to bring it back.
+it back to `starting`. A start that fails is tried again, and requests wait for it; after `MOST_DEATHS` in a row it is
+`troubled`, and nobody counts on it until one succeeds. A worker that does not answer (pulse.py), or that left, is
+`away`: its grant ends, and requests wait for it a little longer (`GIVE_UP_S`, `return_s`), until it answers again, or
+its nanny has brought it back.
 A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
 A *grant* is `held` -> ended: released, released spoiled, client gone, client silent, or a worker lost. Every end but
-the clean release kills the rank processes, because nobody knows what they are doing; but for those that said so.
+the clean release kills the rank processes, because nobody knows what they are doing; but for those that said so. A
+client that says nothing holds a grant for `HELD_FACTOR` times what it expected, and no longer.
 A *session* is the ordered workers whose benches were opened together. It is `intact` while none of them has joined
 another session or lost its rank process; an intact session is granted again under its name: warm.
 
@@ -22,10 +25,10 @@ gangs never starve a large one; grants last about `SLICE_S`, so nobody is held b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from cluster.dealing import Dealer
 from cluster.gpus import Gpu
+from cluster.members import Customer, Grant, Member, Session
 from cluster.seating import Workers, may, natural, room, turns
 from cluster.stimulus import (
     ClientGone,
@@ -36,7 +39,6 @@ from cluster.stimulus import (
     Event,
     Granted,
     Heartbeat,
-    Hello,
     Kill,
     Place,
     RankFailed,
@@ -46,78 +48,38 @@ from cluster.stimulus import (
     Released,
     Requested,
     Tick,
+    WorkerAnswers,
     WorkerJoined,
     WorkerLeft,
     WorkerSees,
+    WorkerSilent,
 )
 
 SLICE_S = 2.0
 """Seconds of work that a client should put into one grant."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    address: str
-    name: str
-    host: str
-    gpu: Gpu | None = None
-    incarnation: str | None = None
-    hello: Hello = field(default_factory=Hello)
-    backend: str = ""
-    """Nothing until its rank process said hello once."""
-    trouble: str = ""
-    session: str = ""
-    busy: bool = False
-
-    @property
-    def free(self) -> bool:
-        return self.incarnation is not None and not self.busy
-
-
-@dataclass(slots=True)
-class _Client:
-    seen: float
-    seconds: float
-    """Granted seconds of the grants that ended, never below what newcomers start with."""
-    sessions: dict[int, str] = field(default_factory=dict)
-    """The session last granted, by world."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Grant:
-    since: float
-    places: tuple[Place, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    workers: tuple[str, ...]
-    shares_heap: bool
-    across: bool
-
-    def suits(self, request: Requested) -> bool:
-        """Whether benches opened for this session can serve the request."""
-        own = (len(self.workers), self.shares_heap, self.across)
-        return own == (request.world, request.shares_heap, request.across)
+LEFT_KEPT_S = 600.0
+"""So long a worker that left is named where it is missed."""
 
 
 class Gang:
     """All state of the gangs of one cluster."""
 
-    def __init__(self, prefix: str, *, lease_s: float = 60.0, return_s: float = 10.0) -> None:
+    def __init__(self, prefix: str, *, lease_s: float = 60.0, quiet_s: float = 10.0, return_s: float = 20.0) -> None:
         self.prefix = prefix
         """Makes session names unique among the clusters of a machine."""
         self.lease_s = lease_s
         """A client silent for longer loses its grants."""
+        self.quiet_s = quiet_s
+        """A client silent for longer loses what is overdue, and is granted nothing before it speaks again."""
         self.return_s = return_s
         """A worker that left may come back for so long; requests that need it wait."""
-        self.workers: dict[str, _Worker] = {}
-        self.grants: dict[tuple[str, str], _Grant] = {}
+        self.workers: dict[str, Member] = {}
+        self.grants: dict[tuple[str, str], Grant] = {}
         self.requests: dict[tuple[str, str], Requested] = {}
-        self.clients: dict[str, _Client] = {}
-        self.sessions: dict[str, _Session] = {}
-        self.away: dict[str, tuple[_Worker, float]] = {}
-        """What it was and the end of the wait, by the name of a worker that left."""
+        self.clients: dict[str, Customer] = {}
+        self.sessions: dict[str, Session] = {}
+        self.away: dict[str, Member] = {}
+        """Workers that left, by name."""
         self.dealer = Dealer()
         self._floor = 0.0
         self._num_sessions = 0
@@ -133,18 +95,23 @@ class Gang:
     def _take(self, event: Event) -> list[Command]:
         match event:
             case WorkerJoined():
-                self.workers[event.worker] = _Worker(event.worker, event.name, event.host)
+                self.workers[event.worker] = Member(event.worker, event.name, event.host)
                 self.away.pop(event.name, None)
             case WorkerSees():
                 if event.worker in self.workers:
                     return self._dealt(self.dealer.sees(event.worker, event.gpus))
             case WorkerLeft():
                 return self._worker_left(event)
+            case WorkerSilent():
+                return self._worker_silent(event)
+            case WorkerAnswers():
+                if worker := self.workers.get(event.worker):
+                    worker.silent_s = 0.0
             case RankReady():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.incarnation, worker.hello, worker.trouble = event.incarnation, event.hello, ""
-                    worker.backend = event.backend
+                    worker.incarnation, worker.hello, worker.backend = event.incarnation, event.hello, event.backend
+                    worker.deaths, worker.last_death = 0, ""
             case RankGone():
                 worker = self.workers.get(event.worker)
                 if worker and worker.incarnation == event.incarnation:
@@ -152,7 +119,7 @@ class Gang:
             case RankFailed():
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
-                    worker.trouble = event.sentence
+                    worker.deaths, worker.last_death = worker.deaths + 1, event.sentence
             case Requested():
                 self._requested(event)
             case Heartbeat():
@@ -181,7 +148,7 @@ class Gang:
     # what happens to requests and grants
 
     def _requested(self, event: Requested) -> None:
-        client = self.clients.setdefault(event.client, _Client(seen=event.at, seconds=0.0))
+        client = self.clients.setdefault(event.client, Customer(seen=event.at, seconds=0.0))
         client.seen = event.at
         if event.client not in self._active():
             # an hour ago does not count: only those who want workers at the same time are compared
@@ -225,7 +192,9 @@ class Gang:
         return commands
 
     def _expire(self, at: float) -> list[Command]:
-        self.away = {name: (worker, until) for name, (worker, until) in self.away.items() if until > at}
+        self.away = {name: worker for name, worker in self.away.items() if at - worker.left_at < LEFT_KEPT_S}
+        for worker in self.away.values():
+            worker.lost = at - worker.left_at > self.return_s
         commands: list[Command] = []
         for client in sorted(self._active()):
             silence = at - self.clients[client].seen
@@ -235,6 +204,19 @@ class Gang:
                     "lease, so others have its workers now. Ask again."
                 )
                 commands += self._drop(client, at, sentence)
+            elif silence > self.quiet_s:
+                commands += self._end_overdue(client, at, silence)
+        return commands
+
+    def _end_overdue(self, client: str, at: float, silence: float) -> list[Command]:
+        commands: list[Command] = []
+        for key, grant in list(self.grants.items()):
+            if key[0] == client and grant.is_overdue(at):
+                sentence = (
+                    f"The client said nothing for {silence:.0f} s and held its ranks for {at - grant.since:.0f} s of "
+                    f"{grant.expected_s:.0f} s that it expected, so others have its workers now. Ask again."
+                )
+                commands += [Ended(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
         return commands
 
     def _worker_left(self, event: WorkerLeft) -> list[Command]:
@@ -243,15 +225,28 @@ class Gang:
             return []
         self._forget_rank(worker)
         self.dealer.back(worker.address)
-        self.away[worker.name] = (worker, event.at + self.return_s)
+        worker.left_at = event.at
+        self.away[worker.name] = worker
+        return self._end_all_with(worker, event.at, "left the cluster or died.")
+
+    def _worker_silent(self, event: WorkerSilent) -> list[Command]:
+        worker = self.workers.get(event.worker)
+        if worker is None:
+            return []
+        is_new, worker.silent_s = not worker.silent_s, event.silent_s
+        how = f"has not answered for {event.silent_s:.0f} s. It is taken back when it answers again."
+        return self._end_all_with(worker, event.at, how) if is_new else []
+
+    def _end_all_with(self, worker: Member, at: float, how: str) -> list[Command]:
+        """End every grant in which *worker* is."""
+        sentence = f"Worker {worker.name} on {worker.host} ({worker.address}) {how}"
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
-            if any(place.worker == event.worker for place in grant.places):
-                sentence = f"Worker {worker.name} on {worker.host} ({event.worker}) left the cluster or died."
-                commands += [Ended(*key, worker=event.worker, sentence=sentence), *self._end(key, event.at, kill=True)]
+            if any(place.worker == worker.address for place in grant.places):
+                commands += [Ended(*key, worker=worker.address, sentence=sentence), *self._end(key, at, kill=True)]
         return commands
 
-    def _forget_rank(self, worker: _Worker) -> None:
+    def _forget_rank(self, worker: Member) -> None:
         self.sessions.pop(worker.session, None)
         worker.incarnation, worker.session = None, ""
 
@@ -265,19 +260,25 @@ class Gang:
         running = sum(at - grant.since for (holder, _), grant in self.grants.items() if holder == client)
         return self.clients[client].seconds + running
 
+    def queue(self, at: float) -> list[Requested]:
+        """Who waits, the next one first; a client that says nothing is passed over until it speaks again."""
+        used = {client: self.granted_seconds(client, at) for client in self._active()}
+        awake = [one for one in self.requests.values() if at - self.clients[one.client].seen <= self.quiet_s]
+        # sorting is stable: first come, first served within a client and between equals
+        return sorted(awake, key=lambda request: used[request.client])
+
     def _pump(self, at: float) -> list[Command]:
         """Grant what can be granted, in order; the first request that waits for busy workers ends the round."""
-        used = {client: self.granted_seconds(client, at) for client in self._active()}
-        self._floor = max(self._floor, min(used.values(), default=0.0))
+        used = [self.granted_seconds(client, at) for client in self._active()]
+        self._floor = max(self._floor, min(used, default=0.0))
         commands: list[Command] = []
-        # sorting is stable: first come, first served within a client and between equals
-        for request in sorted(self.requests.values(), key=lambda request: used[request.client]):
-            if refusal := self._refusal(request):
+        for request in self.queue(at):
+            if refused := self._refused(request):
                 del self.requests[request.client, request.stream]
-                commands.append(Refused(request.client, request.stream, refusal))
+                commands.append(refused)
             elif chosen := self._choose(request):
                 commands.append(self._grant(request, chosen, at))
-            elif self._room(request, [w for w in self.workers.values() if w.incarnation is not None]):
+            elif self._room(request, [worker for worker in self.workers.values() if worker.ready]):
                 break
         return commands
 
@@ -294,13 +295,13 @@ class Gang:
             worker.busy = True
             places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
         del self.requests[key]
-        self.grants[key] = _Grant(at, tuple(places))
+        self.grants[key] = Grant(at, tuple(places), request.expected_s)
         self.clients[request.client].sessions[request.world] = session
         return Granted(*key, session, tuple(places))
 
     def _session(self, chosen: tuple[str, ...], request: Requested) -> str:
         """The intact session of just these workers in this order, or a new one."""
-        wanted = _Session(chosen, request.shares_heap, request.across)
+        wanted = Session(chosen, request.shares_heap, request.across)
         for name, session in self.sessions.items():
             if session == wanted:
                 return name
@@ -343,10 +344,13 @@ class Gang:
         unused = [w for w in self.workers.values() if w.free and w.session not in self.sessions]
         return bool(self._room(request, unused))
 
-    def _room(self, request: Requested, workers: list[_Worker]) -> list[_Worker]:
+    def _room(self, request: Requested, workers: list[Member]) -> list[Member]:
         return room(workers, request.world, request.backend, request.shares_heap, request.across)
 
-    def _refusal(self, request: Requested) -> str | None:
-        """Why the request can never be met, or None."""
-        workers = Workers(tuple(self.workers.values()), tuple(worker for worker, _ in self.away.values()))
-        return workers.refusal(request.world, request.backend, request.shares_heap, request.across)
+    def _refused(self, request: Requested) -> Refused | None:
+        """Why the request cannot be met, or None."""
+        workers = Workers(tuple(self.workers.values()), tuple(self.away.values()))
+        asked = request.world, request.backend, request.shares_heap, request.across
+        if (sentence := workers.refusal(*asked)) is None:
+            return None
+        return Refused(request.client, request.stream, sentence, for_now=workers.well().refusal(*asked) is None)

@@ -193,7 +193,7 @@ class Keeper(WorkerPlugin):
             process = RankProcess(self.entry, self._told, gpus.environment(self.gpu))
         except OSError as error:  # no memory, no more processes
             self._report("failed", "", f"{type(error).__name__}: {error}")
-            self.worker.loop.call_later(_LONGEST_PAUSE_S, self._start_unless_closing)
+            self._start_later(quick=True)
             return
         self.process = process
         self.worker.loop.call_later(STARTED_S, lambda: None if process.ready else process.kill())
@@ -226,7 +226,9 @@ class Keeper(WorkerPlugin):
 
     def _start_again(self, process: RankProcess) -> None:
         """At once after a kill or a long life; ever more slowly when it dies by itself as soon as it lives."""
-        quick = not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S
+        self._start_later(quick=not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S)
+
+    def _start_later(self, quick: bool) -> None:
         self.quick_deaths = self.quick_deaths + 1 if quick else 0
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (self.quick_deaths - 2)) if self.quick_deaths > 1 else 0.0
         self.worker.loop.call_later(pause, self._start_unless_closing)

@@ -26,7 +26,7 @@ class Worker(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why its rank process cannot start, or nothing."""
+        """Why nobody counts on it for now, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class Described:
     versions: tuple[tuple[str, str], ...] = ()
     """Of the libraries there, by name; empty until its rank process said hello."""
     device: Device | None = None
+    is_away: bool = False
+    """It does not answer now, or left."""
 
 
 Seat = TypeVar("Seat", bound=Worker)
@@ -99,7 +101,7 @@ class Workers:
 
     here: Sequence[Worker]
     away: Sequence[Worker] = ()
-    """Those that left, and that a nanny may bring back."""
+    """Those that left, and that a nanny may bring back, or that did not come back in time."""
 
     @classmethod
     def described(cls, told: Mapping[str, Any]) -> Workers:
@@ -115,7 +117,11 @@ class Workers:
 
     @property
     def _known(self) -> list[Worker]:
-        return [*(worker for worker in self.here if not worker.trouble), *self.away]
+        return [worker for worker in (*self.here, *self.away) if not worker.trouble]
+
+    def well(self) -> Workers:
+        """The same cluster, were none of its workers in trouble."""
+        return Workers(tuple(Described(one.name, one.host, one.backend) for one in (*self.here, *self.away)))
 
     def gang(self, world: int, backend: str, across: bool = False) -> list[Worker]:
         """Who would sit in a gang if nobody else wanted one; empty where none can be seated."""
@@ -137,11 +143,27 @@ class Workers:
         return Ranks(dict(gang[0].versions), hardware) if hardware else None
 
     def refusal(self, world: int, backend: str, shares_heap: bool, across: bool = False) -> str | None:
-        """Why *world* ranks of *backend* can never be seated, or None. *across*: not on one host alone."""
-        known = self._known
+        """Why *world* ranks of *backend* cannot be seated, or None. *across*: not on one host alone."""
+        sentence = self._refusal(world, backend, shares_heap, across)
+        ill = [f"{worker.name}: {worker.trouble}" for worker in (*self.here, *self.away) if worker.trouble]
+        if sentence is None or not ill or self.well().refusal(world, backend, shares_heap, across) is not None:
+            return sentence
+        limit = self._limit(backend, shares_heap)
+        accepted = f"at most {limit}, or wait" if limit else "to wait"
+        return (
+            f"{_ranks(world)} {'are' if world > 1 else 'is'} too many now: {len(ill)} of the cluster's "
+            f"{len(self.here) + len(self.away)} workers cannot keep a rank ({'; '.join(ill)}). Accepted until that is "
+            f"mended: {accepted}."
+        )
+
+    def _limit(self, backend: str, shares_heap: bool) -> int:
+        """The most ranks that can be seated."""
+        hosts = [worker.host for worker in self._known if may(worker, backend)]
+        return max((hosts.count(host) for host in hosts), default=0) if shares_heap else len(hosts)
+
+    def _refusal(self, world: int, backend: str, shares_heap: bool, across: bool) -> str | None:
+        known, limit = self._known, self._limit(backend, shares_heap)
         hosts = [worker.host for worker in known if may(worker, backend)]
-        largest = max((hosts.count(host) for host in hosts), default=0)
-        limit = largest if shares_heap else len(hosts)
         if across and world > 1 and len(set(hosts)) == 1:
             return (
                 f"{world} ranks that the network links need several hosts, and the cluster's {len(hosts)} workers for "
@@ -149,18 +171,12 @@ class Workers:
             )
         if world <= limit:
             return None
-        wanted, need = (f"{world} ranks", "need a GPU each") if world > 1 else ("1 rank", "needs a GPU")
+        wanted, need = _ranks(world), "need a GPU each" if world > 1 else "needs a GPU"
         if len(hosts) < min(world, len(known)):
             fewer = f"at most {limit}, or " if limit else ""
             return (
                 f"{wanted} on backend = {backend} {need}, but {len(hosts)} of the cluster's "
                 f"{len(known)} workers have one. Accepted: {fewer}backend = cpu."
-            )
-        ill = [f"{worker.name}: {worker.trouble}" for worker in self.here if worker.trouble]
-        if ill:
-            return (
-                f"{wanted} are too many now: {len(ill)} of the cluster's {len(self.here)} workers cannot start a "
-                f"rank process ({'; '.join(ill)}). Accepted until that is mended: at most {limit}."
             )
         if shares_heap and limit < len(hosts):
             others = ", or a schedule whose collective or engine is the library" if backend == "cpu" else ""
@@ -173,6 +189,10 @@ class Workers:
         )
 
 
+def _ranks(world: int) -> str:
+    return f"{world} ranks" if world > 1 else "1 rank"
+
+
 def _described(workers: Iterable[Mapping[str, Any]]) -> tuple[Described, ...]:
     return tuple(
         Described(
@@ -182,6 +202,7 @@ def _described(workers: Iterable[Mapping[str, Any]]) -> tuple[Described, ...]:
             worker.get("trouble") or "",
             tuple(sorted((worker.get("versions") or {}).items())),
             Device.from_json(worker["device"]) if worker.get("device") else None,
+            bool(worker.get("away_s")),
         )
         for worker in workers
     )

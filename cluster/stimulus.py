@@ -37,6 +37,23 @@ class WorkerLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSilent:
+    """A worker that is still connected has not answered for `silent_s`; told again while that goes on."""
+
+    at: float
+    worker: str
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAnswers:
+    """A worker that was silent answers again."""
+
+    at: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """What a rank process runs its trials with, as it said, and on what, as its worker found."""
 
@@ -90,6 +107,8 @@ class Requested:
     backend: str = "cpu"
     across: bool = False
     """Its ranks are linked by the network between hosts, so they must not sit on one alone."""
+    expected_s: float | None = None
+    """How long its client expects to hold them; None where it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +160,8 @@ Event = (
     WorkerJoined
     | WorkerSees
     | WorkerLeft
+    | WorkerSilent
+    | WorkerAnswers
     | RankReady
     | RankGone
     | RankFailed
@@ -178,16 +199,17 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request can never be met."""
+    """The request cannot be met. `for_now`: it could be, were all workers well that belong to the cluster."""
 
     client: str
     stream: str
     sentence: str
+    for_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The grant or request was taken away. `worker`: the lost one, or None when it was the client's own silence."""
+    """The grant or request was taken away. `worker`: the lost one, or None when the client itself was silent."""
 
     client: str
     stream: str

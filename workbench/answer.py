@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from cluster.deadline import Limits
+from cluster.deadline import WAIT_S, Limits
 from cluster.devices import local_ranks
 from cluster.seating import Ranks
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
@@ -25,6 +25,7 @@ from workbench.blocks import is_baseline
 from workbench.compiling import Compiling, Slowest
 from workbench.durations import Expected
 from workbench.simulator.predict import predict
+from workbench.waiting import Waiting
 
 DEADLINE_SECONDS = 30.0
 """The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
@@ -38,11 +39,11 @@ PATIENCE = 20.0
 LONGEST_PAUSE_SECONDS = 1.0
 """Replay shortens longer gaps: nobody wants to watch a compiler again."""
 
-Answers = Iterator[Sample | Outcome | Compiling]
+Answers = Iterator[Sample | Outcome | Compiling | Waiting]
 
 
 class Answer(Protocol):
-    """Answers lists of trials: their samples as they come, an outcome for each trial, and what is compiled before."""
+    """Answers lists of trials: their samples as they come, an outcome for each trial, and what goes on before."""
 
     source: str
     """What its outcomes are: measured, estimated or recorded."""
@@ -74,8 +75,10 @@ class FromCluster:
 
     source = "measured"
 
-    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0) -> None:
-        self._cluster, self._deadline_s, self.starting_s = cluster, deadline_s, starting_s
+    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
+                 wait_s: float = WAIT_S) -> None:  # fmt: skip
+        """*wait_s*: how long it waits for a grant."""
+        self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
@@ -91,10 +94,10 @@ class FromCluster:
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
         compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
-            return Limits(longest_s, (longest_s + compiling_s) * count, compiling_s)
+            return Limits(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
         silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
         total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
-        return Limits(silence_s, total_s, compiling_s)
+        return Limits(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
 
     def _one_gang(
         self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Limits
@@ -103,6 +106,9 @@ class FromCluster:
         open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, Slowest(world)
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
                                           cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
+            if event["kind"] == "waiting":
+                yield Waiting.heard(event)
+                continue
             if (compiling := slowest.heard(event)) is not None:
                 yield compiling
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts

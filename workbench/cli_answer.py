@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.deadline import WAIT_S
 from workbench import cli_options as options
 from workbench import cli_status
 from workbench.cli_outcomes import show_failures, show_outcomes
@@ -34,6 +35,7 @@ def run(
     fabric: options.Fabric = None,
     protocol: options.Protocol = "default",
     cluster: options.Cluster = None,
+    wait: options.Wait = WAIT_S,
     fresh: options.Fresh = False,
     store: options.StorePath = None,
     json: options.Json = False,
@@ -48,7 +50,7 @@ def run(
     with documented(json, operator, scheme, "measured", asked, shape, settings):
         request = placed(_request(operator, shape, scheme, settings, asked), cluster).measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
-        sat = measured(experiment, request.machine_description(), cluster, store)
+        sat = measured(experiment, request.machine_description(), cluster, store, wait)
         wanted = sat.asked()
         if not wanted:
             raise sat.reason()
@@ -100,6 +102,7 @@ def predict(
 def sweep(
     space: Annotated[Path, typer.Argument(help="A TOML file: problems, schemes and lists of axis values.")],
     cluster: options.Cluster = None,
+    wait: options.Wait = WAIT_S,
     fresh: options.Fresh = False,
     store: options.StorePath = None,
     every: options.Every = False,
@@ -124,7 +127,7 @@ def sweep(
     from workbench.space import left_out_words
 
     experiment = replace(space_file.load(space, lambda request: placed(request, cluster)), fresh=fresh)
-    sat = measured(experiment, machines.machine(experiment.machine), cluster, store)
+    sat = measured(experiment, machines.machine(experiment.machine), cluster, store, wait)
     wanted = [row for row in sat.rows if row["asked"]]
     if json:
         show_rows([_without_marks(row) for row in sat.rows], _summary(wanted, sat))
@@ -245,9 +248,13 @@ def _off(rows: Sequence[Mapping[str, Any]]) -> list[Off]:
 
 
 def _say_end(sat: Sat) -> None:
-    """What ended the run, where something did that no outcome tells."""
+    """What ended the run, where something did that no outcome tells; what ran again, and what was never begun."""
+    if sat.again.sentence():
+        say(sat.again.sentence())
     if sat.error is not None and not any(row["message"] == str(sat.error) for row in sat.failed()):
         say(str(sat.error))
+    if sat.error is not None and sat.not_begun:
+        say(f"{sat.not_begun:,} {'schedule was' if sat.not_begun == 1 else 'schedules were'} not begun.")
 
 
 def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:
@@ -269,6 +276,7 @@ def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[
 def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, Any]:
     """How it ended, counts, the fastest of each problem; `best` is that of the one problem, where there is one only.
 
+    `run_again` says what was broken off when a rank was lost; `not_begun` how many were left when the run ended early.
     `measure_together` says what has no ratio, and what to do; null where all of it compares. `off`: whose estimates.
     """
     from workbench.cli_outcomes import by_problem
@@ -278,7 +286,8 @@ def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, An
     counts = {outcome: sum(row["outcome"] == outcome for row in rows)
               for outcome in ("measurement", "estimate", "failure")}  # fmt: skip
     counts["refused"] = sum(row["stage"] == "refused" for row in rows)
-    ended = {"stopped": sat is not None and sat.stopped, "message": str(sat.error) if sat and sat.error else None}
+    ended = {"stopped": sat is not None and sat.stopped, "message": str(sat.error) if sat and sat.error else None,
+             "run_again": sat.again.to_json() if sat else [], "not_begun": sat.not_begun if sat else 0}  # fmt: skip
     return {"run": sat.run if sat else None, **counts, **ended,
             "best": bests[0] if len(bests) == 1 else None, "bests": bests,
             "measure_together": advice(rows) or None,

@@ -27,6 +27,8 @@ STARTING_SECONDS = 10.0
 """Ranks of a command's own are up within this time: so long two of them took on two cores."""
 TELL_S = 0.2
 """Progress is told so far apart."""
+WAITED_S, WAITING_S = 5.0, 60.0
+"""Where there is no terminal, a line says for whom one waits, after so long and then so far apart."""
 
 
 @contextmanager
@@ -100,7 +102,7 @@ class OnDemand:
         """Of the cluster that would be asked; of the local one this host tells, whether it runs or not."""
         if self._cluster is None and self._is_here():
             return local_ranks(world, backend)
-        return self._connect().ranks(world, backend, cancelled, across)
+        return self._connect().ranks(world, backend, cancelled, across, tell=say)
 
     def _is_here(self) -> bool:
         """Whether the ranks are of this host."""
@@ -155,26 +157,46 @@ def watch(sitting: Sitting) -> None:
 
 @contextmanager
 def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
-    """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not."""
+    """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not.
+
+    *quiet*: there is no bar, and only a long wait for ranks is said.
+    """
     ended = threading.Event()
+    patience = Patience()
 
     def work() -> None:
         goes_on = True
         while goes_on:
             goes_on = not ended.wait(TELL_S)
             so_far = sitting.progress
-            if so_far.total:
+            if quiet and patience.is_due(so_far.waiting.seconds):
+                say(f"{so_far.waiting}"[:1].upper() + f"{so_far.waiting}."[1:])
+            elif not quiet and so_far.total:
                 tell(so_far.share, ", ".join([*so_far.counted(), so_far.left_words()]))
 
     thread = threading.Thread(target=work, name="workbench progress", daemon=True)
-    if not quiet:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        if not quiet:
-            thread.join()
+        thread.join()
+
+
+class Patience:
+    """When somebody without a terminal is told that a wait goes on: after WAITED_S, then every WAITING_S."""
+
+    def __init__(self) -> None:
+        self._next_s = WAITED_S
+
+    def is_due(self, waited_s: float) -> bool:
+        """Whether to tell now, *waited_s* into a wait; 0 where there is none."""
+        if waited_s < WAITED_S:
+            self._next_s = WAITED_S
+        if waited_s < self._next_s:
+            return False
+        self._next_s = waited_s + WAITING_S
+        return True
 
 
 def _words(failed: Failure) -> dict[str, Any]:

@@ -33,6 +33,9 @@ Cluster = Annotated[
         "--cluster", help=("A Dask scheduler's address or file. Default: the lab's, or one started for this command.")
     ),
 ]
+Wait = Annotated[
+    float, typer.Option("--wait", min=1.0, help="Give up when no ranks are granted within so many seconds.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is known.")]
 Every = Annotated[bool, typer.Option("--all", help="Print every row, not the first few of each problem.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Default: store.sqlite beside your runs.")]

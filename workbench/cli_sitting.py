@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from signal import default_int_handler
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.failed import Failed
 from workbench import cli_status
+from workbench.again import Told
 from workbench.cli_status import Stopped
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class Sat:
     stopped: bool
     error: ValueError | None
     """What ended it before its end, if no person did."""
+    again: Told = field(default_factory=Told)
+    """What ran again."""
+    not_begun: int = 0
+    """Schedules that were asked for, and that nothing is said of."""
 
     @property
     def status(self) -> int:
@@ -54,9 +59,10 @@ class Sat:
         return self.error or Stopped("Stopped before anything was measured.")
 
 
-def measured(experiment: Experiment, machine: Machine, address: str | None,
-             path: Path | None) -> Sat:  # fmt: skip
+def measured(experiment: Experiment, machine: Machine, address: str | None, path: Path | None,
+             wait_s: float) -> Sat:  # fmt: skip
     """All rows of a run of *experiment*: whatever ends it once it has begun, what was measured is told.
+    *wait_s*: how long it waits for ranks.
 
     Rows are marked with whether they were `asked` for (of the baseline, which stands in every block, the best one is),
     and with `known_since`, when they were measured earlier.
@@ -76,7 +82,8 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
             with interrupted(default_int_handler), OnDemand(address, world, machine.backend) as cluster:
                 of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
                 cluster.ahead = forecast(experiment, machine, store, ranks=of_cluster)
-                sitting = begin(experiment, store, FromCluster(cluster, starting_s=cluster.starting_s), machine)
+                home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s)
+                sitting = begin(experiment, store, home, machine)
                 watch(sitting)
         except (KeyboardInterrupt, ValueError, OSError) as ended:
             if sitting is None:
@@ -88,7 +95,9 @@ def measured(experiment: Experiment, machine: Machine, address: str | None,
         newest |= {(key, False): number for key, number in _beside_the_best(rows).items()}
         marked = [{**row, "asked": row["key"] in sitting.asked and row["id"] in newest.values(),
                    "known_since": _started_at(store, row["origin"])} for row in rows]  # fmt: skip
-        return Sat(marked, sitting.run, was_stopped or sitting.cancelled.is_set(), error)
+        progress, stopped = sitting.progress, was_stopped or sitting.cancelled.is_set()
+        not_begun = max(0, progress.total - progress.done)
+        return Sat(marked, sitting.run, stopped, error, progress.again, not_begun)
 
 
 def _with_sentence(error: BaseException) -> ValueError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import TypeGuard
 
 from cluster.seating import Ranks
 from kernels.fabric import Fabric
@@ -16,6 +18,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.trial import Trial
 from workbench import place
+from workbench.again import Again, is_broken_off
 from workbench.answer import Answer, FromRecordings
 from workbench.blocks import Beside, Block, compute_alone
 from workbench.compile_time import Compiled
@@ -31,6 +34,7 @@ from workbench.sitting import Events, Sitting
 from workbench.space import Points
 from workbench.store import Store
 from workbench.time_left import TimeLeft
+from workbench.waiting import Waiting
 
 LOST_IN_A_ROW = 3
 """So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
@@ -84,8 +88,10 @@ class Run(Sitting):
     def _ranks(self, world: int, backend: str) -> Ranks | None:
         """What *world* ranks of *backend* would run on; written down with the run."""
         if world not in self._ranks_of:
+            self.progress.waiting = Waiting(world, 0.0, "they have not said yet what they are")
             self._ranks_of[world] = found = self._answer.ranks(
                 world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
+            self.progress.waiting = Waiting()
             if found is not None and self._measures:
                 gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
                 prints = {"versions": dict(found.versions), "versions_print": versions_print(found.versions)}
@@ -158,7 +164,7 @@ class Run(Sitting):
         base = self.experiment.baseline(problem, fabric, self._machine)
         alone = replace(compute_alone(base), protocol=RESOLVING)
         durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
-        yield from self._time(Block((alone,), ()), durations)
+        yield from self._until_settled([alone], lambda trials: [Block(tuple(trials), ())], durations)
         outcome = self._settled.get(alone.key)
         if isinstance(outcome, Measurement):
             # the fastest iteration: what disturbs the others would slow the link for ever
@@ -190,16 +196,27 @@ class Run(Sitting):
             known.pop(beside.base.key, None)
         yield from self._recorded(known)
         rest = [trial for trial in wholes if trial.key not in known]
-        correction = self._left.correction if self._left else 1.0
 
         def seconds(trials: Sequence[Trial], before: Sequence[Trial]) -> float:
-            return self._cut(trials, durations, before).seconds(correction)
+            return self._cut(trials, durations, before).seconds(self._left.correction if self._left else 1.0)
 
-        for block in beside.blocks(rest, seconds, longest(self.experiment, len(beside.others(rest)))):
-            yield from self._time(block, durations)
-            correction = self._left.correction if self._left else 1.0
-            if self.cancelled.is_set():
-                return
+        def blocks(trials: Sequence[Trial]) -> Iterable[Block]:
+            return beside.blocks(trials, seconds, longest(self.experiment, len(beside.others(trials))))
+
+        yield from self._until_settled(rest, blocks, durations)
+
+    def _until_settled(
+        self, trials: Sequence[Trial], blocks: Callable[[Sequence[Trial]], Iterable[Block]], durations: Durations
+    ) -> Events:
+        """*trials* in *blocks*; what is broken off when a rank is lost runs again, as often as `Again` allows."""
+        again = Again(self.progress.again)
+        groups: Sequence[Sequence[Trial]] = [trials]
+        while groups:
+            for block in chain.from_iterable(map(blocks, groups)):
+                yield from self._time(again.without_spoilt(block), durations, again)
+                if self.cancelled.is_set():
+                    return
+            groups = again.groups()
 
     def _known(self, wholes: Sequence[Trial]) -> dict[str, tuple[Measurement, str]]:
         """What need not be measured. What is to be compared in one sitting is known together or not at all."""
@@ -234,8 +251,8 @@ class Run(Sitting):
 
     # timing a block
 
-    def _time(self, block: Block, durations: Durations) -> Events:
-        """One grant."""
+    def _time(self, block: Block, durations: Durations, again: Again) -> Events:
+        """One grant. What was broken off is told to *again*, and settled where it does not run again."""
         trials, left = block.trials, self._left
         self._blocks += 1
         name = f"{self.run}.{self._blocks}"
@@ -245,10 +262,17 @@ class Run(Sitting):
             beyond = sum(trial not in block.baselines for trial in block.schedules)
             protocol, world = self.experiment.protocol, durations.problem.world
             share = protocol.repeats / rounds(protocol)
-            left.begin(self._problem, cut, beyond, len(trials) * protocol.repeats * world, share)
+            new = 0 if again.has_begun else max(1, beyond)
+            left.begin(self._problem, cut, new, len(trials) * protocol.repeats * world, share)
         self.timing = {trial.key: trial for trial in trials}
-        yield from self._answered(trials, self._expected(trials, durations), name)
+        came: list[Outcome] = []
+        yield from self._answered(trials, self._expected(trials, durations), name, came)
         self.timing = {}
+        if broken_off := [one for one in came if self._is_broken_off(one)]:
+            settled = [one for one in came if not self._is_broken_off(one)]
+            for failed in again.final(block, broken_off, settled):
+                yield self._settle(failed)
+            self.store.add_facts(self.run, {"run_again": self.progress.again.to_json()})
         self._compiled.add(trials)
         correction = self._corrected(trials, durations)
         if left is not None:
@@ -266,10 +290,15 @@ class Run(Sitting):
         found = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
         return replace(found, total_s=found.total_s + self._compiled.seconds(trials))
 
-    def _answered(self, trials: Sequence[Trial], expected: Expected | None, block: str | None) -> Events:
-        outcomes: list[Outcome] = []
+    def _answered(
+        self, trials: Sequence[Trial], expected: Expected | None, block: str | None, came: list[Outcome] | None = None
+    ) -> Events:
+        """What comes back of one grant, all of it in *came*. What was broken off is not settled yet."""
+        outcomes: list[Outcome] = [] if came is None else came
         for news in self._answer.answer(trials, self.cancelled, expected):
-            if isinstance(news, Compiling):
+            if isinstance(news, Waiting):
+                self.progress.waiting = news
+            elif isinstance(news, Compiling):
                 self.progress.compiling = news
                 if self._left is not None:
                     self._left.opened()
@@ -280,9 +309,14 @@ class Run(Sitting):
             else:
                 outcome = news if block is None or isinstance(news, Estimate) else replace(news, block=block)
                 outcomes.append(outcome)
-                yield self._settle(outcome)
-        self.progress.compiling = Compiling()
+                if not self._is_broken_off(outcome):
+                    yield self._settle(outcome)
+        self.progress.compiling, self.progress.waiting = Compiling(), Waiting()
         self._give_up_without(outcomes)
+
+    def _is_broken_off(self, outcome: Outcome) -> TypeGuard[Failure]:
+        """Whether a rank was lost, and nobody stopped the run."""
+        return self._measures and not self.cancelled.is_set() and is_broken_off(outcome)
 
     def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
         """Measured over estimated time, half of it of the block that was just timed."""

@@ -37,7 +37,10 @@ class Running:
             if row["source"] != "estimated" and row["stage"] != "cancelled":
                 mark = row["key"], row.get("block")
                 self._settled.add(mark)
-                self._ranks.pop(mark, None)
+                # what it came to in a block before was broken off there
+                same = [each for each in self._ranks if each[0] == mark[0]]
+                for older in same[: same.index(mark) + 1] if mark in same else same:
+                    del self._ranks[older]
 
     def add_samples(self, samples: Iterable[Mapping[str, Any]]) -> None:
         """What came back of trials that are being timed."""

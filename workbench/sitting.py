@@ -15,11 +15,13 @@ from kernels.schedule import Refusal
 from kernels.trial import Trial
 from kernels.units import about
 from workbench import metrics
+from workbench.again import Told
 from workbench.answer import FromRecordings, Recorded
 from workbench.compiling import Compiling
 from workbench.provenance import provenance
 from workbench.simulator.predict import predict
 from workbench.store import SampleBuffer, Store
+from workbench.waiting import Waiting
 
 Events = Iterator[Sample | Outcome]
 
@@ -59,6 +61,10 @@ class Progress:
     """Of a run that measures."""
     compiling: Compiling = field(default_factory=Compiling)
     """What the ranks compile just now."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """For whom it waits just now."""
+    again: Told = field(default_factory=Told)
+    """What ran again after a rank was lost."""
 
     @property
     def elapsed_s(self) -> float:
@@ -79,7 +85,7 @@ class Progress:
             f"{self.done:,} of {self.total:,} {noun}",
             *([f"block {self.left.block:,} of {self.left.blocks:,}"] if self.left and block else []),
             *([f"{self.samples:,} samples"] if self.samples else []),
-            *([str(self.compiling)] if self.compiling.number else []),
+            *filter(None, map(str, (self.compiling, self.again, self.waiting))),
         ]  # fmt: skip
 
     def left_words(self) -> str:

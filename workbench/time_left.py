@@ -50,15 +50,15 @@ class TimeLeft:
         return self.block + sum(cut.blocks for cut in self._left)
 
     def begin(self, problem: int, cut: Cut, schedules: int, samples: int, timed: float) -> None:
-        """A block of *cut* begins: so many schedules beside the baseline, so many samples in all, and which share of
-        the calls is *timed*."""
+        """A block of *cut* begins: so many schedules that were left, so many samples in all, and which share of the
+        calls is *timed*. A block that runs again has none that were left."""
         with self._lock:
             now = self._clock()
             self._first_at = self._first_at or now
             self.block += 1
             self._resolving_s = 0.0
             start = self._at[1] if self._at[0] == problem else 0
-            self._at = problem, start + max(1, schedules)
+            self._at = problem, start + schedules
             self._count_left()
             begins_at = now if self._opening_s is not None else max(now, self._started_at)
             self._now = _Running(cut, begins_at, samples, timed)

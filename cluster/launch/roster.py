@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +21,47 @@ _TOLD = ("backend", "device", "source_prints", "versions_print")
 def status(address: str | Path | None = None) -> list[Row]:
     """One row per worker of the cluster at this address or scheduler file, by default the lab's; ValueError if none.
 
-    Keys: name, address, host, threads, state (idle, granted, starting, troubled; foreign where the workbench was never
-    connected), client (who holds it), trouble, gpu (the one that its rank process sees, by name and UUID), backend,
+    Keys: name, address, host, threads, state (idle, granted, starting, troubled; away: it does not answer, or left;
+    foreign where the workbench was never connected), client (who holds it), trouble (of one that is away: since when),
+    gpu (the one that its rank process sees, by name and UUID), backend,
     device (its model), source_prints (by backend), versions_print, rank_pid, rank_alive, and what `probe.here` has.
     """
     with open_client(address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
-        told = probe.ask(client, list(workers), _of_worker)
-        known = _known(client)
-    rows = [
-        told[place] | {"name": str(worker["name"]), "address": place, "host": worker["host"]} | _state(known.get(place))
-        for place, worker in workers.items()
-    ]
+        known, gone = _known(client)
+        awake = [place for place in workers if not known.get(place, {}).get("away_s")]
+        told = probe.ask(client, awake, _of_worker)
+    rows = []
+    for place, worker in workers.items():
+        its = {"name": str(worker["name"]), "address": place, "host": worker["host"]}
+        rows.append(told.get(place, {}) | its | _state(known.get(place)))
+    rows += [{key: worker[key] for key in ("name", "address", "host")} | _state(worker, "left at") for worker in gone]
     return sorted(rows, key=lambda row: row["name"])
 
 
-def _known(client: Client) -> dict[str, Row]:
-    """What the broker knows of each worker, and who holds it."""
+def _known(client: Client) -> tuple[dict[str, Row], list[Row]]:
+    """What the broker knows of each worker and who holds it, by address; and of those that left."""
     described = client.run_on_scheduler(_describe)
     holders = {worker: holder for holder, _, workers in described["grants"] for worker in workers}
-    return {worker["address"]: worker | {"client": holders.get(worker["address"])} for worker in described["workers"]}
+    here = {worker["address"]: worker | {"client": holders.get(worker["address"])} for worker in described["workers"]}
+    return here, [worker | {"client": None} for worker in described["away"]]
 
 
 def _describe(dask_scheduler: Any) -> dict[str, Any]:
     found = dask_scheduler.plugins.get(broker.NAME)
-    return found.describe() if found else {"workers": [], "grants": []}
+    return found.describe() if found else {"workers": [], "away": [], "grants": []}
 
 
-def _state(known: Row | None) -> Row:
+def _state(known: Row | None, since: str = "no answer since") -> Row:
     if known is None:
         return {"state": "foreign", "client": None, "gpu": None, **dict.fromkeys(_TOLD)}
     calm = "idle" if known["ready"] else "starting"
     state = "troubled" if known["trouble"] else "granted" if known["busy"] else calm
-    trouble = {"trouble": known["trouble"]} if known["trouble"] else {}
+    words = known["trouble"] or known["last_death"]
+    if known["away_s"]:
+        clock = time.strftime("%H:%M:%S", time.localtime(time.time() - known["away_s"]))
+        state, words = "away", f"{since} {clock}, {known['away_s']:.0f} s ago"
+    trouble = {"trouble": words} if words else {}
     return {"state": state, "client": known["client"]} | _told(known) | trouble
 
 

@@ -20,6 +20,7 @@ from fake_cluster import HOSTS, Events, await_ranks, eventually, failures, measu
 
 from cluster import broker
 from cluster.dispatch import Cluster
+from cluster.members import MOST_DEATHS
 
 
 def stream_until(
@@ -52,11 +53,12 @@ def the_next_stream_works(cluster: Cluster) -> Iterator[None]:
 def test_a_rank_that_dies_is_the_cause_although_its_peer_complained_first(cluster: Cluster) -> None:
     trials = (FakeTrial(key="a"), FakeTrial(key="bad", does="crash", on=1, num_samples=1), FakeTrial(key="c"))
     events = stream(cluster, *trials)
-    (failure,) = failures(events)
+    failure, beside = failures(events)
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
     assert "rank 1 (host-rank1 on 127.0.0.1)" in failure["message"]
     assert "ended with exit code 7" in failure["message"]
-    assert measured_keys(events) == ["a", "c"], "the trials before and after it are measured"
+    assert measured_keys(events) == ["a"]
+    assert (beside["trial"], beside["rank"], beside["stage"]) == ("c", 1, "cancelled"), "who asked asks again"
 
 
 def test_an_exception_is_reported_with_its_own_words(cluster: Cluster) -> None:
@@ -70,10 +72,11 @@ def test_a_spoiled_cuda_context_costs_its_own_rank_process_and_no_other(cluster:
     before = pids_of(cluster)
     trials = (FakeTrial(key="a"), FakeTrial(key="bad", does="spoil", on=1, num_samples=1), FakeTrial(key="c"))
     events = stream(cluster, *trials)
-    (failure,) = failures(events)
+    failure, beside = failures(events)
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "launch")
     assert "CUDA error: an illegal memory access was encountered" in failure["message"]
-    assert measured_keys(events) == ["a", "c"]
+    assert (measured_keys(events), beside["trial"], beside["stage"]) == (["a"], "c", "cancelled")
+    await_ranks(cluster)
     after = pids_of(cluster)
     assert {name for name in before if before[name] != after[name]} == {"host-rank1"}
 
@@ -81,7 +84,7 @@ def test_a_spoiled_cuda_context_costs_its_own_rank_process_and_no_other(cluster:
 def test_a_rank_that_does_not_notice_that_its_peer_was_replaced_is_replaced_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.dispatch._PARTING_S", 0.5)
+    monkeypatch.setattr("cluster.attempt._PARTING_S", 0.5)
     stream(cluster, FakeTrial(key="warm"))
     before = pids_of(cluster)
     (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spoil_unseen", on=1, num_samples=1)))
@@ -125,16 +128,17 @@ def test_a_rank_process_killed_while_idle_is_replaced(cluster: Cluster) -> None:
     assert not failures(events)
 
 
-def test_a_killed_worker_is_lost_and_what_had_not_begun_is_measured_when_it_is_back(cluster: Cluster) -> None:
+def test_a_killed_worker_is_lost_and_what_is_asked_next_is_measured_when_it_is_back(cluster: Cluster) -> None:
     worker = next(w for w in cluster.describe()["workers"] if w["name"] == "host-rank1")
     rank = pids_of(cluster)["host-rank1"]
     pid = cluster.client.run(os.getpid, workers=[worker["address"]])[worker["address"]]
     trials = (FakeTrial(key="bad", num_samples=100_000, seconds=0.01), FakeTrial(key="b"))
     events = stream_until(cluster, is_sampled, lambda: os.kill(pid, signal.SIGKILL), *trials)
-    (failure,) = failures(events)
+    failure, beside = failures(events)
     assert (failure["trial"], failure["rank"], failure["stage"]) == ("bad", 1, "lost")
+    assert (beside["trial"], beside["rank"], beside["stage"]) == ("b", 1, "cancelled")
     assert "Worker host-rank1 on 127.0.0.1" in failure["message"]
-    assert measured_keys(events) == ["b"]
+    assert measured_keys(stream(cluster, FakeTrial(key="b"))) == ["b"]
     assert eventually(lambda: not psutil.pid_exists(rank), 60.0)
 
 
@@ -165,7 +169,7 @@ def test_cancelling_ends_the_wait_for_a_gang(cluster: Cluster, address: str) -> 
         began = time.monotonic()
         events = stream(cluster, FakeTrial(key="b"), cancelled=cancelled)
         assert time.monotonic() - began < 60.0
-        assert [event["stage"] for event in events] == ["cancelled"]
+        assert [event["stage"] for event in failures(events)] == ["cancelled"]
         assert not cluster.describe()["requests"]
         holder.close()
 
@@ -222,12 +226,33 @@ def test_a_client_that_says_nothing_loses_its_grant_after_its_lease(cluster: Clu
 def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Cluster, folder: Path) -> None:
     (folder / "source").write_text("unknown")
     os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
-    await_other(cluster, lambda: any(worker["trouble"] for worker in cluster.describe()["workers"]))
+    await_other(cluster, lambda: any(worker["last_death"] for worker in cluster.describe()["workers"]))
     (failure,) = failures(stream(cluster, FakeTrial(key="a")))
     (folder / "source").unlink()
-    assert failure["stage"] == "refused"
-    assert "host-rank1: ModuleNotFoundError: No module named 'torch'" in failure["message"]
+    assert failure["stage"] == "launch", "another time it may be possible"
+    assert f"host-rank1: {MOST_DEATHS} starts of its rank process failed in a row" in failure["message"]
+    assert "the last one: ModuleNotFoundError: No module named 'torch'" in failure["message"]
     await_ranks(cluster)
+
+
+def killed_before_its_hello(cluster: Cluster, dead: int) -> None:
+    """The one that is started in place of *dead*."""
+    found: list[int] = []
+
+    def killed() -> bool:
+        found[:] = [pid for pid in pids_of(cluster).values() if pid == pids_of(cluster)["host-rank1"] != dead]
+        return bool(found)
+
+    assert eventually(killed, 60.0)
+    os.kill(found[0], signal.SIGKILL)
+
+
+def test_a_rank_that_dies_and_whose_successor_dies_before_its_hello_is_waited_for(cluster: Cluster) -> None:
+    pid = pids_of(cluster)["host-rank1"]
+    os.kill(pid, signal.SIGKILL)
+    killed_before_its_hello(cluster, pid)
+    events = stream(cluster, FakeTrial(key="a"), deadline_s=60.0)
+    assert (failures(events), measured_keys(events)) == ([], ["a"])
 
 
 def test_a_bench_that_cannot_be_opened_ends_all_trials_at_once(cluster: Cluster, folder: Path) -> None:
@@ -237,7 +262,7 @@ def test_a_bench_that_cannot_be_opened_ends_all_trials_at_once(cluster: Cluster,
     events = stream(cluster, FakeTrial(key="a"), FakeTrial(key="b"))
     (folder / "full").unlink()
     assert [(event["trial"], event["stage"]) for event in failures(events)] == [("a", "launch"), ("b", "launch")]
-    assert "MemoryError: no room for the heap" in events[0]["message"]
+    assert "MemoryError: no room for the heap" in failures(events)[0]["message"]
 
 
 def await_other(cluster: Cluster, true: Callable[[], bool]) -> None:

@@ -14,7 +14,6 @@ from cluster.stimulus import (
     Heartbeat,
     Kill,
     Place,
-    RankFailed,
     RankGone,
     RankReady,
     Refused,
@@ -166,16 +165,6 @@ def test_a_request_larger_than_any_host_is_refused_when_it_shares_memory() -> No
     assert refused.sentence.startswith("3 ranks that share memory are too many: no host has more than 2 of the")
 
 
-def test_a_rank_process_that_cannot_start_is_named_in_the_refusal() -> None:
-    gang = gang_of("w0")
-    gang.handle(WorkerJoined(0.0, "w1", "w1", "h1"), ask("a", "0", 2))
-    (refused,) = gang.handle(RankFailed(1.0, "w1", "ModuleNotFoundError: No module named 'torch'"))
-    assert isinstance(refused, Refused)
-    assert "1 of the cluster's 2 workers cannot start" in refused.sentence
-    assert "w1: ModuleNotFoundError: No module named 'torch'" in refused.sentence
-    assert gang.handle(RankReady(9.0, "w1", "w1.2"), ask("a", "1", 2, 9.0)) != []
-
-
 def test_a_client_that_goes_gives_its_grant_back_at_once_and_its_ranks_are_killed() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(ask("a", "0", 2), ask("b", "0", 2))
@@ -218,14 +207,6 @@ def test_a_gang_that_loses_a_worker_is_told_and_its_other_ranks_are_killed() -> 
     sentence = "Worker w1 on h1 (w1) left the cluster or died."
     assert gang.handle(WorkerLeft(1.0, "w1")) == [Ended("a", "0", "w1", sentence), Kill("w0", "w0.1")]
     assert gang.handle(Released(1.1, "a", "0", spoiled=True)) == []
-
-
-def test_a_lost_worker_is_waited_for_and_refused_when_it_does_not_come_back() -> None:
-    gang = gang_of("w0", "w1")
-    gang.handle(WorkerLeft(1.0, "w1"))
-    assert gang.handle(ask("a", "0", 2, 2.0), Tick(10.0)) == []
-    (refused,) = gang.handle(Tick(11.5))
-    assert isinstance(refused, Refused)
 
 
 def test_a_lost_worker_that_comes_back_under_its_name_serves_who_waited() -> None:

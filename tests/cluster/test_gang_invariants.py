@@ -44,7 +44,7 @@ class World:
     """Plays the broker, the keepers and the clients around a gang."""
 
     def __init__(self) -> None:
-        self.gang = Gang("s", lease_s=1e9)
+        self.gang = Gang("s", lease_s=1e9, quiet_s=1e9)
         self.now = 0.0
         self.incarnations: dict[str, int] = {}
         self.names = dict.fromkeys(HOSTS, 0)

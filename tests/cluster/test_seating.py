@@ -16,7 +16,7 @@ GPUS = tuple(Described(f"gpu{number}", "there", "triton") for number in range(2)
         (CPU, 1, "triton", "1 rank on backend = triton needs a GPU, but 0 of the cluster's 4 workers have one"),
         ((*CPU, *GPUS), 2, "triton", None),
         ((*CPU, *GPUS), 6, "cpu", "no host has more than 4 of the cluster's 6 workers"),
-        ((*CPU[:3], Described("rank3", "here", "cpu", "no room")), 4, "cpu", "cannot start a rank process"),
+        ((*CPU[:3], Described("rank3", "here", "cpu", "no room")), 4, "cpu", "cannot keep a rank (rank3: no room)"),
     ],
 )
 def test_what_can_never_be_seated_says_why(workers: tuple, world: int, backend: str, sentence: str | None) -> None:
@@ -61,3 +61,14 @@ def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_
     assert len(workers) == 1
     assert workers.refusal(2, "cpu", shares_heap=True) is None
     assert workers.refusal(1, "triton", shares_heap=True) is None
+
+
+def test_a_gpu_that_is_in_trouble_is_no_gpu_that_was_never_there() -> None:
+    ill = Described("gpu1", "there", "triton", "it has not answered for more than 14 s")
+    sentence = str(Workers((*CPU, GPUS[0], ill)).refusal(2, "triton", shares_heap=True))
+    assert sentence.startswith(
+        "2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has"
+    )
+    assert sentence.endswith("Accepted until that is mended: at most 1, or wait.")
+    lost = Described("gpu1", "there", "triton", "it left the cluster and did not come back")
+    assert "gpu1: it left" in str(Workers((*CPU, GPUS[0]), (lost,)).refusal(2, "triton", shares_heap=True))

@@ -104,6 +104,8 @@ class FakeCluster:
         """What each rank says beside its result."""
         self.before: Callable[[Trial], None] = lambda trial: None
         """Called before a trial is answered."""
+        self.dies: Callable[[int, list[Trial]], Trial | None] = lambda number, trials: None
+        """The trial at which a rank dies, of the list of that number, counted from 1."""
 
     def wanted_by_others(self) -> bool:
         self.others -= 1
@@ -122,6 +124,9 @@ class FakeCluster:
         self.limits.append(deadline_s)
         self.lists.append(list(trials))
         self.shared.append(shares_heap)
+        if (fatal := self.dies(len(self.lists), list(trials))) is not None:
+            yield from self._broken_off(trials, fatal)
+            return
         for trial in trials:
             self.before(trial)
             if cancelled is not None and cancelled.is_set():
@@ -144,6 +149,13 @@ class FakeCluster:
             yield {"kind": "result", "trial": trial.key, "rank": rank, "spans": [span], **self._ran(trial),
                    "facts": self.facts.get(rank, {}),
                    "correct": True if trial.part == "whole" else None, "max_relative_error": 1e-6}  # fmt: skip
+
+    def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[dict[str, Any]]:
+        for trial in trials:
+            for rank in range(trial.world):
+                yield {"kind": "sample", "trial": trial.key, "rank": rank, "index": 0, "seconds": 1.0, "at": 1e9}
+        for trial in trials:
+            yield failure(trial, "lost" if trial is fatal else "cancelled", 1)
 
     def _ran(self, trial: Trial) -> dict[str, Any]:
         """What dispatch says of the ranks."""

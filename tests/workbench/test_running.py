@@ -78,3 +78,17 @@ def test_the_interval_of_a_median_narrows_and_holds_it_as_often_as_it_says() -> 
         low, high = metrics.median_interval(values)
         width[count] = high - low
     assert width[10] > width[40] > width[160]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_was_broken_off_leaves_no_mark_once_it_ran_again(
+    timed: tuple[Running, Trial], measure: Callable[..., Measurement], seen: bool
+) -> None:
+    running, trial = timed
+    running.add_samples(sample(trial.key, 0, rank, 1e-3, "r.1") for rank in (0, 1))
+    assert [row["block"] for row in running.rows()] == ["r.1"]
+    if seen:
+        running.add_samples(sample(trial.key, 0, rank, 1e-3, "r.2") for rank in (0, 1))
+        assert [row["block"] for row in running.rows()] == ["r.2"]
+    running.add_rows([{**metrics.row_of(measure(trial)), "block": "r.2"}])
+    assert running.rows() == []

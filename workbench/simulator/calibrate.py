@@ -29,8 +29,9 @@ from workbench.simulator.cost import tile_width, work_share
 from workbench.simulator.machine_file import toml
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.rates import work_seconds
+from workbench.waiting import Waiting
 
-Ask = Callable[[Sequence[Trial]], Iterable[Sample | Outcome | Compiling]]
+Ask = Callable[[Sequence[Trial]], Iterable[Sample | Outcome | Compiling | Waiting]]
 """Measures trials on CPU ranks of this computer; an outcome for each."""
 
 QUICK_SECONDS, FULL_SECONDS = 3.0, 45.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
-from cluster.seating import Ranks, Workers
+from cluster.seating import Described, Ranks, Workers
 
 LOOK_SECONDS, MISS_SECONDS = 3.0, 1.0
 """How often a cluster is looked at, and how often it is looked for."""
@@ -111,7 +111,10 @@ class Finder:
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
             return None, NOBODY
-        troubles = [f"{worker.name}: {worker.trouble}" for worker in workers.here if worker.trouble]
+        troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
+        silent = [worker.name for worker in workers.here if isinstance(worker, Described) and worker.is_away]
+        if silent:
+            troubles.append(f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer now.")
         hosts = len({worker.host for worker in workers.here})
         where = "this host" if cluster.address.startswith("tcp://127.0.0.1") else f"{hosts} hosts"
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])

@@ -122,7 +122,8 @@ class Results:
             f"{failed:,} failed" if failed > 0 else "",
             _ended(so_far, news.stopped) if ended else so_far.left_words(),
         ]
-        self.words.value = note_html(", ".join(filter(None, words)) + ".")
+        said = [", ".join(filter(None, words)) + ".", so_far.again.sentence() if ended else ""]
+        self.words.value = note_html(" ".join(filter(None, said)))
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()

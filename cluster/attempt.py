@@ -1,0 +1,302 @@
+"""One grant: waited for, its ranks ordered and listened to, given back whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from distributed import Future, KilledWorker
+
+from cluster import agreement, keeper, probe
+from cluster.ask import Ask, Trial
+from cluster.connection import ANSWER_S, first_line
+from cluster.deadline import PATIENCE, Verdict, Watch
+from cluster.door import LOOPBACK
+from cluster.feed import Event
+from kernels.failed import Failed
+
+if TYPE_CHECKING:
+    from cluster.dispatch import Cluster
+
+_BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
+"""How often the broker hears of a client that holds ranks, and that waits for some: then it says for whom."""
+_TICK_S = 0.05
+_GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
+"""So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
+_PARTING_S = 5.0
+"""Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
+
+
+class _Broken(Exception):
+    """The attempt is over."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.sentence)
+        self.verdict = verdict
+
+
+class _WaitedOut(_Broken):
+    """No ranks were granted in time."""
+
+
+class _Stale(Exception):
+    """The rank processes have other kernels or libraries than their hosts have by now."""
+
+
+class Attempt:
+    """One grant: waiting for it, the orders to its ranks, their events, and giving it back."""
+
+    def __init__(self, cluster: Cluster, ask: Ask, trials: dict[str, Trial], watch: Watch) -> None:
+        self.cluster, self.ask, self.trials, self.watch = cluster, ask, trials, watch
+        self.again: list[str] = []
+        """Trials that deserve another attempt."""
+        self.stream = cluster.next_stream()
+        self.batches = cluster.feed.open(self.stream)
+        self.arrived: Iterator[Event] = iter(())
+        self.places: list[dict[str, Any]] = []
+        self.futures: list[Future[None]] = []
+        self.beat_at = time.monotonic()
+        self.waits_for = ""
+        """As the broker said it last; nothing once ranks are granted."""
+        self.held = False
+        """Whether there may be something to give back."""
+
+    def events(self) -> Iterator[Event]:
+        """The ranks' events for the caller, then the failures of what broke."""
+        clean = False
+        try:
+            yield from self._through()
+            clean = True
+        except _Stale:
+            self._give_back(spoiled=True)
+            self.again = list(self.trials)
+        except _Broken as broken:
+            # ranks without an order are idle: what was refused before leaves them as they are
+            self._give_back(spoiled=bool(self.futures), idle=self._survivors(broken.verdict))
+            self.again = self.watch.again(broken.verdict)
+            yield from self.watch.failures(broken.verdict)
+            if isinstance(broken, _WaitedOut):
+                raise Failed(broken.verdict.sentence) from None
+        finally:
+            self._give_back(spoiled=not clean)
+            self.cluster.feed.close(self.stream)
+
+    def _through(self) -> Iterator[Event]:
+        session = yield from self._granted()
+        self._same_kernels()
+        ran = agreement.ran(self.places, self.ask.backend)
+        self._order(session, self._meeting(session))
+        while not self.watch.done:
+            event = self._next()
+            if self.watch.heard(event, time.monotonic()):
+                yield event | (ran if event["kind"] == "result" else {})
+        self._judge()
+
+    # the gang: asked for, checked, given back
+
+    def _granted(self) -> Generator[Event, None, str]:
+        """The session's name, once the broker has granted ranks; until then, for whom one waits."""
+        self.held = True
+        ask = self.ask
+        how = {"world": ask.world, "shares_heap": ask.shares_heap, "across": ask.across, "backend": ask.backend}
+        self._call("request", stream=self.stream, expected_s=ask.limits.expected_s, **how)
+        asked_at = told_at = time.monotonic()
+        while (event := self._polled()) is None:
+            waited_s = time.monotonic() - asked_at
+            if waited_s > ask.limits.wait_s:
+                raise _WaitedOut(Verdict(None, "lost", None, self._waited_out()))
+            if self.waits_for and self.beat_at > told_at:
+                told_at = self.beat_at
+                yield self._waiting(waited_s, self.waits_for)
+        if told_at > asked_at:
+            yield self._waiting(0.0, "")
+        self.waits_for = ""
+        self.places = event["places"]
+        labels = [f"rank {rank} ({place['name']} on {place['host']})" for rank, place in enumerate(self.places)]
+        self.watch.begin(labels, time.monotonic())
+        return str(event["session"])
+
+    def _waiting(self, seconds: float, why: str) -> Event:
+        return {"kind": "waiting", "trial": None, "world": self.ask.world, "seconds": seconds, "why": why}
+
+    def _waited_out(self) -> str:
+        return (
+            f"{self.ask.world} ranks were not granted within {self.ask.limits.wait_s:.0f} s: {self.waits_for}. "
+            "Accepted: another time, a longer wait, or another cluster."
+        )
+
+    def _give_back(self, spoiled: bool, idle: Sequence[str] = ()) -> None:
+        if self.held:
+            self.held = False
+            how: dict[str, Any] = {"stream": self.stream, "spoiled": spoiled, "idle": tuple(idle)}
+            within_s = _STOPPED_S if self.ask.cancelled.is_set() else _GIVING_BACK_S
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError):  # the scheduler is gone, and the grant too
+                self.cluster.call("release", within_s=within_s, client=self.cluster.client.id, **how)
+        self.futures.clear()
+
+    def _survivors(self, verdict: Verdict) -> list[str]:
+        """Workers whose rank need not be replaced with the guilty one; they notice soon that it is gone."""
+        if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
+            return []
+        with contextlib.suppress(_Broken, queue.Empty):
+            self._call("doom", stream=self.stream, worker=self.places[verdict.rank]["worker"])
+            give_up_at = time.monotonic() + _PARTING_S
+            while self.watch.unsure(verdict):
+                for event in self.arrived:
+                    if event["kind"] == "ended":  # another worker left
+                        raise _Broken(self._ended(event))
+                    self.watch.heard(event, time.monotonic())
+                self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
+        gone = {verdict.rank, *self.watch.unsure(verdict)}
+        return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
+
+    def _same_kernels(self) -> None:
+        """All ranks have loaded the client's source, and the same libraries as each other.
+
+        Where files have changed since their processes began, these are started anew, once; but not where that would
+        not help.
+        """
+        backend, own = self.ask.backend, self.ask.source_print
+        loaded = {place["worker"]: place["hello"] for place in self.places}
+        trouble = agreement.trouble(self.places, loaded, backend, own)
+        if trouble is None:
+            return
+        now = probe.ask(self.cluster.client, list(loaded), keeper.would_load)
+        if still := agreement.trouble(self.places, now, backend, own):
+            raise _Broken(Verdict(None, "refused", None, still))
+        if self.ask.replaced.issuperset(loaded):  # it did not help
+            raise _Broken(Verdict(None, "refused", None, trouble))
+        self.ask.replaced.update(loaded)
+        raise _Stale
+
+    # orders to the ranks
+
+    def _meeting(self, session: str) -> tuple[str, int, str | None] | None:
+        """Where the ranks of the session meet for a process group: a store in rank 0's process, opened once."""
+        if self.ask.world == 1:
+            return None
+        if session not in self.cluster.meetings:
+            where = {"host": self._addresses()[0], "guarded": len(set(self._addresses())) > 1}
+            self._submit(0, {"order": "rendezvous", "session": session, **where})
+            while (event := self._next())["kind"] != "rendezvous":
+                self.watch.heard(event, time.monotonic())
+            self.cluster.meetings[session] = (event["host"], event["port"], event["secret"])
+        return self.cluster.meetings[session]
+
+    def _order(self, session: str, meeting: tuple[str, int, str | None] | None) -> None:
+        trials = [trial.to_json() for trial in self.trials.values()]
+        for rank in range(self.ask.world):
+            seat = {
+                "rank": rank,
+                "world": self.ask.world,
+                "session": session,
+                "shares_heap": self.ask.shares_heap,
+                "rendezvous": meeting,
+                "addresses": self._addresses(),
+                "deadline_s": self.ask.limits.silence_s * PATIENCE,
+            }
+            self._submit(rank, {"order": "run", "seat": seat, "trials": trials})
+
+    def _addresses(self) -> list[str]:
+        """Where ranks find each other: on loopback, if all are of one host, where no other host looks in."""
+        hosts = [place["host"] for place in self.places]
+        return hosts if len(set(hosts)) > 1 else [LOOPBACK] * len(hosts)
+
+    def _submit(self, rank: int, order: dict[str, Any]) -> None:
+        future = self.cluster.client.submit(
+            keeper.perform,
+            order,
+            rank,
+            (self.cluster.feed.topic, self.stream),
+            self.places[rank]["incarnation"],
+            key=f"workbench-{order['order']}-{self.cluster.client.id}-{self.stream}-{rank}",
+            workers=[self.places[rank]["worker"]],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        future.add_done_callback(lambda done: self._task_ended(rank, done))
+        self.futures.append(future)
+
+    def _task_ended(self, rank: int, future: Future[None]) -> None:
+        # what a task has to say, it says by events: only one that could not even begin fails by itself
+        error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
+        if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
+            message = f"its Dask task failed: {first_line(error)}"
+            self.batches.put([{"kind": "gone", "rank": rank, "message": message}])
+
+    # listening
+
+    def _next(self) -> Event:
+        """The next event of a rank; raises _Broken at the end of hope."""
+        while (event := self._polled()) is None:
+            pass
+        return event
+
+    def _polled(self) -> Event | None:
+        """The next event of a rank, or the broker's grant, if it comes soon."""
+        self._still_wanted()
+        for event in self.arrived:
+            if event["kind"] == "refused":
+                # what could be were all workers well is no fault of who asked
+                stage = "launch" if event["for_now"] else "refused"
+                raise _Broken(Verdict(None, stage, None, event["message"]))
+            if event["kind"] == "ended":
+                raise _Broken(self._ended(event))
+            return event
+        try:
+            self.arrived = iter(self.batches.get_nowait())
+        except queue.Empty:
+            # judged only when all that arrived was heard: this process itself may have slept
+            self._judge()
+            with contextlib.suppress(queue.Empty):
+                self.arrived = iter(self.batches.get(timeout=_TICK_S))
+        return None
+
+    def _judge(self) -> None:
+        if verdict := self.watch.verdict(time.monotonic()):
+            raise _Broken(verdict)
+
+    def _still_wanted(self) -> None:
+        """Raises _Broken when the user, the scheduler or the broker has let go of this attempt."""
+        self._uncancelled()
+        self._still_connected()
+        if time.monotonic() - self.beat_at > (_BEAT_S if self.places else _WAITING_BEAT_S):
+            known = self._call("heartbeat")
+            self.beat_at = time.monotonic()
+            if self.stream not in known and self.batches.empty():
+                self._scheduler_gone("it started anew and does not know this request")
+            self.waits_for = known.get(self.stream) or self.waits_for
+
+    def _uncancelled(self) -> None:
+        if self.ask.cancelled.is_set():
+            raise _Broken(Verdict(None, "cancelled", None, "Cancelled before every rank had a result."))
+
+    def _call(self, question: str, **facts: Any) -> Any:
+        self._still_connected()
+        try:
+            return self.cluster.call(question, stop=self.ask.cancelled, client=self.cluster.client.id, **facts)
+        except (OSError, TimeoutError, RuntimeError) as error:
+            self._uncancelled()
+            self._scheduler_gone(first_line(error) or type(error).__name__)
+
+    def _still_connected(self) -> None:
+        if self.cluster.client.status != "running":
+            self._scheduler_gone("the connection is closed")
+
+    def _scheduler_gone(self, why: str) -> NoReturn:
+        self.held = False
+        address = self.cluster.address
+        sentence = f"The scheduler {address} is gone ({why}). Start it again, or ask another one."
+        raise _Broken(Verdict(None, "lost", None, sentence)) from None
+
+    def _ended(self, event: Event) -> Verdict:
+        self.held = False
+        workers = [place["worker"] for place in self.places]
+        if event["worker"] in workers:
+            return self.watch.lost(workers.index(event["worker"]), event["message"])
+        # this client was silent for too long: the grant is gone, and nobody's trial is to blame
+        return Verdict(None, "cancelled", None, event["message"])

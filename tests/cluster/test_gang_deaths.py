@@ -1,0 +1,175 @@
+"""What starts again is waited for, what is silent or gone is named, and who holds ranks without a word loses them."""
+
+from __future__ import annotations
+
+import pytest
+from test_gang import ask, clean, gang_of, granted, place
+
+from cluster.gang import LEFT_KEPT_S
+from cluster.members import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, MOST_DEATHS
+from cluster.pulse import AWAY_S
+from cluster.stimulus import (
+    ClientGone,
+    Ended,
+    Granted,
+    Heartbeat,
+    Kill,
+    RankFailed,
+    RankGone,
+    RankReady,
+    Refused,
+    Released,
+    Requested,
+    Tick,
+    WorkerAnswers,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerSilent,
+)
+
+KILLED = "the rank process was ended by SIGKILL before it said hello"
+
+
+def test_who_dies_while_it_starts_is_started_again_and_waited_for() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(RankGone(1.0, "w1", "w1.1"), ask("a", "0", 2, 1.0))
+    for number in range(MOST_DEATHS - 1):
+        assert gang.handle(RankFailed(2.0 + number, "w1", KILLED)) == [], "its next start is scheduled"
+    (answer,) = gang.handle(RankReady(5.0, "w1", "w1.9"))
+    assert isinstance(answer, Granted)
+    assert [seat.incarnation for seat in answer.places] == ["w0.1", "w1.9"]
+
+
+def test_after_several_deaths_in_a_row_a_worker_is_named_in_the_refusal_until_a_start_succeeds() -> None:
+    gang = gang_of("w0")
+    gang.handle(WorkerJoined(0.0, "w1", "w1", "h1"), ask("a", "0", 2))
+    commands = gang.handle(*[RankFailed(1.0 + each, "w1", "No module named 'torch'") for each in range(MOST_DEATHS)])
+    (refused,) = commands
+    assert isinstance(refused, Refused)
+    assert refused.for_now
+    assert refused.sentence == (
+        "2 ranks are too many now: 1 of the cluster's 2 workers cannot keep a rank (w1: 3 starts of its rank process "
+        "failed in a row, the last one: No module named 'torch'). Accepted until that is mended: at most 1, or wait."
+    )
+    gang.handle(RankReady(9.0, "w1", "w1.2"), RankFailed(10.0, "w1", KILLED))
+    assert gang.handle(ask("a", "1", 2, 10.0)) == [], "deaths before the last success do not count"
+
+
+def test_deaths_far_apart_are_not_in_a_row() -> None:
+    gang = gang_of("w0")
+    for number in range(3 * MOST_DEATHS):
+        gang.handle(RankFailed(float(number), "w0", KILLED), RankReady(number + 0.5, "w0", f"w0.{number}"))
+    assert [type(each) for each in gang.handle(ask("a", "0", 1, 99.0))] == [Granted]
+
+
+def test_what_can_never_be_is_not_refused_for_now() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(*[RankFailed(1.0, "w1", KILLED)] * MOST_DEATHS)
+    (refused,) = gang.handle(ask("a", "0", 4, 2.0))
+    assert isinstance(refused, Refused)
+    assert not refused.for_now
+    assert refused.sentence.startswith("4 ranks are too many: the cluster has")
+
+
+def test_a_silent_worker_loses_its_grant_and_its_gang_is_told_who_it_is() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(ask("a", "0", 2))
+    sentence = "Worker w1 on h1 (w1) has not answered for 10 s. It is taken back when it answers again."
+    first = gang.handle(WorkerSilent(20.0, "w1", AWAY_S))
+    assert first == [Ended("a", "0", "w1", sentence), Kill("w0", "w0.1"), Kill("w1", "w1.1")]
+    assert gang.handle(WorkerSilent(21.0, "w1", AWAY_S + 1)) == [], "told once"
+
+
+def test_others_get_the_work_of_a_silent_worker() -> None:
+    gang = gang_of("w0", "w1", "w2")
+    gang.handle(WorkerSilent(20.0, "w0", AWAY_S))
+    assert gang.handle(ask("a", "0", 2, 20.0)) == [granted("a", "0", "s-1", "w1", "w2")]
+
+
+def test_who_needs_a_silent_worker_waits_a_little_then_is_refused_for_now_with_its_name() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(WorkerSilent(20.0, "w1", AWAY_S))
+    assert gang.handle(ask("a", "0", 2, 20.0)) == []
+    assert gang.handle(WorkerSilent(23.0, "w1", GIVE_UP_S - 1)) == []
+    (refused,) = gang.handle(WorkerSilent(25.0, "w1", GIVE_UP_S + 0.5))
+    assert isinstance(refused, Refused)
+    assert refused.for_now
+    assert "(w1: it has not answered for more than 14 s)" in refused.sentence
+    assert gang.handle(ask("b", "0", 1, 25.0)) == [granted("b", "0", "s-1", "w0")]
+
+
+def test_a_silent_worker_that_answers_again_is_taken_back() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(WorkerSilent(20.0, "w1", AWAY_S), ask("a", "0", 2, 20.0))
+    assert gang.handle(WorkerAnswers(22.0, "w1")) == [granted("a", "0", "s-1", "w0", "w1")]
+
+
+def test_the_rank_process_of_a_silent_worker_is_not_trusted_when_it_was_at_work() -> None:
+    gang = gang_of("w0")
+    gang.handle(ask("a", "0", 1), WorkerSilent(20.0, "w0", AWAY_S), ask("a", "1", 1, 21.0))
+    assert gang.handle(WorkerAnswers(22.0, "w0")) == [], "the order to end it has been sent"
+    (answer,) = gang.handle(RankReady(25.0, "w0", "w0.2"))
+    assert answer == Granted("a", "1", "s-2", (place("w0", "2"),))
+
+
+def test_who_waits_for_a_silent_worker_does_not_hold_back_the_others() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(WorkerSilent(20.0, "w1", AWAY_S), ask("a", "0", 2, 20.0))
+    assert gang.handle(ask("b", "0", 1, 20.0)) == [granted("b", "0", "s-1", "w0")]
+
+
+def test_a_lost_worker_is_waited_for_and_then_missed_by_its_name() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(WorkerLeft(1.0, "w1"))
+    assert gang.handle(ask("a", "0", 2, 2.0), Heartbeat(12.0, "a"), Tick(20.5)) == []
+    (refused,) = gang.handle(Tick(21.5))
+    assert isinstance(refused, Refused)
+    assert refused.for_now
+    assert "1 of the cluster's 2 workers cannot keep a rank (w1: it left the cluster and did not" in refused.sentence
+    (later,) = gang.handle(Tick(1.5 + LEFT_KEPT_S), ask("a", "1", 2, 2.0 + LEFT_KEPT_S))
+    assert isinstance(later, Refused)
+    assert not later.for_now, "the cluster is smaller now"
+
+
+def held(expected_s: float | None) -> tuple[Requested, Requested]:
+    return (Requested(0.0, "a", "0", 1, True, expected_s=expected_s), ask("b", "0", 1))
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "ends_s"), [(1.0, HELD_LEAST_S), (5.0, 5.0 * HELD_FACTOR), (100.0, 60.0), (None, 60.0)]
+)
+def test_a_client_that_freezes_loses_its_ranks_when_their_time_has_passed_several_times(
+    expected_s: float | None, ends_s: float
+) -> None:
+    gang = gang_of("w0")
+    gang.handle(*held(expected_s), Heartbeat(0.1, "a"))
+    for second in range(1, int(ends_s) + 1):
+        assert gang.handle(Heartbeat(float(second), "b"), Tick(float(second))) == []
+    (ended, kill) = gang.handle(Tick(ends_s + 1.0))
+    assert isinstance(ended, Ended)
+    assert (ended.client, ended.worker, kill) == ("a", None, Kill("w0", "w0.1"))
+    assert ended.sentence.startswith("The client said nothing for ")
+
+
+def test_a_client_that_speaks_keeps_its_ranks_however_long_it_holds_them() -> None:
+    gang = gang_of("w0")
+    gang.handle(*held(1.0))
+    for second in range(1, 300):
+        assert gang.handle(Heartbeat(float(second), "a"), Heartbeat(float(second), "b"), Tick(float(second))) == []
+
+
+def test_a_client_that_is_frozen_while_it_waits_gets_nothing_before_it_speaks_and_holds_nobody_back() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(ask("holder", "0", 2), ask("frozen", "0", 2), ask("later", "0", 1), Heartbeat(20.0, "later"))
+    gang.handle(Heartbeat(20.0, "holder"))
+    assert gang.handle(clean("holder", "0", 20.0)) == [granted("later", "0", "s-2", "w0")]
+    gang.handle(ClientGone(21.0, "later"), RankReady(22.0, "w0", "w0.1"))
+    (answer,) = gang.handle(Heartbeat(22.5, "frozen"))
+    assert isinstance(answer, Granted)
+    assert answer.client == "frozen"
+
+
+def test_what_a_client_gives_back_after_it_lost_it_changes_nothing() -> None:
+    gang = gang_of("w0")
+    gang.handle(*held(1.0), Heartbeat(11.0, "b"), Tick(11.5))
+    assert gang.handle(Released(12.0, "a", "0", spoiled=False)) == []
