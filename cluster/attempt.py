@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from distributed import Future, KilledWorker
+from distributed import Client, Future, KilledWorker
 
 from cluster import agreement, keeper, probe
 from cluster.ask import Ask, Trial
 from cluster.connection import ANSWER_S, first_line
 from cluster.deadline import PATIENCE, Verdict, Watch
 from cluster.door import LOOPBACK
-from cluster.feed import Event
+from cluster.feed import Event, Feed
 from kernels.failed import Failed
-
-if TYPE_CHECKING:
-    from cluster.dispatch import Cluster
 
 _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
 """How often the broker hears of a client that holds ranks, and that waits for some: then it says for whom."""
@@ -28,6 +26,22 @@ _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
 """So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
 _PARTING_S = 5.0
 """Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
+
+
+class Connection(Protocol):
+    """What is asked of a `cluster.dispatch.Cluster`."""
+
+    client: Client
+    feed: Feed
+    address: str
+    meetings: dict[str, tuple[str, int, str | None]]
+    """Host, port and secret of the rendezvous, by session."""
+
+    def next_stream(self) -> str:
+        """A name for one attempt, unique for this client."""
+
+    def call(self, question: str, *, stop: threading.Event | None = None, within_s: float = ..., **facts: Any) -> Any:
+        """Ask the broker."""
 
 
 class _Broken(Exception):
@@ -49,7 +63,7 @@ class _Stale(Exception):
 class Attempt:
     """One grant: waiting for it, the orders to its ranks, their events, and giving it back."""
 
-    def __init__(self, cluster: Cluster, ask: Ask, trials: dict[str, Trial], watch: Watch) -> None:
+    def __init__(self, cluster: Connection, ask: Ask, trials: dict[str, Trial], watch: Watch) -> None:
         self.cluster, self.ask, self.trials, self.watch = cluster, ask, trials, watch
         self.again: list[str] = []
         """Trials that deserve another attempt."""

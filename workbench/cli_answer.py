@@ -251,10 +251,10 @@ def _say_end(sat: Sat) -> None:
     """What ended the run, where something did that no outcome tells; what ran again, and what was never begun."""
     if sat.again.sentence():
         say(sat.again.sentence())
-    if sat.error is not None and not any(row["message"] == str(sat.error) for row in sat.failed()):
-        say(str(sat.error))
     if sat.error is not None and sat.not_begun:
         say(f"{sat.not_begun:,} {'schedule was' if sat.not_begun == 1 else 'schedules were'} not begun.")
+    if sat.error is not None and not any(row["message"] == str(sat.error) for row in sat.failed()):
+        say(str(sat.error))
 
 
 def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:

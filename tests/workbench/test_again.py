@@ -15,6 +15,7 @@ from tests.workbench.conftest import MakeExperiment
 from workbench.again import ALONE_MOST, FRUITLESS_MOST, Again, Told
 from workbench.answer import FromCluster
 from workbench.blocks import Block
+from workbench.cli_measure import WAITED_S, WAITING_S, Patience
 from workbench.experiment import Experiment
 from workbench.run import Run, run
 from workbench.space import Choice, Space
@@ -178,3 +179,11 @@ def test_a_wait_is_told_while_it_lasts(
     assert {limits.wait_s for limits in fake_cluster.limits} == {7.0}
     assert all(limits.expected_s for limits in fake_cluster.limits)
     assert str(Waiting(1, 2.0, "w0 is starting")) == "waiting for 1 rank for 2 s (w0 is starting)"
+
+
+def test_without_a_terminal_a_long_wait_is_told_now_and_then() -> None:
+    patience = Patience()
+    told = [second for second in range(200) if patience.is_due(float(second))]
+    assert told == [WAITED_S, WAITED_S + WAITING_S, WAITED_S + 2 * WAITING_S, WAITED_S + 3 * WAITING_S]
+    assert not patience.is_due(0.0)
+    assert patience.is_due(WAITED_S), "the next wait is told anew"

@@ -185,7 +185,7 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     found = document(command("sweep", str(space), "--json"))
     assert found["summary"] | {"run": 0, "best": 0, "bests": 0, "off": 0} == {
         "run": 0, "measurement": 3, "estimate": 3, "failure": 1, "refused": 1, "stopped": False, "message": None,
-        "measure_together": None, "best": 0, "bests": 0, "off": 0}  # fmt: skip
+        "run_again": [], "not_begun": 0, "measure_together": None, "best": 0, "bests": 0, "off": 0}  # fmt: skip
     assert found["summary"]["bests"] == [found["summary"]["best"]]
     assert list(found["rows"][0]) == list(ROW_KEYS)
     fake_cluster.lists.clear()
@@ -319,3 +319,23 @@ def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], mon
     assert "ranks share" not in command("run", *TINY)[2]
     assert "4 ranks share 3 cores here: they slow" in command("run", *TINY, "--world", "4")[2]
     assert "ranks share" not in command("run", *TINY, "--world", "4")[2], "what is known is not timed"
+
+
+def test_a_sweep_says_what_ran_again_after_a_rank_was_lost_and_waits_no_longer_than_it_may(
+    command: Callable[..., Answer], fake_cluster: Any, tmp_path: Path
+) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\n[scheme.decomposed]\n'
+                     "pieces = [1, 2, 4]\n")  # fmt: skip
+    fake_cluster.dies = lambda number, trials: trials[-1] if number == 2 else None
+    answer = command("sweep", str(space), "--wait", "77", "--json")
+    summary = document(answer)["summary"]
+    assert (answer[0], summary["measurement"], summary["failure"]) == (0, 3, 0)
+    assert [(each["axes"]["pieces"], each["in_vain"]) for each in summary["run_again"]] == [
+        (1, False), (2, False), (4, False)]  # fmt: skip
+    assert "3 trials were broken off when a rank was lost, and ran again. because of lost" in answer[2]
+    assert {limits.wait_s for limits in fake_cluster.limits} == {77.0}
+    fake_cluster.dies = lambda number, trials: trials[-1] if len(trials) > 1 else None
+    answer = command("sweep", str(space), "--fresh")
+    assert answer[0] == 1, "what did not run is no success"
+    assert "3 of them still did not run" in answer[2]

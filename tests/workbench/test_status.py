@@ -208,9 +208,10 @@ def test_a_scheduler_that_dies_in_a_sweep_leaves_what_was_measured(
     lost(fake_cluster, after=1)
     answer = command("sweep", str(tmp_path / "space.toml"), *(["--json"] if as_json else []))
     assert answer[0] == 1
-    assert answer[2].splitlines()[-1] == "The scheduler is gone."
+    assert answer[2].splitlines()[-2:] == ["5 schedules were not begun.", "The scheduler is gone."]
     if as_json:
         told = document(answer)
+        assert told["summary"]["not_begun"] == 5
         assert sum(each["outcome"] == "measurement" for each in told["rows"]) >= 8
         assert (told["summary"]["message"], told["summary"]["stopped"]) == ("The scheduler is gone.", False)
 
