@@ -1,13 +1,12 @@
 """Litmus tests on GPUs: a million messages by each way of device.py under load of the links, and how many were stale.
 
-`python3 -m tests.gpu.litmus OUT.jsonl [ROUNDS] [LOADERS]`. Every way has a twin that breaks one rule of memory order.
+`python -m tests.gpu.litmus OUT.json [ROUNDS] [LOADERS]`. Every way has a twin that breaks one rule of memory order.
 Whether hardware shows that is luck, so those are counted and not judged: the PTX lint rejects each of them
 (tests/kernels/triton/test_litmus.py).
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import queue
@@ -28,6 +27,7 @@ from kernels.backends.triton.context import Heap
 from kernels.backends.triton.heap import meeting_place
 from tests.gpu import gang, messages, recording
 from tests.gpu.messages import BURST, ROW
+from tests.gpu.tables import machine_here
 
 SLOTS, PARITIES = 4, 2
 """Places of a message: a writer is two rounds ahead of its reader, three with late signals; of packets one (rule 5)."""
@@ -46,6 +46,7 @@ class Variant:
     """The rule that it breaks; empty: none, so that no round may be broken."""
 
 
+PROTOCOL = "each way once; ranks in pairs, all channels at once, beside programs that load the links"
 CERTAIN = "data and flag, stale data"
 """What breaks every round wherever it runs."""
 VARIANTS = (
@@ -247,8 +248,9 @@ def main() -> int:
     named = {name: int(value) for name, value in zip(("rounds", "loaders"), sys.argv[2:], strict=False)}
     size, world = Size(**named), min(8, 1 << (torch.cuda.device_count().bit_length() - 1))
     rows = on_gpus(world, size)
-    facts = {"provenance": recording.provenance(f"{world} GPUs"), "size": asdict(size), "world": world}
-    Path(sys.argv[1]).write_text("".join(json.dumps(row | facts) + "\n" for row in rows))
+    facts = {"provenance": recording.provenance(machine_here().name), "world": world, "size": asdict(size),
+             "protocol": PROTOCOL}  # fmt: skip
+    recording.write(Path(sys.argv[1]), facts | {"rows": rows})
     print(table(rows))
     missing = world * len(VARIANTS) - len(rows)
     wrong = [row["name"] for row in rows if not row["breaks"] and (row["broken"] or row["failure"])]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from torch.nn.functional import rms_norm
 
 from kernels.backends.triton.playground import Gang, ranks
 from kernels.backends.triton.rank import Rank
+from tests.gpu import recording
+from tests.gpu.tables import machine_here
 from tests.kernels.triton import tutorial
 
 CALLS = 200
@@ -31,6 +32,7 @@ ERROR_MOST = 4 * torch.finfo(torch.bfloat16).eps
 NOISE_MOST_CYCLES = 400_000
 """About 0.2 ms: several calls of a peer."""
 DEADLINE_S = 60.0
+PROTOCOL = "rank.seconds: 20 calls in a graph that all ranks begin together, 9 replays, the slowest rank's median"
 
 
 def back_to_back(rank: Rank, shape: tuple[int, int, int], calls: int) -> int:
@@ -84,13 +86,14 @@ def main() -> int:
         orders, timing = import_module("orders").ORDERS, import_module("timing")
         found = {
             "world": made.world,
-            "gpu": torch.cuda.get_device_name(0),
             "first steps": [made.run(steps.send), made.run(steps.add)],
             "largest error": {order: max(made.run(operator.check, ODD, 20, torch.bfloat16, order)) for order in orders},
             "wrong values back to back": made.run(this.back_to_back, ODD, CALLS),
             "seconds": made.run(timing.compared, TIMED, orders)[0],
         }
-    Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
+    facts = {"provenance": recording.provenance(machine_here().name), "protocol": PROTOCOL,
+             "shape": dict(zip(("tokens", "heads", "dim"), TIMED, strict=True)), "dtype": "bfloat16"}  # fmt: skip
+    recording.write(Path(sys.argv[1]), facts | found)
     for name, value in found.items():
         print(f"{name:26} {value}")
     return 0

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module, metadata, util
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from cluster.seating import Ranks
+from kernels import files
 from kernels.outcome import Measurement, Outcome, Sample, Span, row, span_values
 from kernels.prints import source_print
 
@@ -53,6 +55,11 @@ def driver() -> dict[str, str]:
         nvml.nvmlInit()
         return {"driver": str(nvml.nvmlSystemGetDriverVersion())}
     return {}
+
+
+def write(path: Path, document: Mapping[str, Any]) -> None:
+    """*document* as a probe's file, beside its place and then renamed: no half of one is left."""
+    files.write(path, json.dumps(document, indent=1) + "\n")
 
 
 def recorded(

@@ -6,7 +6,6 @@ that a measurement's timeline is made of: how long taking it takes, and what it 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import nullcontext
@@ -27,6 +26,7 @@ from kernels.trial import Trial
 from tests.gpu import gang, recording, tables
 
 REPEATS = 30
+PROTOCOL = f"{REPEATS} samples with and without stamps in turns, A B B A, each one replay of a graph of calls"
 MOST_PERCENT = 3.0
 DEADLINE_S = 240.0
 BROKEN_S = 6.0
@@ -131,7 +131,8 @@ def main() -> int:
         if len(found) == world and not any("error" in answer for answer in found)
     }  # fmt: skip
     rows = [row(list(SHAPES)[number], found) for number, found in sorted(complete.items())]
-    out.write_text(json.dumps({"provenance": recording.provenance(machine.name), "rows": rows}, indent=1))
+    facts = {"provenance": recording.provenance(machine.name), "world": world, "protocol": PROTOCOL}
+    recording.write(out, facts | {"rows": rows})
     for found in rows:
         print(line(found), flush=True)
     if rows:

@@ -1,0 +1,158 @@
+"""What documents say of measured GPUs, written from the files that hold it: `python -m tests.gpu.documents`.
+
+A document marks each such piece: <!-- NAME --> piece <!-- /NAME -->. A piece whose file is not there stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels import files
+from tests.gpu import summary
+from tests.gpu.summary_text import NUMBERS, text
+
+ROOT = Path(__file__).parents[2]
+Facts = Mapping[str, Any]
+TWINS = {
+    "data and flag, no barrier": "without the barrier", "data and flag, relaxed signal": "with a relaxed signal",
+    "data and flag, no acquire": "without the acquire", "data and flag, stale data": "with data of an earlier round",
+    "packets in two halves": "with packets in two halves", "bulk, no drain": "without `drain`",
+}  # fmt: skip
+"""What breaks a rule, as a sentence says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a document that is made of what was recorded."""
+
+    name: str
+    document: str
+    made: Callable[[Path], str | None]
+    """Of the folder data/; None where it holds nothing of this yet."""
+
+
+def recordings_of(data: Path) -> list[Path]:
+    """The recordings of GPUs."""
+    return sorted((data / "recordings").glob("h*_nvl*.jsonl"))
+
+
+def has_blocks(path: Path) -> bool:
+    """Whether it is of a time when baselines stood in every block: each line names its own."""
+    return all(json.loads(line).get("block") for line in path.read_text().splitlines())
+
+
+def tables(data: Path) -> str | None:
+    """README's tables, once some recordings have blocks; those of two GPUs that have none were replaced then."""
+    paths = recordings_of(data)
+    if not any(map(has_blocks, paths)):
+        return None
+    worlds = {path.stem.partition("_nvl")[2][:1] for path in paths if has_blocks(path)}
+    kept = [path for path in paths if has_blocks(path) or path.stem.partition("_nvl")[2][:1] not in worlds]
+    return f"\n{text(summary.read(kept))}\n"
+
+
+def probe(data: Path, name: str) -> Facts | None:
+    """The one probe of that name, of the machine with the most GPUs; None where there is none."""
+    found = sorted((data / "probes").glob(f"h*_nvl*_{name}.json"))
+    return json.loads(found[-1].read_text()) if found else None
+
+
+def litmus(data: Path) -> str | None:
+    """How many rounds each way of a message broke."""
+    if (told := probe(data, "litmus")) is None:
+        return None
+    broken: dict[str, list[int]] = {}
+    for row in sorted(told["rows"], key=lambda each: each["rank"]):
+        broken.setdefault(row["name"], []).append(row["broken"])
+    right = [row["name"] for row in told["rows"] if not row["breaks"] and row["broken"]]
+    loads = [row["load_gb_per_s"] for row in told["rows"]]
+    held = f"these broke: {', '.join(sorted(set(right)))}" if right else "none of the right ways broke"
+    seen = [f"{words} {listed(broken[name])}" for name, words in TWINS.items() if any(broken.get(name, []))]
+    unseen = [words for name, words in TWINS.items() if name in broken and not any(broken[name])]
+    return (
+        f"{machine_words(told)}: of {told['rows'][0]['rounds']:,} rounds at {min(loads):.0f} to {max(loads):.0f} GB/s "
+        f"of other stores on the links {held}. Twins that break one rule each broke, by rank: {'. Broke '.join(seen)}."
+        + (f" None broke {' or '.join(unseen)}." if unseen else "")
+    )
+
+
+def listed(counts: Sequence[int]) -> str:
+    """`19,204 and 33,819`."""
+    return " and ".join(f"{count:,}" for count in counts)
+
+
+def machine_words(told: Facts) -> str:
+    """Where and when."""
+    return f"{told['provenance']['gpus'].replace('NVIDIA ', '')}, {told['provenance']['date'][:10]}"
+
+
+def stamps(data: Path) -> str | None:
+    """How finely the clock ticks, and what the timeline's stamps cost."""
+    if (told := probe(data, "stamps")) is None:
+        return None
+    most = max(told["rows"], key=lambda row: row["slower_percent"])
+    return (
+        f"{machine_words(told)}: the clock ticks every {most['tick_s'] * 1e9:.0f} ns, and stamps cost at most "
+        f"{max(0.0, most['slower_percent']):.1f} % of a call (`{most['operator']}`)."
+    )
+
+
+def tutorial(data: Path) -> str | None:
+    """The tutorial's operator beside torch and NCCL."""
+    if (told := probe(data, "tutorial")) is None:
+        return None
+    fused_s = min(seconds for name, seconds in told["seconds"].items() if name.startswith("fused"))
+    world = NUMBERS.get(told["world"], str(told["world"]))
+    return (
+        f"on {world} {told['provenance']['gpus'].split()[-1]}s {fused_s * 1e6:.0f} µs against "
+        f"{told['seconds']['torch + NCCL'] * 1e6:.0f} µs of torch and NCCL"
+    )
+
+
+PIECES = (
+    Piece("gpus", "README.md", tables),
+    Piece("tutorial", "README.md", tutorial),
+    Piece("litmus", "ARCHITECTURE.md", litmus),
+    Piece("stamps", "ARCHITECTURE.md", stamps),
+)
+
+
+def between(name: str) -> re.Pattern[str]:
+    """The piece called *name* with its marks."""
+    return re.compile(rf"(<!-- {name} -->)(.*?)(<!-- /{name} -->)", re.DOTALL)
+
+
+def differing(root: Path) -> Iterator[tuple[Piece, str, str]]:
+    """Pieces that do not say what the files hold, with what they say and what they should."""
+    for piece in PIECES:
+        made, found = piece.made(root / "data"), between(piece.name).search((root / piece.document).read_text())
+        if made is None:
+            continue
+        said = found[2] if found else "(no such mark)"
+        if said.split() != made.split():  # a paragraph may be wrapped otherwise
+            yield piece, said, made
+
+
+def rewrite(root: Path) -> list[str]:
+    """Writes the pieces that differ, and answers with their names."""
+    changed = []
+    for piece, _, made in list(differing(root)):
+        path = root / piece.document
+        old = path.read_text()
+        new = between(piece.name).sub(lambda found, made=made: f"{found[1]}{made}{found[3]}", old)
+        if new == old:
+            raise ValueError(f"{piece.document} has no place for {piece.name}. Accepted: <!-- {piece.name} --> in it.")
+        files.write(path, new)
+        changed.append(piece.name)
+    return changed
+
+
+if __name__ == "__main__":
+    print(f"written: {', '.join(rewrite(ROOT)) or 'nothing, the documents say what the files hold'}")
+    sys.exit(0)
