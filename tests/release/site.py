@@ -76,17 +76,20 @@ class Site:
     def wait_idle(self, within_s: float) -> float:
         """Seconds until every rank is idle."""
         began_at = time.monotonic()
-        seen: dict[str, Any] = {}
+        states: list[str] = []
 
         def all_idle() -> bool:
             time.sleep(LOOK_S)
-            seen.update({row["name"]: row["state"] for row in self.ranks()})
-            return len(seen) == self.world and set(seen.values()) == {IDLE}
+            try:
+                states[:] = [row["state"] for row in self.ranks()]
+            except (ValueError, OSError, RuntimeError) as error:  # a cluster that does not answer may answer yet
+                states[:] = [str(error) or type(error).__name__]
+            return states == [IDLE] * self.world
 
         try:
             self.commands.wait(f"all {self.world} ranks being idle", within_s, all_idle)
         except Miss as missed:
-            raise Miss(f"{missed} They are: {', '.join(map(str, seen.values())) or 'not there'}.") from None
+            raise Miss(f"{missed} They are: {', '.join(states) or 'not there'}.") from None
         return time.monotonic() - began_at
 
     def store(self, name: str) -> Path:

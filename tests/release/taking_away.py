@@ -12,8 +12,8 @@ from tests.release.site import Figures, Site
 from tests.release.summary import NO_GPU
 
 WRITE_S = 60.0
-CHARTS = ("altair", "nbformat", "bleach")
-"""What reports need beside the core; a GPU host that only measures may lack it."""
+NEEDED = ("altair", "vl_convert", "nbformat", "nbconvert", "nbclient", "bleach", "tinycss2", "bs4", "soupsieve")
+"""What reports are written with; a GPU host that only measures may lack it."""
 
 
 def report_and_trace(site: Site) -> Figures:
@@ -25,7 +25,7 @@ def report_and_trace(site: Site) -> Figures:
 
 
 def _reports(site: Site, store: str) -> Figures:
-    if absent := [name for name in CHARTS if util.find_spec(name) is None]:
+    if absent := [name for name in NEEDED if util.find_spec(name) is None]:
         return {"report": f"skipped: {', '.join(absent)} not installed"}
     sizes = {}
     for name, sign in (("report.html", "<html"), ("report.md", "# ")):
