@@ -46,6 +46,33 @@ PROTOCOLS = {
 }
 
 
+ONE_CALL = "latency"
+"""Ends the names of protocols with one call per graph, of the table and of gangs without Dask."""
+
+
+def is_one_call(name: str | None, backend: str | None = None) -> bool:
+    """Whether times of the protocol called *name* are of one call per graph: such times are compared among themselves.
+
+    One call pays for all that begins and ends it, which many in a row share. CPU ranks have no graphs.
+    """
+    known = PROTOCOLS.get(name or "")
+    return backend != "cpu" and _is_one_call(known, name or "")
+
+
+def _is_one_call(known: Protocol | None, name: str) -> bool:
+    return known.calls_per_graph == 1 if known else name.endswith(ONE_CALL)
+
+
+BESIDE_ONE_CALL = "estimates are of many calls in a row, which share what begins and ends them"
+"""What to know where they stand beside times of one call per graph."""
+
+
+def protocol_words(name: str | None, backend: str | None = None) -> str:
+    """How a row says in what way it was timed; empty where it says nothing."""
+    once = ": one call per graph" if is_one_call(name, backend) else ""
+    return f"protocol {name}{once}" if name else ""
+
+
 def protocol(name: str) -> Protocol:
     """The protocol called *name*."""
     if name not in PROTOCOLS:

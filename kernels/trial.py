@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels.fabric import Fabric
 from kernels.problem import Problem
-from kernels.protocol import Protocol
+from kernels.protocol import Protocol, is_one_call
 from kernels.schedule import Schedule
 
 PARTS = ("whole", "compute", "communication")
@@ -39,6 +39,13 @@ class Trial:
     @property
     def world(self) -> int:
         return self.problem.world
+
+    @property
+    def is_one_call(self) -> bool:
+        """Whether a call is timed alone, which is compared with no other time."""
+        return is_one_call(self.protocol.name, self.backend) or (
+            self.backend != "cpu" and self.protocol.calls_per_graph == 1
+        )
 
     @cached_property
     def key(self) -> str:

@@ -25,7 +25,7 @@ Machine = Annotated[
 ]
 Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
 Protocol = Annotated[
-    str, typer.Option(help="How to time it: quick, default, thorough or latency (GPUs: one call at a time).")
+    str, typer.Option(help="How to time it: quick, default, thorough or latency (GPUs: one call per graph).")
 ]
 Cluster = Annotated[
     str | None,

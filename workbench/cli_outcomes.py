@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.protocol import BESIDE_ONE_CALL, is_one_call
 from kernels.units import ratio_text, seconds_text
 from workbench import one_problem
 from workbench.cli_show import tell
@@ -117,6 +118,8 @@ def notes(entries: Sequence[Entry]) -> list[str]:
 
         words = sorted({trust(row["machine"]) for row in guesses})
         said.append(f"estimates {words[0]}: only their order counts")
+    if guesses and any(is_one_call(row.get("protocol"), row.get("backend")) for row in clocks):
+        said.append(BESIDE_ONE_CALL)
     return said
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machine import Machine
+from kernels.protocol import is_one_call
 from kernels.units import seconds_text
 from workbench import metrics
 from workbench.cli_outcomes import clock_heading, gain_text, heading, signed, tell_shared
@@ -29,7 +30,8 @@ def found(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
     machine = request.machine_description()
     problem, fabric = request.problem(machine), request.link(machine)
     with Store(path) if path.exists() else nullcontext() as store:
-        mine = [each for each in known(problem.operator, store)
+        one_call = is_one_call(request.protocol, machine.backend)
+        mine = [each for each in known(problem.operator, store, one_call=one_call)
                 if each.trial.schedule.scheme in (request.schemes or COMPARED)]  # fmt: skip
         answer = tuned(problem, machine, fabric, mine, provenance(machine), dict(request.settings))
         rows = [{**_joined(each.known, machine), "message": "; ".join((each.source, *each.differs))}

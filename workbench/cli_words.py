@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels import fabric as fabrics
+from kernels.protocol import protocol_words
 from kernels.units import rate_text
 from workbench.naming import operator_title
 
@@ -26,7 +27,7 @@ def facts(row: Row) -> dict[str, str]:
         "world": f"{row['world']} ranks" if row["world"] != 1 else "1 rank",
         "machine": str(row.get("machine") or ""),
         **(link(row["fabric"]) if row["world"] != 1 and row.get("fabric") else {}),
-        "protocol": f"protocol {row['protocol']}" if row.get("protocol") else "",
+        "protocol": protocol_words(row.get("protocol"), row.get("backend")),
     }
     return {name: words for name, words in every.items() if words}
 

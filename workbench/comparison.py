@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernels.protocol import is_one_call
 from workbench.metrics import apart, gain
 from workbench.one_problem import ASKED, PLACE
 from workbench.store import Store
@@ -36,9 +37,12 @@ def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]]
 
 
 def timed(rows: Sequence[Row]) -> dict[str, Row]:
-    """The whole schedules of a run that have a measured time, by the question that they answer: what runs may share."""
+    """The whole schedules of a run that have a measured time, by the question that they answer: what runs may share.
+
+    One call per graph is another question than many.
+    """
     measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
-    return {_text([row.get(key) for key in SAME_QUESTION]): row for row in measured}
+    return {_text([*(row.get(key) for key in SAME_QUESTION), _is_one_call(row)]): row for row in measured}
 
 
 def compared(first: Row, second: Row) -> dict[str, Any]:
@@ -68,6 +72,10 @@ def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[s
     first = {key: next((pair for pair in pairs if pair[0][key] != pair[1][key]), pairs[0]) for key in _CIRCUMSTANCES}
     return [{**{key: run["provenance"].get(key) for key in _PROVENANCE},
              **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip
+
+
+def _is_one_call(row: Row) -> bool:
+    return is_one_call(row.get("protocol"), row.get("backend"))
 
 
 def _text(value: Any) -> str:

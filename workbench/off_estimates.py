@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from kernels.protocol import is_one_call
 from kernels.units import ratio_text
 from workbench.naming import operator_title
 from workbench.resources import LAPTOP
@@ -54,6 +55,7 @@ def off(rows: Iterable[Row]) -> list[Off]:
     """Where FEWEST or more of the fresh measurements among *rows* lie outside; the estimates are those of *rows*.
 
     What was known from before is not fresh. Of a trial that was timed in several blocks the newest time counts.
+    Estimates are of calls in a row, and say nothing of one call per graph.
     """
     estimates: dict[str, Row] = {}
     measured: dict[str, Row] = {}
@@ -62,7 +64,7 @@ def off(rows: Iterable[Row]) -> list[Off]:
             continue
         if row["source"] == "estimated":
             estimates.setdefault(row["key"], row)
-        elif row["source"] == "measured":
+        elif row["source"] == "measured" and not is_one_call(row.get("protocol"), row.get("backend")):
             measured[row["key"]] = row
     return off_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
 

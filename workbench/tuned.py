@@ -96,12 +96,16 @@ class Tuned:
     sentence: str = ""
 
 
-def known(operator: str, store: Store | None = None) -> list[Known]:
-    """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*."""
+def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[Known]:
+    """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*.
+
+    *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
+    """
     shipped = {name: recordings.recordings(name) for name in recordings.paths()}
     found = [_recorded(entry, name, entries) for name, entries in shipped.items() for entry in entries
              if _is_right_whole(entry.measurement, operator)]  # fmt: skip
-    return found + [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else found
+    found += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
+    return [each for each in found if each.trial.is_one_call == one_call]
 
 
 def _is_right_whole(measured: Measurement, operator: str) -> bool:

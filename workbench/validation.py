@@ -68,6 +68,8 @@ def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _estimated(measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None) -> list[dict[str, Any]]:
     rows = []
     for row, trial in measured:
+        if trial.is_one_call:  # estimates are of calls in a row
+            continue
         try:
             estimate = predict(trial, machine or machines.machine(trial.machine), with_spans=False)
         except Refusal:

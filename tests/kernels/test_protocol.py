@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.protocol import PROTOCOLS, Protocol
+from kernels.protocol import PROTOCOLS, Protocol, is_one_call, protocol_words
 from kernels.trial import Trial
 
 RECORDINGS = sorted((Path(__file__).parents[2] / "data" / "recordings").glob("*.jsonl"))
@@ -26,3 +26,13 @@ def test_only_a_number_of_calls_that_was_asked_for_is_written() -> None:
     assert latency.to_json()["calls_per_graph"] == 1
     for asked in (default, latency, replace(default, calls_per_graph=7)):
         assert Protocol.from_json(asked.to_json()) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "once"),
+    [("latency", "triton", True), ("device_latency", "triton", True), ("latency", "cpu", False),
+     ("default", None, False), ("device", "triton", False), (None, None, False)],
+)  # fmt: skip
+def test_one_call_per_graph_is_told_by_its_name(name: str | None, backend: str | None, once: bool) -> None:
+    assert is_one_call(name, backend) is once
+    assert protocol_words(name, backend).endswith(": one call per graph") is once

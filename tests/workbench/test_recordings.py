@@ -176,18 +176,24 @@ def test_what_gpus_measured_is_right_and_above_its_floor(name: str) -> None:
     assert all(entry.provenance["versions"]["triton"] and entry.provenance["gpus"] for entry in found)
 
 
+FACTS = {"seed": 5, "operand_sets": 64, "nccl": {"NCCL_GRAPH_REGISTER": "0"}}
+
+
 def test_what_the_devices_said_comes_back_and_is_no_column(
     store: Store, make_trial: MakeTrial, measure: Measure, tmp_path: Path
 ) -> None:
     said = ({"rank": 0, "block": 0, "sm_clock_mhz": 1755, "throttled": ["power cap"]},)
-    measured, run = replace(measure(make_trial("fused")), conditions=said), store.begin_run({}, {})
+    measured, run = replace(measure(make_trial("fused")), conditions=said, facts=FACTS), store.begin_run({}, {})
     samples = [Sample(measured.trial.key, rank, index, seconds, 100.0 + index)
                for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
     store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples)
     path = recordings.write(store, run, tmp_path / "run.jsonl")
     assert json.loads(path.read_text())["conditions"] == list(said)
-    assert recordings.read(path)[0].measurement.conditions == said
-    assert all("conditions" not in row for row in store.rows(run))
+    again = recordings.read(path)[0].measurement
+    assert (again.conditions, again.facts) == (said, FACTS)
+    assert all("conditions" not in row and "facts" not in row for row in store.rows(run))
+    assert store.timed_how(run) == [{"conditions": list(said), "facts": FACTS}]
+    assert store.measurement(store.rows(run)[0]["id"]).facts == FACTS
 
 
 def test_a_recording_names_no_login_unless_it_is_asked_for(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kernels.protocol import protocol_words
 from workbench.charts.words import Row, link_words
 from workbench.naming import operator_title
 from workbench.one_problem import Key
@@ -31,5 +32,5 @@ _WORDS: Mapping[str, Callable[[Row], Any]] = {
     "world": lambda row: f"{row.get('world')} ranks",
     "machine": lambda row: str(row.get("machine") or ""),
     "fabric": lambda row: link_words(row.get("fabric")),
-    "protocol": lambda row: f"protocol {row['protocol']}" if row.get("protocol") else "",
+    "protocol": lambda row: protocol_words(row.get("protocol"), row.get("backend")),
 }

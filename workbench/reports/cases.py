@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.protocol import protocol_words
 from kernels.schemes import BASELINE
 from workbench import compared
 from workbench.charts.words import fabric_words
@@ -107,6 +108,8 @@ def problem_text(key: str, value: Any) -> str:
         return fabric_words(value)
     if key == "world" and value is not None:
         return f"{value} rank{'s' * (value != 1)}"
+    if key == "protocol" and isinstance(value, str):
+        return protocol_words(value).removeprefix("protocol ")
     return value_text(key, value)
 
 

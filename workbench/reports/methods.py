@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.hardware import Hardware
+from kernels.protocol import BESIDE_ONE_CALL, is_one_call
 from workbench.naming import TIMED
 from workbench.off_estimates import off
+from workbench.reports import timed_how
 from workbench.reports.outcomes import Row, is_failure, is_stop, parts_of
 from workbench.reports.values import markdown_text, value_text
 
@@ -28,11 +30,19 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         said.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
+    if _beside_one_call(timed):
+        said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
     said += [f"{each} {each.advice}" for each in off(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
         said.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
     return said
+
+
+def _beside_one_call(timed: Sequence[Row]) -> bool:
+    """Whether estimates stand beside times of one call per graph."""
+    sources = {row.get("source") for row in timed if is_one_call(row.get("protocol"), row.get("backend"))}
+    return "estimated" in sources and len(sources) > 1
 
 
 def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
@@ -42,6 +52,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
     sentences = []
     if ran:
         sentences += [*_running(facts.get("protocol")), *_checking(ran), *_hardware(ran)]
+        sentences += timed_how.sentences(facts.get("timed_how") or ())
     if any(row.get("floor_s") is not None for row in timed):
         sentences.append(
             "The floor is the larger of computation alone at its fastest and the least bytes that must cross the wire, "

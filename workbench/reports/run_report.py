@@ -38,7 +38,7 @@ from workbench.reports.values import label, markdown_text, one_line, value_text
 Facts = Mapping[str, Any]
 
 _SIZES = ("local_sizes", "global_sizes")
-_HEAD = ("title", "notes", "run", "started_at", "status")
+_HEAD = ("title", "notes", "run", "started_at", "status", "timed_how")
 _ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
@@ -56,7 +56,8 @@ def run_report(facts: Facts, rows: Sequence[Row], shown: Sequence[Shown] = ()) -
 
     *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; what was asked (`operator`,
     `idea`, `shape`, `dtype`, `world`, `backend`, `machine`, `fabric`, `protocol`, `guess_s`); `local_sizes` and
-    `global_sizes` (name -> extents); `provenance` (a mapping); `cores`. Any other key is listed with what was asked.
+    `global_sizes` (name -> extents); `provenance` (a mapping); `cores`; `timed_how` (of each measurement). Any other
+    key is listed with what was asked.
     *rows* have the keys of `run --json`. *shown* is of each case that `cases(rows)` finds.
     """
     title = title_of(facts)

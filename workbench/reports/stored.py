@@ -50,7 +50,8 @@ def whole_run(
     found = cases(rows)
     asked = _asked_axes(run["experiment"])
     known = {**run, "provenance": for_others(run["provenance"], login=login)}
-    return facts(known, rows), rows, [_shown(store, run["id"], case, asked) for case in found]
+    told = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
+    return told, rows, [_shown(store, run["id"], case, asked) for case in found]
 
 
 def _shown(store: Store, run: str, case: Case, asked: Collection[str]) -> Shown:

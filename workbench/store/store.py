@@ -305,6 +305,14 @@ class Store:
         """All rows of *run* with floor_s, compute_s, comm_s and sequential_s."""
         return metrics.fill(self.rows_since(0, run)[0])
 
+    def timed_how(self, run: str) -> list[dict[str, Any]]:
+        """Under which conditions and how each measurement of *run* was timed, where its ranks said so."""
+        entries = self._database.read(
+            "SELECT row FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)
+        )
+        rows = [json.loads(entry["row"]) for entry in entries]
+        return [told for row in rows if (told := {name: row[name] for name in TIMED_HOW if name in row})]
+
     def spans(self, run: str, key: str, source: str | None = None, block: str | None = None) -> tuple[Span, ...]:
         """The newest spans of one trial of *run*, of any source and block or of one: a baseline is in every block."""
         entries = self._database.read(

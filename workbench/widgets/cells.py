@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.protocol import is_one_call
 from workbench.forecast import COUNTED_MOST
 from workbench.one_problem import link_of, question_of
 from workbench.simulator import grid
@@ -39,7 +40,14 @@ def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> lis
 
 
 def same_problem(asked: Asked) -> Callable[[Row], bool]:
-    """Whether a row is of the problem and link that are asked for; whatever machine or protocol it is from."""
+    """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
     problem, link = asked.problem(), link_of(str(asked.link()))
     question = question_of(problem.to_json())
-    return lambda row: question_of(row) == question and link_of(row.get("fabric") or "") == link
+
+    def same(row: Row) -> bool:
+        backend = row.get("backend")
+        alike = is_one_call(row.get("protocol"), backend) == is_one_call(asked.protocol, backend)
+        is_estimate = row.get("source") == "estimated"
+        return (is_estimate or alike) and question_of(row) == question and link_of(row.get("fabric") or "") == link
+
+    return same

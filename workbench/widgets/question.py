@@ -345,5 +345,5 @@ def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
 
 def _protocol_words(name: str) -> str:
     known = PROTOCOLS[name]
-    each = ", one call at a time (GPUs)" if known.calls_per_graph == 1 else ""
+    each = ", one call per graph (GPUs)" if known.calls_per_graph == 1 else ""
     return f"{name}: {known.repeats} samples after {known.warmups} warm-ups{each}"
