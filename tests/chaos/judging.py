@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from kernels.outcome import ROW_KEYS
@@ -17,6 +18,7 @@ Row = Mapping[str, Any]
 NORMAL = (0, 1)
 REFUSED = 2
 """Where every schedule was: ranks that die again and again as they start are nobody to wait for."""
+ROOT = Path(__file__).parents[2]
 TOLD = 400
 """So many characters of what a client said are told."""
 STOPPED = 130
@@ -56,6 +58,12 @@ class Ended:
         return -self.status == signal.SIGKILL or again or not self.began_run
 
     @property
+    def unbegun(self) -> bool:
+        """Ctrl-C came while Python itself began, before it had read a line of this project."""
+        ours = [line for line in self.said.splitlines() if line.lstrip().startswith(f'File "{ROOT}')]
+        return signal.SIGINT in self.signals and self.said.endswith("KeyboardInterrupt\n") and not ours
+
+    @property
     def run(self) -> str | None:
         """The run that its document is of."""
         shown = self.document
@@ -81,9 +89,9 @@ def breaches(ended: Ended) -> Iterator[str]:
     if ended.hung:
         yield "it did not end by itself and was killed"
         return
-    if "Traceback" in ended.said:
+    if "Traceback" in ended.said and not ended.unbegun:
         yield f"it printed a traceback: {ended.said.strip()[-TOLD:]}"
-    if ended.killed:
+    if ended.killed or ended.unbegun:
         return
     stopped = STOPS.intersection(ended.signals)
     accepted = [*NORMAL, *([STOPPED] if stopped else []), *([REFUSED] if ended.refused else [])]

@@ -65,9 +65,9 @@ class Fault:
         return f"fault {self.name}: {self.act} {self.whom} (choice {self.which}){lasts}, {when}"
 
 
-MOMENT_S = 1.0
+MOMENT_S = 0.6
 """A fault that waits for progress happens after this time, whether there was any or not."""
-SIZES = (4, 40)
+SIZES = (4, 60)
 """A round has so many faults, at least and at most."""
 SHORT_S, LONG_S = (0.05, 2.5), (16.0, 20.0)
 """How long what is stopped or filled stays so. Long ones are longer than a worker may be silent."""

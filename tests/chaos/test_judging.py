@@ -33,6 +33,7 @@ def ended(*rows: dict[str, Any], **changes: Any) -> Ended:
 
 
 FAILED = {"outcome": "failure", "time_s": None, "correct": None, "stage": "lost"}
+PYTHON, OURS = '  File "/usr/lib/python3/runpy.py"', f'  File "{judging.ROOT}/workbench/cli.py"'
 ENDED_EARLY = json.dumps({"rows": [], "summary": {"run": "r", "message": "The scheduler is gone."}})
 
 
@@ -47,6 +48,7 @@ ENDED_EARLY = json.dumps({"rows": [], "summary": {"run": "r", "message": "The sc
         ended(status=-15, signals=[signal.SIGTERM], printed="", said=""),
         ended(status=-2, signals=[signal.SIGINT] * 2, began_run=True),
         ended(status=1, printed=ENDED_EARLY),
+        ended(status=1, printed="", said=f"Traceback:\n{PYTHON}\nKeyboardInterrupt\n", signals=[signal.SIGINT]),
         ended(status=1, printed=json.dumps({"outcome": "failure", "message": "The disk is full."})),
     ],
 )
@@ -63,6 +65,7 @@ def test_a_client_that_measured_or_told_everything_is_in_order(client: Ended) ->
         (ended(row(), status=-9), "status is -9"),
         (ended(row(), status=-2, signals=[signal.SIGINT], began_run=True), "status is -2"),
         (ended(row(), said="Traceback (most recent call last):"), "traceback"),
+        (ended(said=f"Traceback:\n{OURS}\nKeyboardInterrupt\n", signals=[signal.SIGINT]), "traceback"),
         (ended(printed="", said="Stopped."), "not one document"),
         (ended(printed="{}{}"), "not one document"),
         (ended(), "neither measured nor told"),
