@@ -13,6 +13,7 @@ import torch
 
 from kernels.backends.base import VALUES, Seat
 from kernels.backends.triton.backend import TritonBackend
+from kernels.backends.triton.rotation import values_of
 from kernels.reference import expected
 from kernels.trial import Trial
 from kernels.verify import bound
@@ -41,7 +42,7 @@ def stress(seat: Seat, entry: dict[str, Any], calls: int) -> dict[str, Any]:
             prepared.calls.each[which]()
             if chance.random() < 0.1:
                 noise = noise @ noise * 1e-3
-            wrong += ((prepared.calls.result.double() - truths[which % VALUES]).abs() > limit).sum()
+            wrong += ((prepared.calls.result.double() - truths[values_of(which)]).abs() > limit).sum()
     backend.barrier()
     return {
         "calls": calls,

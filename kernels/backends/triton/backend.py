@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
+from kernels.backends.base import Compiling, Hang, Seat, agreed_seed, unheard
 from kernels.backends.triton import build, kept, nccl, refusals, watch
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
 from kernels.backends.triton.meter import Meter
-from kernels.backends.triton.rotation import operand_sets, times_l2
+from kernels.backends.triton.rotation import operand_sets, times_l2, values_of
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.reference import Operands
@@ -190,7 +190,7 @@ class TritonTrial:
             for replay in self._replays:  # all, since the result may be that of one set of operands
                 replay.seconds()
             self._check()
-            yield self._last % VALUES
+            yield values_of(self._last)
 
     def run(self) -> float:
         """One sample: the mean of the calls of one graph, all ranks having met before the first."""

@@ -38,7 +38,7 @@ def turns(asked: protocol.Protocol, sets: int, typical_s: float) -> list[list[in
 def _open_count(sets: int, typical_s: float) -> int:
     """Calls of one graph, where the protocol leaves that open."""
     count = min(CALLS_MOST, max(1, round(GRAPH_SECONDS / typical_s)))
-    if sets * typical_s <= 2 * GRAPH_SECONDS:
+    if sets * typical_s <= 1.5 * GRAPH_SECONDS:
         return max(sets, count // sets * sets)
     return max(each for each in range(1, count + 1) if sets % each == 0)
 

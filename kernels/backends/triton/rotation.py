@@ -1,4 +1,4 @@
-"""Operands that calls take in turns: so many sets that none finds its own in the L2, every second with other values."""
+"""Operands that calls take in turns: so many sets that none finds its own in the L2, every fourth with other values."""
 
 from __future__ import annotations
 
@@ -11,31 +11,42 @@ from kernels.reference import SEED, Operands, alternated, alternative, operands
 
 COLD, SETS_MOST = 3, 64
 """Times the L2 that operands fill together, and most sets of them."""
+TURN = 4
+"""Sets come in multiples of it, the last of each with values 1. So what is left of any of the three calls before shows,
+also where two places take turns, as those of packets do."""
 
 
-def count_of(num_bytes: int, l2_bytes: int) -> int:
-    """How many sets of *num_bytes*: three times the L2 together, or 64; an even number, so that values alternate."""
+def values_of(number: int) -> int:
+    """Which values of the seed set *number* has."""
+    return int(number % TURN == TURN - 1)
+
+
+def copies_of(num_bytes: int, l2_bytes: int) -> int:
+    """How many copies of *num_bytes*: three times the L2 together, or 64; from three on as many as there are sets."""
     count = min(SETS_MOST, ceil(COLD * l2_bytes / num_bytes))
-    return count + count % 2
+    return count if count < TURN - 1 else count + -count % TURN
 
 
 def operand_sets(
     of: Problem, rank: int, device: torch.device, *, seed: int = SEED, cold: bool = True
 ) -> list[Operands]:
-    """Random operands of *rank* in turns: the even ones have the seed's values 0, the odd ones values 1.
+    """Random operands of *rank*, by set, with the values that `values_of` says.
 
-    Where they are to be *cold* each set is a copy. Where one alone fills the L2 often enough, or none has to be cold,
-    there are two, which share what does not differ.
+    Where they are to be *cold* sets are copies. Of operands so large that one or two copies do, sets share them, but
+    for what differs between the values.
     """
     first = operands(of, rank, seed, str(device))
     changed = {alternated(of): alternative(of, rank, seed, first)}
     size = sum(tensor.nbytes for tensor in first.values())
-    if not cold or size >= COLD * l2_bytes(device):
-        return [first, first | changed]
-    count = count_of(size, l2_bytes(device))
-    pairs = (first, first | changed)
-    others = ({name: tensor.clone() for name, tensor in pairs[number % 2].items()} for number in range(1, count))
-    return [first, *others]
+    count = copies_of(size, l2_bytes(device)) if cold else 1
+    copies = [first, *({name: tensor.clone() for name, tensor in first.items()} for _ in range(count - 1))]
+    sets = [copies[number % count] for number in range(max(TURN, count))]
+    return [own | _own(changed, number) if values_of(number) else own for number, own in enumerate(sets)]
+
+
+def _own(changed: Operands, number: int) -> Operands:
+    """*changed* for set *number*: the first that has it takes it as it is, the others a copy."""
+    return changed if number < TURN else {name: tensor.clone() for name, tensor in changed.items()}
 
 
 def l2_bytes(device: torch.device) -> int:

@@ -90,14 +90,14 @@ def test_a_result_is_that_of_the_first_call_and_then_of_the_last_one_of_the_grap
     monkeypatch: pytest.MonkeyPatch, calls_per_graph: int
 ) -> None:
     result = Result()
-    each = [lambda number=number: result.fill_(float(number % 2)) for number in range(MANY_SETS)]
+    each = [lambda number=number: result.fill_(float(number == MANY_SETS - 1)) for number in range(MANY_SETS)]
     one = prepared(each, result, monkeypatch, calls_per_graph)
     assert rehearsed(one, result) == [(0, 0.0), (1, 1.0)]
 
 
 def test_a_call_that_leaves_the_result_of_the_call_before_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     result = Result()
-    each = [lambda: result.fill_(0.0), lambda: None] * 2
+    each = [lambda: result.fill_(0.0)] * (MANY_SETS - 1) + [lambda: None]
     assert rehearsed(prepared(each, result, monkeypatch, 0), result) == [(0, 0.0), (1, 0.0)]
 
 
@@ -108,6 +108,21 @@ def test_a_graph_in_which_nothing_is_written_leaves_poison(monkeypatch: pytest.M
     def first() -> None:
         result.value = next(left, result.value)
 
-    (_, seen) = rehearsed(prepared([first, lambda: None], result, monkeypatch, 0), result)
+    (_, seen) = rehearsed(prepared([first, *[lambda: None] * 3], result, monkeypatch, 0), result)
     assert seen[0] == 1
     assert seen[1] != seen[1]
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_a_call_that_takes_what_came_for_an_earlier_one_shows_also_where_places_take_turns(
+    monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """As a GEMV would that reads a packet's place before the packet is there: what lies there is two calls old."""
+    result, sent = Result(), [0.0] * late
+
+    def call(number: int) -> None:
+        sent.append(float(number == MANY_SETS - 1))
+        result.value = sent[-1 - late]
+
+    each = [lambda number=number: call(number) for number in range(MANY_SETS)]
+    assert rehearsed(prepared(each, result, monkeypatch, 0), result)[-1] == (1, 0.0)

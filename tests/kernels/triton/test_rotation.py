@@ -1,4 +1,4 @@
-"""Operands fill three times the L2 where that takes no more than 64 sets, and every second set has other values."""
+"""Operands fill three times the L2 where that takes no more than 64 sets, and every fourth set has other values."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels.backends.triton import rotation
-from kernels.backends.triton.rotation import count_of, operand_sets, times_l2
+from kernels.backends.triton.rotation import TURN, copies_of, operand_sets, times_l2, values_of
 from kernels.operators import problem
 from kernels.reference import alternated, expected, operands, partial
 
@@ -17,12 +17,13 @@ GEMM = problem("gemm_all_to_all", {"m": 64, "n": 32, "k": 16}, world=2)
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "sets"),
-    [(1 * MIB, 64), (150 * MIB // 64, 64), (5 * MIB, 30), (49 * MIB, 4), (60 * MIB, 4), (75 * MIB, 2), (500 * MIB, 2)],
+    ("num_bytes", "copies"),
+    [(1 * MIB, 64), (150 * MIB // 64, 64), (5 * MIB, 32), (49 * MIB, 4), (60 * MIB, 4), (75 * MIB, 2), (500 * MIB, 1)],
 )
-def test_sets_are_as_many_as_keep_the_l2_cold_and_even_and_at_most_64(num_bytes: int, sets: int) -> None:
-    assert count_of(num_bytes, L2) == sets
-    assert sets == 64 or sets * num_bytes >= 3 * L2
+def test_copies_are_as_many_as_keep_the_l2_cold_and_at_most_64(num_bytes: int, copies: int) -> None:
+    assert copies_of(num_bytes, L2) == copies
+    assert copies == 64 or copies * num_bytes >= 3 * L2
+    assert copies < TURN - 1 or copies % TURN == 0
 
 
 @pytest.fixture
@@ -36,21 +37,27 @@ def size_of(of: Any) -> int:
 
 
 def test_copies_have_the_two_values_of_the_seed_in_turns(small_l2: Any) -> None:
-    small_l2(size_of(GEMM))
+    small_l2(2 * size_of(GEMM))
     sets = operand_sets(GEMM, 1, CPU, seed=7)
-    assert len(sets) == 4
+    assert [values_of(number) for number in range(8)] == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert len(sets) == 8
     both = [operands(GEMM, 1, 7, values=values) for values in (0, 1)]
     for number, own in enumerate(sets):
-        assert all(torch.equal(own[name], both[number % 2][name]) for name in own)
-    assert len({tensor.data_ptr() for own in sets for tensor in own.values()}) == 4 * len(sets[0])
+        assert list(own) == list(both[0])
+        assert all(torch.equal(own[name], both[values_of(number)][name]) for name in own)
+    assert len({tensor.data_ptr() for own in sets for tensor in own.values()}) == 8 * len(sets[0])
     assert times_l2(sets, CPU) == 4.0
 
 
-@pytest.mark.parametrize("cold", [True, False])
-def test_operands_that_fill_the_l2_alone_are_not_copied_but_for_what_alternates(small_l2: Any, cold: bool) -> None:
-    small_l2(size_of(GEMM) // 4 if cold else 1 << 40)
-    first, second = operand_sets(GEMM, 0, CPU, cold=cold)
-    assert [name for name in first if first[name] is not second[name]] == [alternated(GEMM)]
+@pytest.mark.parametrize(("share", "cold", "copies"), [(4.0, True, 1), (2.0, True, 2), (1e-9, False, 1)])
+def test_operands_that_fill_the_l2_by_one_or_two_copies_are_shared_but_for_what_alternates(
+    small_l2: Any, share: float, cold: bool, copies: int
+) -> None:
+    small_l2(int(size_of(GEMM) / share))
+    sets = operand_sets(GEMM, 0, CPU, cold=cold)
+    assert len(sets) == TURN
+    places = {name: len({own[name].data_ptr() for own in sets}) for name in sets[0]}
+    assert places == {name: copies + (name == alternated(GEMM)) for name in places}
 
 
 @pytest.mark.parametrize(
