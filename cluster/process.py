@@ -1,25 +1,36 @@
-"""Is it still the same process? Numbers are used again, so that the moment of its start belongs to a process."""
+"""Is it still the same process? Numbers are used again, so that the moment of its start belongs to a process.
+
+That moment is told without the clock, which people and time servers set: in ticks since the host started, and by the
+name that the kernel gave to this start of it.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import psutil
 
-_SAME_START_S = 60.0
-"""Clocks are set; two processes with the same number are further apart than this."""
+_STARTED = 19
+"""Place of the start in /proc/PID/stat behind the process's name, which may hold anything: field 22 of proc(5)."""
 
 
-def started_at() -> float:
-    """When this process started, in Unix seconds."""
-    return psutil.Process(os.getpid()).create_time()
-
-
-def is_alive(pid: int, started_at: float) -> bool:
-    """Whether the process of this host that started then lives; a later one of the same number does not count."""
+def began(pid: int | None = None) -> str:
+    """What only this process has of all that ever had its number, here; ProcessLookupError when there is none."""
+    pid = os.getpid() if pid is None else pid
     try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - started_at) < _SAME_START_S
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_STARTED]
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{ticks}"
+    except OSError:  # no such process, or no Linux
+        try:
+            return str(psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            raise ProcessLookupError(f"there is no process {pid}") from None
+
+
+def is_alive(pid: int, then: str | None) -> bool:
+    """Whether the process of this host lives that `began` *then*; a later one of the same number does not count."""
+    try:
+        return began(pid) == then and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
         return False

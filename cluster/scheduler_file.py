@@ -45,8 +45,8 @@ class Record:
     detached: bool
     """Whether it outlives the command that started it, until `workbench cluster down`."""
     pid: int
-    started_at: float
-    """When that process started, in Unix seconds."""
+    began: str
+    """When that process started (`cluster.process.began`)."""
 
     for_clients: str | None = None
     """The file that clients need: it names the scheduler and holds its certificate. None: it asks for none."""
@@ -54,7 +54,7 @@ class Record:
     @property
     def alive(self) -> bool:
         """Whether its process lives; a later process of the same number does not count."""
-        return is_alive(self.pid, self.started_at)
+        return is_alive(self.pid, self.began)
 
 
 @dataclass(frozen=True, slots=True)

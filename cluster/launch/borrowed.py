@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from cluster import scheduler_file
 from cluster.launch.attached import attach
 from cluster.launch.held import refuse_second
+from cluster.process import began
 from cluster.rank import Entry
 from cluster.scheduler_file import Record
 
@@ -33,7 +32,7 @@ def borrow(address: str | Path, *, entry: Entry | None = None) -> Iterator[Recor
         num_ranks=num_ranks,
         detached=False,
         pid=os.getpid(),
-        started_at=psutil.Process().create_time(),
+        began=began(),
     )
     scheduler_file.write(record, target.certificate)
     try:

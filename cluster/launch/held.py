@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import dask
-import psutil
 from distributed.deploy.cluster import Cluster as DaskCluster
 
 from cluster import scheduler_file
@@ -17,6 +16,7 @@ from cluster.broker import dask_settings
 from cluster.dispatch import Cluster
 from cluster.launch.contract import LOOPBACK, Kind
 from cluster.launch.secret import Secret
+from cluster.process import began
 from cluster.rank import Entry
 from cluster.scheduler_file import Record, Target
 from kernels.failed import Failed
@@ -54,7 +54,7 @@ def hold(
             num_ranks=kind.num_ranks,
             detached=detached,
             pid=os.getpid(),
-            started_at=psutil.Process().create_time(),
+            began=began(),
             for_clients=str(secret.for_clients(target)) if secret else None,
         )
         if published:

@@ -26,6 +26,7 @@ from cluster import launch, probe, scheduler_file
 from cluster.devices import local_ranks
 from cluster.dispatch import Cluster
 from cluster.launch import contract, detached
+from cluster.process import began
 from cluster.scheduler_file import Record
 
 GONE_S = 60.0
@@ -172,22 +173,31 @@ def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    own = psutil.Process()
     facts = {"dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
     scheduler_file.write(
-        Record(address="tcp://127.0.0.1:9", pid=own.pid, started_at=own.create_time(), **facts)  # type: ignore[arg-type]
+        Record(address="tcp://127.0.0.1:9", pid=os.getpid(), began=began(), **facts)  # type: ignore[arg-type]
     )
     assert launch.running() is None
-    began = time.monotonic()
+    asked_at = time.monotonic()
     with pytest.raises(ValueError, match="nobody answered"):
         launch.status()
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - asked_at < 20.0
 
 
 def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path) -> None:
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
-    started_at = psutil.Process().create_time() - 3600
-    assert not Record(pid=os.getpid(), started_at=started_at, **facts).alive  # type: ignore[arg-type]
+    for earlier in ("another start of this host/1", began(os.getppid())):
+        assert not Record(pid=os.getpid(), began=earlier, **facts).alive  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the clock tells")
+def test_a_clock_that_is_set_makes_no_other_process_of_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """psutil tells a start in seconds of the clock, which two minutes later is another."""
+    facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
+    record = Record(pid=os.getpid(), began=began(), **facts)  # type: ignore[arg-type]
+    later = psutil.Process().create_time() + 120
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: later)
+    assert record.alive
 
 
 CARELESS = """

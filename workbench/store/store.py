@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.process import is_alive, started_at
+from cluster.process import began, is_alive
 from kernels.hardware import Hardware
 from kernels.outcome import TIMED_HOW, Estimate, Measurement, Outcome, Sample, Span, span, span_values, timed_how
 from kernels.prints import Ran
@@ -64,10 +64,11 @@ class Store:
 
     def begin_run(self, experiment: Mapping[str, Any], provenance: Mapping[str, Any], title: str = "") -> str:
         """A new run's id, which sorts by time."""
-        process = {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at()}
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "began": began()}
         facts = {**provenance, "process": process}
-        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         with self._database.write() as connection:
+            while connection.execute("SELECT 1 FROM runs WHERE id = ?", (run := _new_id(),)).fetchone():
+                continue
             connection.execute(
                 "INSERT INTO runs (id, started_at, status, title, experiment, provenance) VALUES (?, ?, ?, ?, ?, ?)",
                 (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(facts)),
@@ -368,6 +369,11 @@ class Store:
         return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
 
 
+def _new_id() -> str:
+    """Short enough to be typed; many that begin in the same second may draw the same one."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
 def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:
     connection.executemany(
         "INSERT INTO samples (run, key, rank, number, seconds, at, block) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -383,7 +389,7 @@ def _run(entry: sqlite3.Row) -> dict[str, Any]:
     facts = json.loads(entry["provenance"])
     process, status = facts.pop("process", None), entry["status"]
     if status == RUNNING and process is not None and process["host"] == socket.gethostname():
-        status = RUNNING if is_alive(process["pid"], process["started_at"]) else LOST
+        status = RUNNING if is_alive(process["pid"], process.get("began")) else LOST
     return {**dict(entry), "status": status, "experiment": json.loads(entry["experiment"]), "provenance": facts}
 
 
