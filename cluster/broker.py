@@ -13,7 +13,7 @@ from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from cluster import keeper, waiting
-from cluster.feed import topic_of
+from cluster.feed import FORGET_S, Topics, topic_of
 from cluster.gang import Gang
 from cluster.gpus import Gpu
 from cluster.keeper import Keeper
@@ -60,6 +60,8 @@ def dask_settings() -> dict[str, Any]:
         "distributed.diagnostics.nvml": False,
         # topics are never freed, and a batch may hold the spans of a whole trial
         "distributed.admin.low-level-log-length": 100,
+        # so long it keeps what it noted of a client that has left, and the timer that ends that
+        "distributed.scheduler.events-cleanup-delay": f"{FORGET_S:.0f}s",
     }
 
 
@@ -91,6 +93,7 @@ class Broker(SchedulerPlugin):
         }
         for worker in scheduler.workers:
             self.add_worker(scheduler, worker)
+        self.topics = Topics(scheduler._broker._topics)
         self.clock = PeriodicCallback(self.tick, TICK_S * 1000)
         self.clock.start()
         plugin = dumps(Keeper(self.entry))
@@ -101,8 +104,9 @@ class Broker(SchedulerPlugin):
         self.clock.stop()
 
     def tick(self) -> None:
-        """Time passed: who answers, whose time is up."""
+        """Time passed: who answers, whose time is up, who left long ago."""
         now = time.monotonic()
+        self.topics.forget(now)
         heartbeats = {address: state.last_seen for address, state in self.scheduler.workers.items()}
         for event in (*self.pulse.tick(now, heartbeats), Tick(now)):
             self._tell(event)
@@ -120,6 +124,7 @@ class Broker(SchedulerPlugin):
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client disconnected or died."""
+        self.topics.left(client, time.monotonic())
         self._tell(ClientGone(time.monotonic(), client))
 
     # what keepers say

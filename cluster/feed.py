@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from distributed import Client
@@ -20,6 +20,8 @@ FLUSH_S = 0.04
 """Batches of samples are so far apart."""
 SOON_S = 0.004
 """Batches that bring a result are so far apart: alone it leaves at once, a flood of them travels together."""
+FORGET_S = 30.0
+"""What ranks have to say to a client that has left, they have said by then."""
 NUM_IN_BATCH = 50
 _SOON = frozenset({"rendezvous", "opened", "result", "failure", "done", "broken", "gone", "state"})
 _HANDSHAKE = "handshake"
@@ -28,6 +30,27 @@ _HANDSHAKE = "handshake"
 def topic_of(client: str) -> str:
     """The topic of a client session; Dask never frees a topic, so there is one per client and none per run."""
     return f"workbench-{client}"
+
+
+class Topics:
+    """The scheduler's end: what it keeps of clients that have left, it keeps for a while, and Dask would for ever."""
+
+    def __init__(self, kept: MutableMapping[str, Any]) -> None:
+        self.kept = kept
+        """Dask's own table, by topic."""
+        self._left: dict[str, float] = {}
+        """When each client left."""
+
+    def left(self, client: str, now: float) -> None:
+        """A rank may still be telling it something, and that would begin its topic anew."""
+        self._left[client] = now
+
+    def forget(self, now: float) -> None:
+        """Those who have left long enough ago."""
+        for client in [client for client, at in self._left.items() if now - at >= FORGET_S]:
+            del self._left[client]
+            for topic in (topic_of(client), client):
+                self.kept.pop(topic, None)
 
 
 class Outbox:

@@ -6,13 +6,28 @@ name that the kernel gave to this start of it.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 from pathlib import Path
 
 import psutil
 
 _STARTED = 19
 """Place of the start in /proc/PID/stat behind the process's name, which may hold anything: field 22 of proc(5)."""
+
+
+_SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
+
+
+def die_with(parent: int, by: signal.Signals) -> None:
+    """On Linux the kernel sends this process *by* when its *parent* ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, by)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(0)
 
 
 def began(pid: int | None = None) -> str:

@@ -12,7 +12,6 @@ Orders                                                    answers
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -28,13 +27,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from cluster import door
+from cluster.process import die_with
 from kernels.schedule import Refusal
 
 Event = dict[str, Any]
 Emit = Callable[[Event], None]
 
-_SET_PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
 _NETWORK = re.compile(
     r"reset by peer|connection (closed|refused|reset|was closed)|broken pipe|timed? ?out|gloo|nccl|socket",
     re.IGNORECASE,
@@ -202,14 +200,6 @@ class Rank:
         return {"kind": "broken", "stage": stage, "witness": witness, "sticky": sticky, "message": text}
 
 
-def _die_with(parent: int) -> None:
-    """Be killed by the kernel when the worker dies; a stopped or spinning process would not notice its closed input."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
 def _private_pipes() -> tuple[int, int]:
     """The pipes to the worker under new numbers; 0 becomes empty and 1 goes where standard error goes."""
     orders, answers = os.dup(0), os.dup(1)
@@ -242,7 +232,8 @@ def _read_orders(orders: int, into: queue.SimpleQueue[dict[str, Any]]) -> None:
 def main() -> None:
     """Say hello once everything is imported, then obey until the worker is gone."""
     start = json.loads(sys.argv[1])
-    _die_with(start["parent"])
+    # a stopped or spinning process would not notice its closed input
+    die_with(start["parent"], signal.SIGKILL)
     orders, answers = _private_pipes()
     emit = _emitter(answers)
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

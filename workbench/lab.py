@@ -92,7 +92,9 @@ def _command(folder: Path, layouts: Path, port: int | None) -> list[str]:
         **({} if port is None else {"ServerApp.port": str(port), "ServerApp.port_retries": "0"}),
         **({"ServerApp.allow_root": "True"} if hasattr(os, "geteuid") and os.geteuid() == 0 else {}),
     }
-    start = "from workbench.quick_start import import_jsonschema; import_jsonschema(); "
+    # SIGTERM: it ends its kernels. Whoever kills the lab leaves it no time to
+    start = f"import signal; from cluster.process import die_with; die_with({os.getpid()}, signal.SIGTERM); "
+    start += "from workbench.quick_start import import_jsonschema; import_jsonschema(); "
     start += "from jupyterlab.labapp import main; main()"
     return [sys.executable, "-c", start, *(f"--{name}={value}" for name, value in options.items())]
 

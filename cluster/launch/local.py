@@ -123,6 +123,8 @@ def _options(gpu: gpus.Gpu | None, hidden: bool) -> dict[str, Any]:
 
 def _deaf() -> None:
     if hasattr(signal, "pthread_sigmask"):
+        # what ends a whole terminal ends the lab, its workers after it, and last of all who removes their semaphores
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGQUIT})
         resource_tracker.ensure_running()  # starting it with the first process would let this thread hear again
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 

@@ -7,10 +7,11 @@ from typing import Any
 import dask
 import distributed
 import fake_bench
+import pytest
 from fake_bench import FakeTrial
-from fake_cluster import HOSTS
+from fake_cluster import HOSTS, eventually, measured
 
-from cluster import broker, keeper
+from cluster import broker, feed, keeper
 from cluster.broker import Broker, dask_settings
 from cluster.dispatch import Cluster
 
@@ -51,3 +52,19 @@ def test_a_client_that_is_not_connected_gets_no_workers(cluster: Cluster) -> Non
     found = cluster.describe()
     assert not found["requests"]
     assert not found["grants"]
+
+
+def test_the_scheduler_keeps_nothing_of_clients_that_have_left(
+    cluster: Cluster, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A course of thirty people says thousands of short commands."""
+    monkeypatch.setattr(feed, "FORGET_S", 0.0)
+
+    def topics(dask_scheduler: Any) -> list[str]:
+        return list(dask_scheduler.get_events())
+
+    with Cluster.connect(address) as other:
+        assert measured(other, world=1) == [0]
+        client = other.client.id
+        assert {client, feed.topic_of(client)} <= set(cluster.client.run_on_scheduler(topics))
+    assert eventually(lambda: not [topic for topic in cluster.client.run_on_scheduler(topics) if client in topic], 20.0)

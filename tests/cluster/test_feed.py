@@ -9,7 +9,7 @@ import pytest
 
 from cluster import feed
 from cluster.dispatch import Cluster
-from cluster.feed import NUM_IN_BATCH, Outbox
+from cluster.feed import FORGET_S, NUM_IN_BATCH, Outbox, Topics, topic_of
 
 
 class Sent:
@@ -94,3 +94,17 @@ def test_ten_thousand_events_of_a_worker_arrive_in_order(cluster: Cluster) -> No
     task.result(timeout=60)
     cluster.feed.close("order")
     assert seen == list(range(10_000))
+
+
+def test_what_is_kept_of_a_client_that_left_is_forgotten_after_its_ranks_have_spoken() -> None:
+    kept: dict[str, str] = {}
+    topics = Topics(kept)
+    for number in range(200):
+        client, now = f"client-{number}", float(number)
+        kept |= {client: "", topic_of(client): ""}
+        topics.left(client, now)
+        kept[topic_of(client)] = "a rank spoke late"
+        topics.forget(now)
+    assert len(kept) == 2 * FORGET_S, "those of the last seconds"
+    topics.forget(200.0 + FORGET_S)
+    assert kept == {}

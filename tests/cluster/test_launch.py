@@ -169,6 +169,35 @@ def test_nothing_is_left_of_a_lab_that_was_killed_and_its_file_is_known_to_be_st
     assert time.monotonic() - began < 20.0
 
 
+def semaphores_of(pid: int) -> list[Path]:
+    """By inode: a process has them mapped under the names that they were made with, which are gone."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/sem." in line]
+    mapped = {int(line[4]) for line in lines}
+    with os.scandir("/dev/shm") as files:
+        return [Path(file) for file in files if file.name.startswith("sem.") and file.inode() in mapped]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores have no files to look at")
+@pytest.mark.parametrize("end", [signal.SIGHUP, signal.SIGQUIT], ids=["closed_terminal", "ctrl_backslash"])
+def test_a_terminal_that_ends_its_lab_leaves_no_semaphore(
+    end: signal.Signals, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent to every process of the terminal: to those, too, that remove what others leave."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "lab.py").write_text(LAB)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with subprocess.Popen([sys.executable, tmp_path / "lab.py"], env=env, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"tcp://")
+        everybody = family(process.pid)
+        semaphores = semaphores_of(process.pid)
+        assert semaphores, "Dask's nannies have some"
+        os.killpg(process.pid, end)
+    assert eventually(lambda: not alive(everybody), GONE_S), alive(everybody)
+    assert eventually(lambda: not any(map(Path.exists, semaphores)), 5.0), semaphores
+
+
 def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +215,7 @@ def test_a_scheduler_that_is_gone_is_noticed_although_its_process_lives(
 
 def test_a_process_of_the_same_number_is_not_taken_for_the_keeper(tmp_path: Path) -> None:
     facts = {"address": "tcp://127.0.0.1:9", "dashboard": "", "kind": "local", "num_ranks": 1, "detached": True}
-    for earlier in ("another start of this host/1", began(os.getppid())):
+    for earlier in ("another start of this host/1", f"{began()}0"):
         assert not Record(pid=os.getpid(), began=earlier, **facts).alive  # type: ignore[arg-type]
 
 

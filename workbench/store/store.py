@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from workbench import metrics, resources
 from workbench.one_problem import PLACE, with_all_axes
 from workbench.store import known_by
 from workbench.store.database import Database
+from workbench.store.run_id import unused
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,8 +67,7 @@ class Store:
         process = {"host": socket.gethostname(), "pid": os.getpid(), "began": began()}
         facts = {**provenance, "process": process}
         with self._database.write() as connection:
-            while connection.execute("SELECT 1 FROM runs WHERE id = ?", (run := _new_id(),)).fetchone():
-                continue
+            run = unused(connection)
             connection.execute(
                 "INSERT INTO runs (id, started_at, status, title, experiment, provenance) VALUES (?, ?, ?, ?, ?, ?)",
                 (run, time.time(), RUNNING, title, json.dumps(experiment), json.dumps(facts)),
@@ -367,11 +366,6 @@ class Store:
 
         columns = ["id", "run", "key", "rank", "index", "seconds", "at", "block"]
         return pd.DataFrame(self.samples_since(0, run)[0], columns=columns)
-
-
-def _new_id() -> str:
-    """Short enough to be typed; many that begin in the same second may draw the same one."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[Sample]) -> None:
