@@ -76,8 +76,8 @@ QUESTIONS = {
         shapes=SMALL,
         schemes=("sequential", "fused"),
         sweep=SpaceFile("quick", SMALL[GEMM], _SWEPT_GPU, 8),
-        long=SpaceFile("thorough", SMALL[GEMM], _FUSED_GPU, 16),
-        alone=SpaceFile("thorough", SMALL[GEMM], _FUSED_GPU, 16),
+        long=SpaceFile("default", SMALL[GEMM], _FUSED_GPU, 16),
+        alone=SpaceFile("default", SMALL[GEMM], _FUSED_GPU, 16),
     ),
 }
 
