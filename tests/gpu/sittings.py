@@ -121,7 +121,8 @@ def parts(problem: Problem, beside: Sequence[Schedule], protocol: Protocol, rank
     """Computation alone by the library and by our kernel, and the communication alone of the baselines *beside*."""
     plain = [each for each in baselines(problem, ranks) if each["collective"] == CALLS[0]]
     fused = schedule(problem, "fused", {}, ranks.machine, ranks.fabric)
-    for part, of in (("compute", [*plain, fused]), ("communication", beside)):
+    moved = {each["collective"]: each for each in reversed(beside)}.values()  # whoever computes
+    for part, of in (("compute", [*plain, fused]), ("communication", moved)):
         for each in of:
             trial = replace(_trial(problem, each, protocol, ranks), part=part)
             if refusal(trial, ranks.shares_heap) is None:

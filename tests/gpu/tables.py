@@ -101,6 +101,8 @@ class Table:
     block: str = ""
     """The id of the block that is being measured: its ratios are formed inside it."""
     kind: str = ""
+    told: str = ""
+    """The block whose devices' conditions are written down."""
     complete: list[Problem] = field(default_factory=list)
     """Problems whose last block was measured."""
     begun: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
@@ -176,14 +178,19 @@ def measure(table: Table, path: Path, seconds: float, opened: gang.Opened = gang
 
 
 def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any], ran: Any, out: Any) -> None:
-    """A line of the recording, and one on the screen."""
+    """A line of the recording, and one on the screen.
+
+    To keep the file small, spans are those of the last block, and what the devices said in the course of a block stands
+    in its first line.
+    """
     measured, samples = found
-    if isinstance(measured, Measurement):
-        line = recorded(
-            measured, samples, facts, block=table.block, ran=ran, with_spans=table.kind != "first"
-        )  # fmt: skip
-        print(line, file=out, flush=True)
     print(told(measured), flush=True)
+    if isinstance(measured, Measurement):
+        seen = () if table.block == table.told else measured.conditions
+        table.told = table.block
+        kept = replace(measured, conditions=seen)
+        line = recorded(kept, samples, facts, block=table.block, ran=ran, with_spans=table.kind == sittings.LAST)
+        print(line, file=out, flush=True)
 
 
 def main() -> int:

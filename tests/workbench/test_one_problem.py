@@ -39,7 +39,7 @@ def test_a_bandwidth_that_followed_from_a_ratio_makes_no_other_problem() -> None
 def test_a_schedule_of_an_older_version_is_the_one_that_is_asked_for_today() -> None:
     """Recorded with axes that the kernel does not read; the explorer would not find its time again."""
     measured = next(
-        each.measurement for each in recordings("h200_nvl2_gemm")
+        each.measurement for each in recordings("h200_nvl4_gemm")
         if each.measurement.trial.schedule.scheme == "fused" and each.measurement.trial.part == "whole"
     )  # fmt: skip
     row = outcome.row(measured)

@@ -2,6 +2,7 @@
 
 import re
 
+from tests.gpu.documents import has_blocks, recordings_of
 from tests.notebooks.sentences import SECOND
 from tests.workbench.readme_examples import COLUMNS, NAMES, README, example, printed
 from workbench import recordings
@@ -16,7 +17,13 @@ def test_examples_are_what_a_terminal_of_100_columns_prints() -> None:
 
 
 def test_the_ratios_that_are_known_to_be_wrong_are_marked_in_the_table() -> None:
-    """`direct` is not in the recordings of the operators whose rows are marked, and the note says so."""
+    """`direct` is not in the recordings of the operators whose rows are marked, and the note says so.
+
+    Tables that are written from recordings with blocks (tests/gpu/documents.py) have every baseline, and no such row.
+    """
+    if "†" not in README.read_text():
+        assert any(map(has_blocks, recordings_of(README.parent / "data")))
+        return
     rows = re.findall(
         r"^\| `(\w+)` ([^|]+) \|[^|]+\|[^|]+\|[^|]+\| ~~(0\.\d\d)~~ (0\.\d\d) † \|", README.read_text(), re.M
     )

@@ -93,7 +93,7 @@ def test_recorded_keys_are_what_the_same_questions_have_today(name: str) -> None
         unnamed = UNNAMED.get(trial.schedule.scheme, {})
         axes = tuple({**unnamed, **line["axes"]}.items())
         assert replace(trial, schedule=Schedule(trial.schedule.scheme, axes)).key == line["key"]
-        assert not unnamed.keys() & dict(trial.schedule.axes).keys()
+        assert not unnamed.items() & dict(trial.schedule.axes).items()
 
 
 def test_rows_name_who_computes_where_that_can_be_chosen() -> None:
