@@ -34,7 +34,7 @@ DEALT_S = 30.0
 STARTED_S = 120.0
 """A rank process that said no hello by then is killed; importing torch from a cold network disk takes long."""
 _QUICK_DEATH_S = 5.0
-_LONGEST_PAUSE_S = 30.0
+_LONGEST_PAUSE_S = 10.0
 _LOOK_S = 1.0
 """How often a quiet rank process is looked at."""
 
@@ -212,6 +212,7 @@ class Keeper(WorkerPlugin):
         match event["kind"]:
             case "hello":
                 process.ready = True
+                self.quick_deaths = 0
                 device = {"device": devices.device(self.gpu).to_json()}
                 self._report("ready", process.incarnation, hello=event["hello"] | device)
             case "failed":
@@ -225,7 +226,7 @@ class Keeper(WorkerPlugin):
                 self._start_again(process)
 
     def _start_again(self, process: RankProcess) -> None:
-        """At once after a kill or a long life; ever more slowly when it dies by itself as soon as it lives."""
+        """At once after a kill, a hello or a long life; ever more slowly when it dies before, again and again."""
         self._start_later(quick=not process.killed and time.monotonic() - process.started_at < _QUICK_DEATH_S)
 
     def _start_later(self, quick: bool) -> None:

@@ -22,6 +22,8 @@ FRUITLESS_MOST = 5
 """So often in a row a block is asked for again of which nothing came."""
 ALONE_MOST = 1
 """So often a trial at which a rank died is asked for again, alone."""
+NEVER_RAN = frozenset({"lost", "launch", "cancelled", "refused"})
+"""Stages of what came to no end of its own."""
 
 
 @dataclass(slots=True)
@@ -46,9 +48,16 @@ class Told:
             return ""
         causes = list(dict.fromkeys(self.causes.values()))
         more = f" {len(causes) - 1} more such {'cause' if len(causes) == 2 else 'causes'}." if len(causes) > 1 else ""
-        rest = f"; {len(self.in_vain):,} of them still did not run" if self.in_vain else ""
-        were = "trial was" if len(self.trials) == 1 else "trials were"
-        return f"{len(self.trials):,} {were} broken off when a rank was lost, and ran again{rest}. {causes[0]}{more}"
+        count, vain = len(self.trials), len(self.in_vain)
+        then = f"; {count - vain:,} ran again, {vain:,} did not" if vain else ", and ran again"
+        were = "trial was" if count == 1 else "trials were"
+        return f"{count:,} {were} broken off when a rank was lost{then}. {causes[0]}{more}"
+
+    def settle(self, outcome: Outcome) -> None:
+        """What came of a trial in the end."""
+        key = outcome.trial.key
+        if key in self.trials and isinstance(outcome, Failure) and outcome.stage in NEVER_RAN:
+            self.in_vain.add(key)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Each of them."""
@@ -97,7 +106,6 @@ class Again:
             if failed.trial.key in wanted:
                 self.told.add(failed.trial, cause)
                 if not self._try(failed.trial, failed.trial.key == suspect):
-                    self.told.in_vain.add(failed.trial.key)
                     ended.append(failed)
         if not (self._together or self._alone):
             ended += [failed for failed in broken_off if failed.trial.key not in wanted]

@@ -272,6 +272,7 @@ class Run(Sitting):
             settled = [one for one in came if not self._is_broken_off(one)]
             for failed in again.final(block, broken_off, settled):
                 yield self._settle(failed)
+        if broken_off or again.has_begun:
             self.store.add_facts(self.run, {"run_again": self.progress.again.to_json()})
         self._compiled.add(trials)
         correction = self._corrected(trials, durations)
@@ -370,6 +371,7 @@ class Run(Sitting):
         if outcome.trial.key in self.asked and outcome.trial.key not in self._settled:
             self._count(outcome)
         self._settled[outcome.trial.key] = outcome
+        self.progress.again.settle(outcome)
         return self._keep(outcome, self._machine, origin)
 
     def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:

@@ -56,8 +56,11 @@ class FakeTrial:
 
 
 def source_prints() -> dict[str, str]:
-    """`fake`, unless a test wrote something else into the file `source`; `own`: every process has its own."""
+    """`fake`, unless a test wrote something else into the file `source`; `own`: every process has its own; `slow`: a
+    process that never says hello."""
     known = _written("source") or "fake"
+    if known == "slow":
+        time.sleep(3600)
     if known == "unknown":
         raise ModuleNotFoundError("No module named 'torch'")
     return dict.fromkeys(("cpu", "triton"), str(os.getpid()) if known == "own" else known)

@@ -235,22 +235,17 @@ def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Clus
     await_ranks(cluster)
 
 
-def killed_before_its_hello(cluster: Cluster, dead: int) -> None:
-    """The one that is started in place of *dead*."""
-    found: list[int] = []
-
-    def killed() -> bool:
-        found[:] = [pid for pid in pids_of(cluster).values() if pid == pids_of(cluster)["host-rank1"] != dead]
-        return bool(found)
-
-    assert eventually(killed, 60.0)
-    os.kill(found[0], signal.SIGKILL)
-
-
-def test_a_rank_that_dies_and_whose_successor_dies_before_its_hello_is_waited_for(cluster: Cluster) -> None:
-    pid = pids_of(cluster)["host-rank1"]
-    os.kill(pid, signal.SIGKILL)
-    killed_before_its_hello(cluster, pid)
+def test_a_rank_that_dies_and_whose_successor_dies_before_its_hello_is_waited_for(
+    cluster: Cluster, folder: Path
+) -> None:
+    (folder / "source").write_text("slow")
+    first = pids_of(cluster)["host-rank1"]
+    os.kill(first, signal.SIGKILL)
+    assert eventually(lambda: pids_of(cluster)["host-rank1"] != first, 60.0)
+    successor = pids_of(cluster)["host-rank1"]
+    (folder / "source").unlink()
+    os.kill(successor, signal.SIGKILL)
+    await_other(cluster, lambda: any(worker["last_death"] for worker in cluster.describe()["workers"]))
     events = stream(cluster, FakeTrial(key="a"), deadline_s=60.0)
     assert (failures(events), measured_keys(events)) == ([], ["a"])
 

@@ -84,7 +84,7 @@ def test_one_that_kills_its_rank_each_time_fails_and_takes_no_other_along_twice(
     assert (row["stage"], row["axes"]["pieces"]) == ("lost", 4)
     assert row["message"] == "Broken off 2 times. because of lost"
     assert sitting.progress.again.sentence().startswith(
-        "4 trials were broken off when a rank was lost, and ran again; 1 of them still did not run."
+        "4 trials were broken off when a rank was lost; 3 ran again, 1 did not. because of lost"
     )
     assert (sitting.progress.done, sitting.progress.failed) == (4, 1)
 
@@ -98,6 +98,18 @@ def test_a_cluster_on_which_ranks_always_die_is_not_asked_for_ever(
     whole = [row for row in store.rows(sitting.run) if row["outcome"] == "failure" and row["scheme"] == "decomposed"]
     assert [row["stage"] for row in whole] == ["lost"] * 4, "nobody cancelled them: the command's status tells of it"
     assert sitting.progress.failed == 4
+
+
+def test_what_finds_no_ranks_when_it_is_asked_for_again_has_not_run(
+    store: Store, fake_cluster: Any, make_experiment: MakeExperiment, measure_it: Measure
+) -> None:
+    fake_cluster.dies = dying_at(1, 4)
+    fake_cluster.before = lambda trial: fake_cluster.failures.update(decomposed=("launch", None))
+    sitting = measure_it(make_experiment(PIECES))
+    assert sitting.progress.again.sentence().startswith(
+        "4 trials were broken off when a rank was lost; 0 ran again, 4 did not. because of lost"
+    )
+    assert all(each["in_vain"] for each in store.run(sitting.run)["provenance"]["run_again"])
 
 
 def test_the_measure_of_a_relative_link_runs_again_too(

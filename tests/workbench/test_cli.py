@@ -338,4 +338,4 @@ def test_a_sweep_says_what_ran_again_after_a_rank_was_lost_and_waits_no_longer_t
     fake_cluster.dies = lambda number, trials: trials[-1] if len(trials) > 1 else None
     answer = command("sweep", str(space), "--fresh")
     assert answer[0] == 1, "what did not run is no success"
-    assert "3 of them still did not run" in answer[2]
+    assert "3 trials were broken off when a rank was lost; 0 ran again, 3 did not." in answer[2]
