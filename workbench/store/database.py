@@ -34,6 +34,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._unsettled = False
+        """Whether something was stored that a power cut could take."""
         self._can_write = not path.is_file() or writable(path)
         with self._sentences():
             refuse_foreign(path)
@@ -126,11 +128,25 @@ class Database:
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
+                self._unsettled = True
             except BaseException:
                 # a full disk has rolled back by itself
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def settle(self) -> None:
+        """What was stored outlives a power cut from now on, not only the end of this process.
+
+        A commit leaves it with the system (synchronous = NORMAL): waiting for the disk in each would take milliseconds.
+        Nobody waits for this one, but who calls it. A rollback journal has waited already.
+        """
+        if self._unsettled:
+            self._unsettled = False
+            with self._sentences(), suppress(FileNotFoundError):  # SQLite has taken it into the store, and waited
+                _reach_the_disk(self.path.with_name(f"{self.path.name}-wal"))
+            with suppress(OSError):  # its name; not every file system lets one wait for that
+                _reach_the_disk(self.path.parent)
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
@@ -160,6 +176,15 @@ def _begin(path: Path) -> None:
     """For its owner's eyes: it names login and host. SQLite gives what lies beside it the same permissions."""
     with suppress(FileExistsError):  # another process was quicker
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _reach_the_disk(place: Path) -> None:
+    # never the store itself: closing a file of a process gives its locks away, and SQLite has locks on that one
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _kind(error: sqlite3.Error | OSError) -> type[ValueError]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from kernels.outcome import Sample
 from workbench.store.store import Store
 
 FLUSH_SECONDS = 0.05
 """A sample is in the file this long after it came, whether or not another follows."""
+SETTLE_SECONDS = 1.0
+"""What a run has stored outlives a power cut this long after, and at once when the run ends."""
 
 
 class SampleBuffer:
@@ -39,12 +42,16 @@ class SampleBuffer:
         return taken
 
     def _write(self) -> None:
+        settle_at = time.monotonic() + SETTLE_SECONDS
         while not self._closed.is_set():
-            self._wake.wait()
+            self._wake.wait(SETTLE_SECONDS)
             self._closed.wait(FLUSH_SECONDS)
             self._wake.clear()
             try:
                 self._flush()
+                if time.monotonic() >= settle_at:
+                    self._store.settle()
+                    settle_at = time.monotonic() + SETTLE_SECONDS
             except ValueError as error:
                 self._error = error
                 return
