@@ -69,7 +69,7 @@ class Prepared(Protocol):
 
     @property
     def seed(self) -> int:
-        """That its operands were drawn from, the same on all ranks; another one each time it is prepared."""
+        """That its operands were drawn from, the same on all ranks, and not that of other runs."""
 
     def facts(self) -> Mapping[str, Any]:
         """How it is timed, beside its protocol, for who reads its times; known once it was rehearsed or run."""
@@ -77,7 +77,8 @@ class Prepared(Protocol):
     def rehearse(self) -> Iterator[int]:
         """Runs what is to be verified. At each stop `result` has to be that of the operands' values that it names.
 
-        Both values come, so that a call that leaves an earlier result in place is seen. All ranks go through all stops.
+        Calls on both values come before, so that one that leaves an earlier result in place is seen. All ranks go
+        through all stops.
         """
 
     def run(self) -> float:
@@ -106,7 +107,7 @@ class Backend(Protocol):
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 
     def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[Prepared]:
-        """Compiles trials of one problem, none of them refused; their operands are the same tensors, drawn anew.
+        """Compiles trials of one problem, none of them refused; their operands are the same tensors.
 
         Calls *compiling* before each of them. No rank is ahead of another by more than one compilation.
         """

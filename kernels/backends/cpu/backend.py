@@ -56,6 +56,8 @@ class CpuBackend:
         self.seed = 0
         """Of the operands of what was prepared last."""
         self._held: Operands = {}
+        self._of: Problem | None = None
+        """What the operands are of."""
         self._values: tuple[Tensor, Tensor] | None = None
         """The operand that alternates, in values 0 and 1."""
         self._taken = 0
@@ -113,24 +115,32 @@ class CpuBackend:
         return prepared
 
     def _draw(self, problem: Problem) -> Operands:
-        """Operands of values 0, drawn anew from one seed on all ranks."""
+        """Operands from one seed on all ranks, drawn anew with each problem: lists that follow keep the reference.
+
+        It takes a CPU rank as long as many iterations.
+        """
+        if not self._is_drawn(problem):
+            self._draw_anew(problem)
+        return self._held
+
+    def _is_drawn(self, problem: Problem) -> bool:
+        """Whether all ranks hold the same operands of *problem*."""
+        held = float(self.seed) if self._of == problem else -1.0
+        everyone = {seed for (seed,) in self.exchange([held])}
+        return everyone == {held} and held >= 0
+
+    def _draw_anew(self, problem: Problem) -> None:
         self._held, self._values = {}, None  # the old ones go before the new ones come
-        self.seed, self._taken = agreed_seed(self.exchange), 0
+        self.seed, self._taken, self._of = agreed_seed(self.exchange), 0, problem
         self._held = operands(problem, self.seat.rank, self.seed)
         other = alternative(problem, self.seat.rank, self.seed, self._held)
         self._values = self._held[alternated(problem)].clone(), other
-        return self._held
 
     def alternate(self, problem: Problem) -> int:
         """Gives the operands the other values, in place; answers which these are."""
         assert self._values is not None
         self._taken = 1 - self._taken
         self._held[alternated(problem)].copy_(self._values[self._taken])
-        return self._taken
-
-    @property
-    def taken(self) -> int:
-        """Which values the operands have now."""
         return self._taken
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
@@ -175,7 +185,7 @@ class CpuBackend:
     def close(self) -> None:
         """Unmaps the heap and leaves the process group."""
         self._heap = self._library = self._values = None
-        self._held = {}
+        self._held, self._of = {}, None
 
 
 @dataclass
@@ -208,10 +218,12 @@ class CpuTrial:
         return {}
 
     def rehearse(self) -> Iterator[int]:
-        """One iteration on poisoned buffers, then one on the operands' other values."""
+        """One iteration on poisoned buffers, then one on the operands' other values: whose result is compared.
+
+        What the second one does not write is poison or of the first one's values, and wrong either way.
+        """
         self.program.memory.poison()  # all ranks have poisoned before one runs, since they meet first
         self.run()
-        yield self.backend.taken
         taken = self.backend.alternate(self.trial.problem)
         self.program.memory.place()
         self.run()
