@@ -6,7 +6,7 @@ from pathlib import Path
 
 from distributed import Client, Security
 
-from cluster import agreement
+from cluster import agreement, noise
 from cluster.greeting import speaks_tls, stranger_at
 from cluster.scheduler_file import KNOCK_S, Target, target_in
 from kernels.failed import Failed
@@ -25,6 +25,7 @@ _CERTIFIED = (
 
 def open_client(address: str | Path | Target | None = None) -> Client:
     """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
+    noise.into_file()
     target = target_in(address)
     security = _security(target)
     trouble = stranger_at(target, ANSWER_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 from dataclasses import asdict, dataclass
@@ -20,13 +21,18 @@ from distributed.comm.addressing import get_address_host_port
 
 from cluster.certificate import SCHEME, Certificate
 from cluster.process import is_alive
-from kernels import files
+from kernels import files, texts
 from kernels.failed import Failed
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
 SCHEMES = ("tcp://", SCHEME)
 """What the addresses of schedulers begin with."""
+_KIND = texts.TextKind(
+    "scheduler file",
+    "a scheduler file",
+    "a file that `dask scheduler --scheduler-file` wrote; starting the cluster again writes a new one",
+)
 _ACCEPTED = (
     "Accepted: the address of a running Dask scheduler, such as tcp://127.0.0.1:8786, or its scheduler file; "
     "`workbench lab` or `workbench cluster up` starts one."
@@ -91,9 +97,11 @@ def write_target(file: Path, target: Target, **more: Any) -> None:
 def read() -> Record | None:
     """What was left last, whether it still runs or not."""
     try:
-        return Record(**json.loads(path().read_text())["workbench"])
-    except (OSError, ValueError, KeyError, TypeError):
+        record = Record(**texts.json_value(path(), _KIND)["workbench"])
+    except (ValueError, KeyError, TypeError):
         return None
+    kinds = {"address": str, "kind": str, "num_ranks": int, "pid": int, "began": str}
+    return record if all(isinstance(getattr(record, name), kind) for name, kind in kinds.items()) else None
 
 
 def remove(record: Record) -> None:
@@ -135,37 +143,33 @@ def target_in(asked: str | Path | Target | None) -> Target:
     if isinstance(asked, str) and "://" in asked:
         return own(_of_scheduler(asked))
     file = path() if asked is None else Path(asked)
-    if not file.exists() and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
+    is_there = os.path.lexists(file)
+    if not is_there and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
         return Target(f"tcp://{asked}")
     if asked is None and (record := read()) is not None and not record.alive:
         raise Failed(
             f"The lab's cluster is gone: process {record.pid}, which kept it at {record.address}, has ended and "
             f"left {file} behind. {_ACCEPTED}"
         )
-    try:
-        found = _in_file(file)
-    except FileNotFoundError:
+    if not is_there:
         what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
-        raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}") from None
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise ValueError(
-            f"The scheduler file {file} names no address ({why}). Accepted: a file that `dask scheduler "
-            "--scheduler-file` wrote. Starting the cluster again writes a new one."
-        ) from None
+        raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}")
+    found = _in_file(file)
     _of_scheduler(found.address)
     return found
 
 
 def _in_file(file: Path) -> Target:
-    content = json.loads(file.read_text())
-    address = str(content["address"])
-    return Target(address, Certificate(str(content["certificate"])) if "certificate" in content else None)
+    content = texts.json_value(file, _KIND)
+    if not isinstance(content, dict) or not isinstance(content.get("address"), str):
+        raise _KIND.unreadable(file, "it names no address")
+    certificate = content.get("certificate")
+    return Target(content["address"], None if certificate is None else Certificate(str(certificate)))
 
 
 def own(address: str) -> Target:
     """The scheduler at *address*, with its certificate where it is this user's own."""
-    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+    with contextlib.suppress(ValueError):
         if (found := _in_file(path())).address == address:
             return found
     return Target(address)

@@ -78,7 +78,7 @@ def room(workers: Iterable[Seat], world: int, backend: str, shares_heap: bool, a
 def natural(worker: Worker) -> list[tuple[int, str]]:
     """Sorts rank10 after rank2."""
     parts = re.findall(r"\d+|\D+", f"{worker.host} {worker.name}")
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def by_host(workers: Iterable[Seat]) -> dict[str, list[Seat]]:

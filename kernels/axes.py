@@ -37,7 +37,7 @@ class Axis:
 
     def parse(self, text: str) -> Value:
         """*text* from a command line as this axis's kind of value."""
-        if isinstance(self.default, int) and re.fullmatch(r"-?\d+", text):
+        if isinstance(self.default, int) and re.fullmatch(r"-?\d{1,18}", text):
             return int(text)
         return text
 
@@ -62,7 +62,7 @@ class Tile:
 
 def is_tile(text: object) -> bool:
     """Whether *text* is written like `128x256x64` with positive sizes."""
-    return isinstance(text, str) and re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text) is not None
+    return isinstance(text, str) and re.fullmatch(r"[1-9]\d{0,8}x[1-9]\d{0,8}x[1-9]\d{0,8}", text) is not None
 
 
 def tile(text: object) -> Tile:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from kernels import texts
+
+KIND = texts.TextKind("machine file", "a machine", "a TOML file")
 PROVENANCES = ("datasheet", "calibrated", "assumed")
 WORKS = ("gemm", "gemv", "gather", "reduce", "copy", "library_gemm", "library_gemv",
          "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
@@ -172,12 +174,8 @@ class Machine:
 
 def load(path: Path) -> Machine:
     """The Machine in TOML file *path*; ValueError names the file and the key that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path.name} cannot be read as a machine: {error}. Accepted: a TOML file.") from None
-    machine = _machine(data, path.name)
+    text = texts.text(path, KIND)
+    machine = _machine(texts.toml_of(text, path, KIND), path.name)
     return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
 
 

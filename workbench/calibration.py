@@ -70,10 +70,11 @@ def calibrate(
         return home.answer(trials, stop)
 
     base, where = _begun_with(cluster, name, stop)
+    target = own(base.name)
+    target.refuse(MACHINE)  # before anything is measured
     fitted = fit(ask, base, seconds, where)
     if not fitted.sound:
         raise Unsound(_unsound(fitted.ratio, base))
-    target = own(base.name)
     return write(fitted.text, target), target.path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import gpus
+from kernels import texts
 from kernels.failed import Failed
 from kernels.machine import Machine
 from kernels.outcome import Measurement
@@ -23,6 +23,10 @@ from workbench.simulator.machine_file import toml
 from workbench.targets import Target
 
 PROBES = "kernels.backends.triton.probes"
+KIND = texts.TextKind("file", "raw results of probes", f"what `python3 -m {PROBES}` wrote", most_bytes=2**28)
+SWEEP = texts.TextKind(
+    "file", "a sweep of NCCL's settings", "what `python -m tests.gpu.nccl_sweep` wrote", most_bytes=2**28
+)
 SECONDS, QUICK_SECONDS = 100.0, 30.0
 BEYOND_SECONDS = 90.0
 """For what the probes' processes need before they begin and after time is up."""
@@ -96,24 +100,18 @@ def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
 
 
 def _rows(sweep: Path) -> list[dict[str, Any]]:
+    content = texts.text(sweep, SWEEP)
     try:
-        rows = [json.loads(line) for line in sweep.read_text().splitlines() if line.strip()]
-        if all(isinstance(row, dict) for row in rows):
-            return rows
-        said = "a line is no object"
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        said = str(error)
-    raise ValueError(f"{sweep} cannot be read as a sweep of NCCL's settings: {said}. Accepted: what `python -m "
-                     "tests.gpu.nccl_sweep` wrote.")  # fmt: skip
+        rows = [texts.parsed(line) for line in content.splitlines() if line.strip()]
+    except ValueError as error:
+        raise SWEEP.unreadable(sweep, error) from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise SWEEP.unreadable(sweep, "a line is no object")
+    return rows
 
 
 def _content(raw: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(raw.read_text())
-        if isinstance(content, dict) and isinstance(content.get("rows"), list):
-            return content
-        said = "it has no rows"
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        said = str(error)
-    raise ValueError(f"{raw} cannot be read as raw results of probes: {said}. Accepted: what `python3 -m {PROBES}` "
-                     "wrote.")  # fmt: skip
+    content = texts.json_value(raw, KIND)
+    if isinstance(content, dict) and isinstance(content.get("rows"), list):
+        return content
+    raise KIND.unreadable(raw, "it has no rows")

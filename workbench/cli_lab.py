@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import webbrowser
@@ -47,6 +48,11 @@ def lab(
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
         signal.signal(number, signal.default_int_handler)
+    if ranks is not None:  # told before a server starts
+        from cluster.launch.local import Local
+
+        if (sentence := Local(num_ranks=ranks).refusal()) is not None:
+            raise ValueError(sentence)
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
         server = stack.enter_context(jupyter(port))
@@ -121,8 +127,8 @@ def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
         if stated.startswith("Sequence"):
             fields[name] = text.split(",")
         elif stated == "int":
-            if not text.isdigit():
-                raise ValueError(f"--set {name}={text} does not fit. Accepted: a whole number, such as {name}=4.")
+            if re.fullmatch("[0-9]{1,9}", text) is None:
+                raise ValueError(f"--set {name}={text:.40} does not fit. Accepted: a whole number, such as {name}=4.")
             fields[name] = int(text)
         else:
             fields[name] = text

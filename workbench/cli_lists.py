@@ -56,21 +56,21 @@ def _axes(scheme: str) -> dict[str, str]:
     from kernels.fabric import parse
     from kernels.operators import problem
     from kernels.schemes import axes
-    from workbench.machines import LAPTOP, machine
+    from workbench.machines import LAPTOP, shipped_machine
 
     asked = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
-    return {axis.name: axis.doc for axis in axes(asked, scheme, machine(LAPTOP), parse("shared_memory"))}
+    return {axis.name: axis.doc for axis in axes(asked, scheme, shipped_machine(LAPTOP), parse("shared_memory"))}
 
 
 def machines(json: Json = False) -> None:
     """Where it can run or be simulated."""
-    from workbench.machines import machine, names
+    from workbench import left_out
+    from workbench.machines import readable
 
-    found = [machine(name) for name in names()]
     rows = [{"machine": one.name, "title": one.title, "backend": one.backend, "max_world": one.max_world,
-             "calibrated": one.calibrated, "digest": one.digest} for one in found]  # fmt: skip
+             "calibrated": one.calibrated, "digest": one.digest} for one in readable()]  # fmt: skip
     if json:
-        show_rows(rows, {"count": len(rows)})
+        show_rows(rows, {"count": len(rows), "left_out": left_out.sentences()})
         return
     show_table([
         Column("machine", [row["machine"] for row in rows], "name"),
@@ -90,6 +90,7 @@ def _without_clock(calibrated: str) -> str:
 
 def presets(json: Json = False) -> None:
     """Shapes of public models."""
+    from workbench import left_out
     from workbench.presets import presets as known
 
     rows: list[dict[str, Any]] = [
@@ -98,7 +99,7 @@ def presets(json: Json = False) -> None:
         for one in known()
     ]  # fmt: skip
     if json:
-        show_rows(rows, {"count": len(rows)})
+        show_rows(rows, {"count": len(rows), "left_out": left_out.sentences()})
         return
     show_table(
         [

@@ -109,8 +109,12 @@ def validate(
     from workbench.validation import off_now, validate_recordings
     from workbench.validation import validate as validated
 
+    stated = machines.machine(machine) if machine is not None else None
+    if stated is not None and not recording:
+        raise ValueError(f"--machine {stated.name} says whose estimates a recording is compared with, and 0 recordings "
+                         "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
     if recording:
-        rows, summary = validate_recordings(recording, machines.machine(machine) if machine else None)
+        rows, summary = validate_recordings(recording, stated)
     else:
         with _reading(store) as opened:
             names = [opened.run(run)["id"]] if run else [found["id"] for found in reversed(opened.runs(RECENT))]

@@ -39,7 +39,7 @@ def width(stream: TextIO) -> int | None:
     """Columns of the terminal that *stream* is; a pipe has none."""
     if not stream.isatty():
         return None
-    if (stated := os.environ.get("COLUMNS", "")).isdigit():
+    if (stated := os.environ.get("COLUMNS", "")).isdecimal():
         return int(stated) or USUAL_COLUMNS
     try:
         return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import os
+import errno
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 
 from kernels.failed import Failed
+from kernels.texts import reason
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 """All was done; something failed; it cannot be asked, and asked again it never can; a person stopped it."""
 
 NO_FAILURE = ("refused", "cancelled")
 """Stages of outcomes that are no failures: a combination that cannot be is a row, what was stopped is told once."""
+
+
+NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What the system says of names that no file can have."""
+NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Stopped(Exception):
@@ -29,8 +36,10 @@ def of_error(error: BaseException) -> int | None:
     match error:
         case KeyboardInterrupt() | Stopped() | typer.Abort():
             return STOPPED
-        case Failed() | OSError():
+        case Failed():
             return FAILED
+        case OSError():
+            return REFUSED if error.errno in NAMES else FAILED
         case ValueError():
             return REFUSED
     return None
@@ -62,9 +71,23 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return str(Stopped())
     if isinstance(error, OSError):
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        return f"{reason}: {error.filename}" if error.filename else f"What was found cannot be printed: {reason}."
-    return str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}"
+        return one_line(_of_system(error))
+    return one_line(str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}")
+
+
+def _of_system(error: OSError) -> str:
+    why = reason(error)
+    if not error.filename:
+        return f"What was found cannot be printed: {why}."
+    if error.errno in NAMES:
+        return f"{error.filename} cannot be the name of a file: {why}. Accepted: a shorter one."
+    accepted = " Accepted: a place where you may write." if error.errno in NOT_ALLOWED else ""
+    return f"{error.filename} cannot be used: {why}.{accepted}"
+
+
+def one_line(text: str) -> str:
+    """*text* without what would break its line, or do things to a terminal: names of files may hold anything."""
+    return re.sub(r"[\x00-\x1f\x7f]", lambda sign: " " if sign[0] == "\n" else repr(sign[0])[1:-1], text)
 
 
 def failure(error: BaseException) -> dict[str, Any]:

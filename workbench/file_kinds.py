@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels import texts
 from kernels.outcome import ROW_KEYS
 
 MADE = "Made with the Overlap Workbench."
 """Reports and traces end or begin with it: other programs write the same formats."""
 
 _TAIL_BYTES = 200
+_MOST_BYTES = 2**29
+"""What is larger, nobody of us wrote: a report has some MB, the first line of a recording some kB."""
 _ROWS = frozenset(ROW_KEYS[:8])
 _SAMPLES = frozenset({"run", "key", "rank", "index", "seconds", "at"})
 _PICTURES = (b"<svg", b"<?xml", b"\x89PNG", b"\xff\xd8", b"GIF8")
@@ -38,26 +40,31 @@ class FileKind:
             return False
 
 
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES)
+
+
 def _page(path: Path) -> bool:
-    content = path.read_bytes()
+    content = _content(path)
     return content.startswith(b"<!DOCTYPE html>") and f'<footer class="wb-foot">{MADE}'.encode() in content
 
 
 def _ends_so(start: bytes) -> Callable[[Path], bool]:
     def accepts(path: Path) -> bool:
-        content = path.read_bytes()
+        content = _content(path)
         return content.startswith(start) and MADE.encode() in content[-_TAIL_BYTES:]
 
     return accepts
 
 
 def _is_picture(path: Path) -> bool:
-    return path.read_bytes().startswith(_PICTURES)
+    return _content(path).startswith(_PICTURES)
 
 
 def _csv(path: Path) -> bool:
     with path.open(newline="") as lines:
-        return _is_table(next(csv.reader(lines)))
+        return _is_table(next(csv.reader(iter(lambda: lines.readline(_MOST_BYTES), ""))))
 
 
 def _parquet(path: Path) -> bool:
@@ -81,8 +88,8 @@ def _trace(path: Path) -> bool:
 
 
 def _recording(path: Path) -> bool:
-    with path.open() as lines:
-        first = json.loads(next(lines))
+    with path.open("rb") as lines:
+        first = texts.parsed(lines.readline(_MOST_BYTES))
     return isinstance(first, dict) and {"trial", "raw", "provenance"} <= set(first)
 
 

@@ -82,7 +82,7 @@ class Lesson:
 
     def recorded(self, *schemes: str) -> list[dict[str, Any]]:
         """The whole trials of this problem in the recordings that are shipped, on whatever computer they were made."""
-        measured = [entry.measurement for name in recordings.paths() for entry in recordings.recordings(name)]
+        measured = [entry.measurement for entries in recordings.shipped().values() for entry in entries]
         mine = [found for found in measured if found.trial.problem == self.problem]
         rows = metrics.fill([metrics.row_of(found, None, self.machine) for found in mine])
         return [row for row in rows if row["part"] == "whole" and row["scheme"] in schemes]

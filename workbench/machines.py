@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from cluster import gpus
+from kernels import texts
 from kernels.fabric import OF_BACKEND
 from kernels.machine import Machine, load
 from kernels.schedule import Refusal
+from workbench import left_out
 from workbench.resources import LAPTOP as LAPTOP
 from workbench.resources import data_directory, runs_directory
 
@@ -35,6 +37,11 @@ def names() -> tuple[str, ...]:
     """Names of all machines, the CPU ranks' first."""
     found = {path.stem for folder in _folders() for path in folder.glob("*.toml")}
     return tuple(sorted(found, key=lambda name: (name != LAPTOP, name)))
+
+
+def readable() -> Iterator[Machine]:
+    """All machines, without those whose files are wrong: who asks for one of them by name is told."""
+    return left_out.readable(names(), machine)
 
 
 def machine(name: str) -> Machine:
@@ -106,7 +113,7 @@ def _check_known(name: str) -> None:
 
 
 def _read(path: Path) -> Machine:
-    found = _load(path, path.stat().st_mtime_ns)
+    found = _load(path, texts.modified_ns(path))
     if found.name != path.stem:
         raise ValueError(f"{path.name} says name = {found.name!r}, but a machine is found by its file's name. "
                          f"Accepted: name = {path.stem!r}, or a file called {found.name}.toml.")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def of_gpus() -> Machine:
     place = here("triton")
     if place is not None:
         return settled(place)
-    offered = [name for name in machines.names() if machines.machine(name).backend == "triton"]
+    offered = [known.name for known in machines.readable() if known.backend == "triton"]
     raise Refusal(
         f"backend = triton needs a machine, and none describes this host's {len(gpus.here())} GPUs. Accepted: "
         f"--machine with one of {', '.join(offered)}."
@@ -72,7 +72,7 @@ def of_gpus() -> Machine:
 
 def fits(place: Place) -> Machine | None:
     """The machine whose description fits *place*, or None."""
-    return fitting.fitting(_readable(), place.hardware, place.count, cpu_model())
+    return fitting.fitting(machines.readable(), place.hardware, place.count, cpu_model())
 
 
 def machine_of(place: Place) -> Machine:
@@ -108,12 +108,3 @@ def refusal(machine: Machine, ranks: Hardware, count: int) -> str | None:
     if fitting.misfit(machine, ranks, processor) is None:
         return None
     return fitting.refusal(machine, ranks, processor, fits(Place(ranks, 1 if ranks.cores is not None else count)))
-
-
-def _readable() -> Iterator[Machine]:
-    """All machines but those whose files are wrong, which is told to whoever asks for them by name."""
-    for name in machines.names():
-        try:
-            yield machines.machine(name)
-        except ValueError:
-            continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from kernels import texts
 from kernels.fabric import parse
 from kernels.operators import operator as operator_called
 from kernels.operators import problem
@@ -18,7 +18,10 @@ from kernels.operators.embedding_all_to_all import INDEX_BYTES
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
+from workbench import left_out
 from workbench.resources import data_directory, runs_directory
+
+KIND = texts.TextKind("file of presets", "presets", "a TOML file")
 
 Size = int | str
 """A count, a word such as `uniform`, or a count that follows the world: `14336 / world`, `4096 * world`."""
@@ -72,18 +75,22 @@ class Preset:
 
 
 def presets() -> tuple[Preset, ...]:
-    """All presets, file by file; ValueError names the file that is wrong."""
+    """All presets, file by file; a file that is wrong is left out, which `workbench.left_out` says."""
     folders = (data_directory() / "problems", runs_directory() / "problems")
     files = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
-    found: dict[str, Preset] = {}
-    home: dict[str, str] = {}
-    for path in files:
-        for each in _load(path, path.stat().st_mtime_ns):
-            if each.name in found:
-                raise ValueError(f"{path.name} has the preset {each.name!r}, but {home[each.name]} has 1 of this "
-                                 "name already. Accepted: any other name.")  # fmt: skip
-            found[each.name], home[each.name] = each, path.name
-    return tuple(found.values())
+    home: dict[str, Path] = {}
+
+    def own(path: Path) -> tuple[Preset, ...]:
+        found, here = _load(path, texts.modified_ns(path)), {**home}
+        for each in found:
+            if each.name in here:
+                raise ValueError(f"{path} has the preset {each.name!r}, but {here[each.name]} has 1 of this name "
+                                 "already. Accepted: any other name.")  # fmt: skip
+            here[each.name] = path
+        home.update(here)
+        return found
+
+    return tuple(each for of_file in left_out.readable(files, own) for each in of_file)
 
 
 def named(name: str) -> Preset:
@@ -154,10 +161,7 @@ def _size(key: str, size: Size, world: int) -> Size:
 @lru_cache(maxsize=64)
 def _load(path: Path, modified_ns: int) -> tuple[Preset, ...]:
     """*modified_ns* is in the key: a file that is written again is read again."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path.name} cannot be read as presets: {error}. Accepted: a TOML file.") from None
+    data = texts.toml(path, KIND)
     _check_keys(data, {"source"}, {"preset"}, path.name)
     if not isinstance(data["preset"], list):
         raise ValueError(f"{path.name}: [preset] is one table, but a file may have several. Accepted: [[preset]].")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
 from pathlib import Path
 from typing import Any
 
-from kernels.hardware import Hardware
-from kernels.outcome import Measurement, Sample, row, span, span_values, timed_how
+from kernels import texts
+from kernels.outcome import Measurement, Sample, row, span_values, timed_how
 from kernels.problem import Problem
-from kernels.trial import Trial
-from workbench import resources, targets
+from workbench import left_out, legible, resources, targets
 from workbench.answer import Recorded
 from workbench.blocks import older_block
 from workbench.file_kinds import EXPORTS
+from workbench.forms import LIST, TABLE, checked
 from workbench.provenance import for_others
 from workbench.store import Store
 from workbench.targets import Target
 
 SUFFIX = ".jsonl"
+KIND = texts.TextKind("recording", "a recording", "a file of JSON lines", most_bytes=2**30)
 
 
 def paths() -> dict[str, Path]:
@@ -32,12 +33,21 @@ def recordings(name: str | Path) -> list[Recorded]:
     """The recording called *name*, or in file *name*; ValueError lists what there is."""
     known = paths()
     path = known.get(str(name), Path(name))
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise ValueError(
             f"There is no recording {str(name)!r}. Accepted: a {SUFFIX} file, or one of "
             f"{', '.join(known) or 'none yet'}."
         )
     return read(path)
+
+
+def shipped() -> dict[str, list[Recorded]]:
+    """The recordings that are shipped, by name, without those that are damaged."""
+    return dict(left_out.readable(paths().values(), _with_name))
+
+
+def _with_name(path: Path) -> tuple[str, list[Recorded]]:
+    return path.stem, read(path)
 
 
 def read(path: Path) -> list[Recorded]:
@@ -47,39 +57,34 @@ def read(path: Path) -> list[Recorded]:
     """
     found: list[Recorded] = []
     numbers: dict[Problem, int] = {}
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read as a recording: {error}. Accepted: a file of JSON lines.") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(texts.text(path, KIND).splitlines(), start=1):
         if line.strip():
             try:
-                found.append(_recorded(json.loads(line), path.stem, numbers))
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+                found.append(_recorded(texts.parsed(line), path.stem, numbers))
+            except ValueError as error:
                 raise ValueError(
-                    f"{path} line {number} is not a recorded trial: {error!r}. Accepted: lines that `workbench "
-                    "export RUN --to recording` writes."
+                    f"{path} line {number} is not a recorded trial: {str(error).rstrip('.')}. Lines are those that "
+                    "`workbench export RUN --to recording` writes."
                 ) from error
     return found
 
 
-def _recorded(line: Mapping[str, Any], name: str, numbers: dict[Problem, int]) -> Recorded:
+def _recorded(line: Any, name: str, numbers: dict[Problem, int]) -> Recorded:
     """One line of the recording *name*, whose older problems have *numbers* so far."""
-    trial = Trial.from_json(line["trial"])
-    if (block := line.get("block")) is None:
+    checked(line, {"trial": TABLE, "raw": LIST, "spans": LIST, "provenance": TABLE}, "it")
+    seen, trial, raw = legible.measured(line), legible.ran(line["trial"]), line["raw"]
+    if (block := seen.get("block")) is None:
         block = older_block(name, numbers.setdefault(trial.problem, len(numbers) + 1))
-    samples = tuple(Sample(trial.key, int(r), int(n), float(s), float(at), block) for r, n, s, at in line["raw"])
+    samples = tuple(Sample(trial.key, *entry, block) for entry in legible.samples(raw, trial.world))
     by_rank = [tuple(s.seconds for s in samples if s.rank == rank) for rank in range(trial.world)]
-    if not all(by_rank):
-        raise ValueError(f"rank {by_rank.index(())} of {trial.world} has no samples")
     measurement = Measurement(
-        trial=trial, samples=tuple(by_rank), source="recorded", correct=line["correct"],
-        max_relative_error=line["max_relative_error"], spans=tuple(map(span, line["spans"])), unseen=line["message"],
-        conditions=tuple(line.get("conditions", ())), facts=line.get("facts", {}), block=block,
-        source_print=line.get("source_print"), versions_print=line.get("versions_print"),
-        hardware=Hardware.from_json(told) if (told := line.get("hardware")) else None,
+        trial=trial, samples=tuple(by_rank), source="recorded", correct=seen["correct"],
+        max_relative_error=seen["max_relative_error"], spans=legible.spans(line["spans"]), unseen=seen["message"],
+        conditions=tuple(seen.get("conditions", ())), facts=seen.get("facts", {}), block=block,
+        source_print=seen.get("source_print"), versions_print=seen.get("versions_print"),
+        hardware=legible.hardware(line.get("hardware")),
     )  # fmt: skip
-    return Recorded(measurement=measurement, samples=samples, provenance=line["provenance"])
+    return Recorded(measurement=measurement, samples=samples, provenance=legible.facts(line["provenance"]))
 
 
 def of_run(store: Store, run: str) -> list[Recorded]:

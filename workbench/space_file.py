@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from kernels import operators
+from kernels import operators, texts
 from kernels.machine import Machine
 from kernels.protocol import protocol
+from kernels.schedule import Refusal
 from kernels.schemes import axes, scheme
+from kernels.units import DTYPE_BYTES
 from workbench.blocks import PARTS
 from workbench.experiment import Experiment
 from workbench.request import COMPARED, Request
 from workbench.search import Search
 from workbench.space import EVERY, Space
 
+KIND = texts.TextKind("space file", "a space", "a TOML file")
+MOST_PROBLEMS = 10_000
+"""More of them nobody waits for, and a slip makes millions."""
 _KEYS = ("title", "operator", "preset", "shape", "dtype", "world", "machine", "backend", "fabric", "protocol", "search",
          "parts", "scheme")  # fmt: skip
 
@@ -32,7 +37,14 @@ def load(path: Path, placed: Callable[[Request], Request] = lambda request: requ
     [scheme.decomposed]               one table per scheme; axes not stated keep their default
     pieces = [2, 4, 8]                split = "all"
     """
-    data = _read(path)
+    try:
+        return _experiment(_read(path), path, placed)
+    except Refusal as refusal:
+        raise Refusal(f"{path.name}: {refusal}") from None
+
+
+def _experiment(data: Mapping[str, Any], path: Path, placed: Callable[[Request], Request]) -> Experiment:
+    """Refusal where what is asked cannot be."""
     requests = _requests(data, path.name)
     machine = placed(requests[0]).machine_description()
     problems = tuple(dict.fromkeys(request.problem(machine) for request in requests))
@@ -61,12 +73,7 @@ def _check_values(experiment: Experiment, machine: Machine, where: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"There is no space file {path}. Accepted: a TOML file.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} cannot be read as a space: {error}. Accepted: a TOML file.") from error
+    data = texts.toml(path, KIND)
     if unknown := [key for key in data if key not in _KEYS]:
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(_KEYS)}.")
     if "operator" not in data:
@@ -85,15 +92,25 @@ def _requests(data: Mapping[str, Any], where: str) -> list[Request]:
     fixed = {key: data[key] for key in ("preset", "machine", "backend", "fabric", "protocol") if key in data}
     if wrong := [key for key, value in fixed.items() if not isinstance(value, str)]:
         raise ValueError(f'{where}: {wrong[0]} = {fixed[wrong[0]]!r}, but it is one name. Write {wrong[0]} = "...".')
+    lists = {key: _list(data.get(key)) for key in ("operator", "dtype", "world")}
+    sizes_of = {key: _list(size) for key, size in shape.items()}
+    if empty := [key for key, values in (lists | sizes_of).items() if not values]:
+        raise ValueError(f"{where}: {empty[0]} = [] is an empty list. Accepted: 1 value or more.")
+    if (count := prod(map(len, (lists | sizes_of).values()))) > MOST_PROBLEMS:
+        long = ", ".join(key for key, values in (lists | sizes_of).items() if len(values) > 1)
+        raise ValueError(f"{where} makes too many problems: {count:,} > {MOST_PROBLEMS:,}. Accepted: shorter lists of "
+                         f"{long}.")  # fmt: skip
+    if wrong := [each for each in lists["dtype"] if not isinstance(each, str | None)]:
+        raise ValueError(f"{where}: dtype = {wrong[0]!r} does not fit. Accepted: {', '.join(DTYPE_BYTES)}.")
     found = []
-    for operator, dtype, world in product(*(_list(data.get(key)) for key in ("operator", "dtype", "world"))):
+    for operator, dtype, world in product(*lists.values()):
         if world is not None and (not isinstance(world, int) or isinstance(world, bool)):
             raise ValueError(
                 f"{where}: world = {world!r} does not fit. Accepted: a whole number of ranks, such as world = 2."
             )
-        for sizes in product(*(_list(size) for size in shape.values())):
-            texts = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
-            found.append(Request(operator=str(operator), dtype=dtype, world=world, shape=texts, **fixed))
+        for sizes in product(*sizes_of.values()):
+            stated = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
+            found.append(Request(operator=str(operator), dtype=dtype, world=world, shape=stated, **fixed))
     return found
 
 
@@ -104,12 +121,16 @@ def _list(value: Any) -> list[Any]:
 def _space(tables: Any, where: str) -> Space:
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
         raise ValueError(f"{where}: schemes are tables of axes. Write [scheme.decomposed], then pieces = [2, 4, 8].")
+    if not tables:
+        raise ValueError(f"{where}: scheme has 0 tables. Accepted: 1 or more, such as [scheme.fused].")
     for name in tables:
         scheme(name)
     data = [{"scheme": name, "values": {axis: _list(values) for axis, values in table.items()}}
             for name, table in tables.items()]  # fmt: skip
     for entry in data:
         for axis, values in entry["values"].items():
+            if not values:
+                raise ValueError(f"{where}: {entry['scheme']}.{axis} = [] is an empty list. Accepted: 1 value or more.")
             if wrong := [v for v in values if not isinstance(v, int | str) or isinstance(v, bool)]:
                 raise ValueError(
                     f"{where}: {entry['scheme']}.{axis} = {wrong[0]!r} does not fit. Accepted: whole numbers or words."

@@ -6,7 +6,6 @@ other versions or older kernels still answers, and says so.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,8 +100,7 @@ def known(operator: str, store: Store | None = None, *, one_call: bool = False) 
 
     *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
     """
-    shipped = {name: recordings.recordings(name) for name in recordings.paths()}
-    found = [_recorded(entry, name, entries) for name, entries in shipped.items() for entry in entries
+    found = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
              if _is_right_whole(entry.measurement, operator)]  # fmt: skip
     found += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
     return [each for each in found if each.trial.is_one_call == one_call]
@@ -127,7 +125,7 @@ def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
     return Known(
         trial=Trial.from_json(entry["trial"]), time_s=entry["time_s"], where=f"run {entry['run']}", run=entry["run"],
         at=entry["at"], block=entry["block"], facts=_with_print(entry["provenance"], entry["source_print"]),
-        hardware=Hardware.from_json(json.loads(entry["hardware"])) if entry["hardware"] else None,
+        hardware=entry["hardware"],
         measurement=lambda: store.measurement(entry["id"]),
         beside=lambda: [one for one, _ in store.beside(store.measurement(entry["id"]).block or "")],
     )  # fmt: skip

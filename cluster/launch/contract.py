@@ -13,6 +13,8 @@ from cluster import probe
 from cluster.broker import dask_settings
 
 DISTRIBUTION = "overlap-workbench"
+MOST_RANKS = 4096
+"""Of one cluster: its scheduler would not keep up with more."""
 LOOPBACK = "127.0.0.1"
 RESOURCE = "rank"
 """Every worker has one of it, so that tasks of other users of the cluster can keep off or ask for a rank's worker."""
@@ -80,6 +82,13 @@ def missing(kind: str, module: str, extra: str) -> str | None:
         f"A cluster of kind {kind} needs the Python package {module}, which is not installed here. Accepted after: "
         f"pip install 'overlap-workbench[{extra}]'"
     )
+
+
+def too_many(options: str, num_ranks: int, most: int = MOST_RANKS) -> str | None:
+    """Why not so many ranks are started, or None; *options* are those that say how many."""
+    if num_ranks <= most:
+        return None
+    return f"{options} is too large: {num_ranks:,} ranks > {most:,}. Accepted: 1 to {most:,} ranks."
 
 
 def idle_gpus(name: str, count: int, ranks: str, num_ranks: int) -> str | None:

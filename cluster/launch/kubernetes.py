@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from dask.utils import parse_bytes
 
 from cluster.certificate import SCHEME
-from cluster.launch.contract import ARGUMENTS, CERTIFIES, environment, idle_gpus, missing
+from cluster.launch.contract import ARGUMENTS, CERTIFIES, environment, idle_gpus, missing, too_many
 
 MOUNTED, PEM = "/etc/overlap-workbench", "cluster.pem"
 """Where a pod finds its certificate."""
@@ -55,6 +55,9 @@ class Kubernetes:
                 f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod} is too small. Accepted: 1 "
                 "or more of each."
             )
+        asked = f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod}"
+        if (sentence := too_many(asked, self.num_ranks)) is not None:
+            return sentence
         if (sentence := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
             return sentence
         return missing("kubernetes", "dask_kubernetes", "kubernetes") or missing("kubernetes", CERTIFIES, "kubernetes")

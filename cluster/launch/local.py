@@ -17,11 +17,13 @@ from typing import Any, ClassVar
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
 from cluster import gpus
-from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS, RESOURCE
+from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS, RESOURCE, too_many
 from cluster.probe import usable_cores
 
 FEWEST, MOST = 4, 8
 """Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
+MOST_HERE = 64
+"""So many ranks a small host may be asked for, too, to see what a large world is like."""
 EACH_S = 10.0
 """A core of a busy host starts a worker within this time."""
 
@@ -32,6 +34,11 @@ UNSTATED = -1
 def num_ranks_here() -> int:
     """One rank per core of this host, within bounds."""
     return min(max(FEWEST, usable_cores()), MOST)
+
+
+def most_ranks_here() -> int:
+    """What this host may start: each rank is a process with torch in it."""
+    return max(MOST_HERE, 4 * usable_cores())
 
 
 def gpus_here() -> int:
@@ -64,6 +71,8 @@ class Local:
     def refusal(self) -> str | None:
         if self.num_ranks < 1:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
+        if (sentence := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
+            return sentence
         found = len(gpus.here()) if self.gpus else 0
         if self.gpus > found:
             return f"gpus = {self.gpus} does not fit: this host has {found} GPUs. Accepted: 0 to {found}."

@@ -12,7 +12,7 @@ from dask.utils import parse_bytes
 from distributed import Status
 
 from cluster.certificate import security
-from cluster.launch.contract import ARGUMENTS, CERTIFIES, NEARBY, environment, idle_gpus, missing
+from cluster.launch.contract import ARGUMENTS, CERTIFIES, NEARBY, environment, idle_gpus, missing, too_many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,9 @@ class Slurm:
                 f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job} is too small. Accepted: 1 "
                 "or more of each."
             )
+        asked = f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job}"
+        if (sentence := too_many(asked, self.num_ranks)) is not None:
+            return sentence
         if (sentence := idle_gpus("gpus_per_job", self.gpus_per_job, "ranks_per_job", self.ranks_per_job)) is not None:
             return sentence
         for module in ("dask_jobqueue", CERTIFIES):

@@ -15,7 +15,7 @@ from distributed import SpecCluster
 from distributed.deploy import ssh
 
 from cluster.certificate import SCHEME, options, security
-from cluster.launch.contract import CERTIFIES, NEARBY, OPTIONS, missing
+from cluster.launch.contract import CERTIFIES, NEARBY, OPTIONS, missing, too_many
 
 HANDED_S = 30.0
 """A host takes the certificate, and lets go of it, within this time."""
@@ -110,6 +110,9 @@ class Ssh:
                 f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} is too small. Accepted: a "
                 "list of one host or more, and at least 1 rank on each."
             )
+        asked = f"{len(self.hosts)} hosts with ranks_per_host = {self.ranks_per_host}"
+        if (sentence := too_many(asked, self.num_ranks)) is not None:
+            return sentence
         return missing("ssh", "asyncssh", "ssh") or missing("ssh", CERTIFIES, "ssh")
 
     def start(self, pem: Path | None) -> SpecCluster:

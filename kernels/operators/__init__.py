@@ -30,6 +30,11 @@ OPERATORS: dict[str, Operator] = {
     "gemm_all_reduce": gemm_all_reduce.OPERATOR,
 }
 
+MOST_RANKS = 65_536
+"""More than any machine connects: lists by rank stay small, whatever somebody types or writes into a file."""
+LARGEST = 2**53
+"""Products of three such sizes are still numbers that arrays can estimate with."""
+
 
 def operator(name: str) -> Operator:
     """The operator called *name*; Refusal lists the names."""
@@ -45,6 +50,8 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
         raise Refusal(f"There is no dtype {dtype!r}. Accepted: {', '.join(DTYPE_BYTES)}.")
     if world < 1:
         raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
+    if world > MOST_RANKS:
+        raise Refusal(f"world = {world} is too large: {world} > {MOST_RANKS}. Accepted: 1 to {MOST_RANKS} ranks.")
     names = [key.name for key in stated.keys]
     if unknown := [key for key in shape if key not in names]:
         raise Refusal(f"{name} has no shape key {unknown[0]!r}. Accepted: {', '.join(names)}.")
@@ -68,8 +75,9 @@ def _size(key: Key, shape: Mapping[str, object], name: str) -> int | str:
         size = int(str(shape[key.name]))
     except ValueError:
         size = 0
-    if size < 1:
+    if not 1 <= size <= LARGEST:
         raise Refusal(
-            f"{key.name} = {shape[key.name]} is not a size ({key.name}: {key.doc}). Accepted: whole numbers from 1."
+            f"{key.name} = {shape[key.name]!s:.40} is not a size ({key.name}: {key.doc}). Accepted: whole numbers "
+            "from 1."
         )
     return size

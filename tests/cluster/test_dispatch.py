@@ -211,7 +211,7 @@ def test_a_closed_connection_is_a_failure_of_every_trial(address: str) -> None:
     ("text", "says"),
     [
         (None, "there is no scheduler file"),
-        ("{", "names no address"),
+        ("{", "cannot be read as a scheduler file: it is no JSON"),
         ("[]", "names no address"),
         ('{"address": "nonsense://x"}', "begins with tcp:// or tls://"),
     ],

@@ -13,7 +13,7 @@ from kernels.outcome import SOURCES, STAGES
 from kernels.plan import Kind, Lane
 from kernels.schemes import SCHEMES
 from kernels.trial import PARTS
-from workbench.cli import app
+from workbench.cli_app import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))

@@ -176,7 +176,7 @@ def test_a_wrong_file_is_refused_with_a_sentence(tmp_path: Path, old: str, new: 
     assert old in GOOD
     with pytest.raises(ValueError, match=sentence) as refused:
         loaded(tmp_path, GOOD.replace(old, new, 1))
-    assert str(refused.value).startswith("box.toml")
+    assert "box.toml" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_a_file_of_another_build_is_refused_with_a_sentence(tmp_path: Path, text
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^gone\.toml cannot be read as a machine"):
+    with pytest.raises(ValueError, match=r"There is no machine file .*/gone\.toml\. Accepted: a TOML file"):
         load(tmp_path / "gone.toml")
     (tmp_path / "bits.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"^bits\.toml cannot be read as a machine"):
+    with pytest.raises(ValueError, match=r"/bits\.toml cannot be read as a machine"):
         load(tmp_path / "bits.toml")

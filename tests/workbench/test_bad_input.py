@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_read(
 
 
 def test_a_corrupt_machine_or_preset_file_is_named(
-    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
     (tmp_path / "machines").mkdir()
@@ -214,7 +214,10 @@ def test_a_corrupt_machine_or_preset_file_is_named(
     monkeypatch.setattr("workbench.presets.runs_directory", lambda: tmp_path)
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "mine.toml").write_text("[[preset]")
-    assert "mine.toml cannot be read as presets" in refused("predict", GEMM, "--preset", "tiny")
+    status = cli.status(["predict", GEMM, "--preset", "tiny", "--scheme", "sequential"])
+    assert status == 0
+    assert "Left out: " in (err := capsys.readouterr().err)
+    assert "mine.toml cannot be read as presets" in err
 
 
 # The store

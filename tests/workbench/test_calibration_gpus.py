@@ -12,7 +12,7 @@ from kernels.machine import load
 from kernels.schedule import Refusal
 from tests.simulator.probed import raw
 from workbench import calibration_gpus, machines
-from workbench.cli import app
+from workbench.cli_app import app
 from workbench.validation import by_kind, validate_recordings
 
 RECORDING = "h200_nvl4_gemm"

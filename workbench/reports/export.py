@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from kernels import texts
 from workbench import targets
 from workbench.file_kinds import PICTURE, REPORTS
 from workbench.reports.execute import executed
@@ -19,6 +20,8 @@ from workbench.reports.markdown import markdown
 from workbench.reports.page import page
 from workbench.reports.pdf import browser, pdf
 from workbench.targets import Target
+
+KIND = texts.TextKind("notebook", "a notebook", "an .ipynb file", most_bytes=2**29)
 
 
 class Kind(StrEnum):
@@ -71,19 +74,16 @@ def _kind(kind: Kind | str) -> Kind:
 
 def _read(path: Path) -> NotebookNode:
     """The notebook at *path*, in today's format."""
+    content = texts.text(path, KIND)
     try:
-        notebook = nbformat.read(path, as_version=4)
+        texts.parsed(content)
+        notebook = nbformat.reads(content, as_version=4)
         nbformat.validate(notebook)
         return notebook
-    except FileNotFoundError:
-        raise ValueError(f"There is no notebook {path}. Accepted: the path of an .ipynb file.") from None
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError(
-            f"{path} cannot be read as a notebook: it has another form. Accepted: an .ipynb file."
-        ) from None
-    except (OSError, ValueError, nbformat.ValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"{path} cannot be read as a notebook: {reason}. Accepted: an .ipynb file.") from error
+    except (ValueError, nbformat.ValidationError) as error:
+        raise KIND.unreadable(path, (str(error).strip() or "it has another form").splitlines()[0]) from error
+    except Exception:  # what nbformat makes of other forms, above all of those of old versions, can be anything
+        raise KIND.unreadable(path, "it has another form") from None
 
 
 def _with_pictures(target: Target, text: str, pictures: Mapping[str, bytes]) -> Path:

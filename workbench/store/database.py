@@ -38,8 +38,9 @@ class Database:
         """Whether something was stored that a power cut could take."""
         self._can_write = not path.is_file() or writable(path)
         with self._sentences():
+            _refuse_no_file(path)
             refuse_foreign(path)
-            self._refuse_newer(version_in(path))
+            self._refuse_version(version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 _begin(path)
@@ -64,7 +65,7 @@ class Database:
     def _set_up(self) -> None:
         self._connection.row_factory = sqlite3.Row
         version = self._version()
-        self._refuse_newer(version)
+        self._refuse_version(version)
         if not self._can_write:
             if version < VERSION:
                 self._bring_a_copy_up_to_date()
@@ -76,11 +77,17 @@ class Database:
         if version < VERSION:
             self._migrate()
 
-    def _refuse_newer(self, version: int) -> None:
+    def _refuse_version(self, version: int) -> None:
         if version > VERSION:
             raise ValueError(
                 f"The store {self.path} has version {version}, but this workbench reads versions up to {VERSION}. "
                 "Accepted: a newer workbench. Or move the file away, and the next run begins a new store."
+            )
+        if version < 0:
+            raise ValueError(
+                f"The store {self.path} has version {version}, which no workbench writes: {version} < 0. Nothing was "
+                f"changed in it. Accepted: versions 0 to {VERSION}. Or move the file away, and the next run begins a "
+                "new store."
             )
 
     def _claim(self) -> None:
@@ -185,6 +192,14 @@ def _reach_the_disk(place: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _refuse_no_file(path: Path) -> None:
+    """SQLite would read a device, and wait for a pipe."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe and no file"
+        raise ValueError(f"The store {path} cannot be opened: it is {what}. Accepted: a store that `workbench run "
+                         "--store PATH` wrote, or the name of a new file.")  # fmt: skip
 
 
 def _kind(error: sqlite3.Error | OSError) -> type[ValueError]:

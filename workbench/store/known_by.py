@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernels.hardware import Hardware
 from kernels.outcome import Measurement, Outcome
 from kernels.prints import Ran
 
 if TYPE_CHECKING:
-    import sqlite3
+    pass
 
 CONDITION = "source_print = ? AND versions_print = ? AND hardware = ?"
 
@@ -27,10 +24,3 @@ def columns(outcome: Outcome) -> tuple[str | None, str | None, str | None]:
         return None, None, None
     hardware = None if outcome.hardware is None else outcome.hardware.text
     return outcome.source_print, outcome.versions_print, hardware
-
-
-def fields(entry: Mapping[str, Any] | sqlite3.Row) -> dict[str, Any]:
-    """The fields of a Measurement that were written down so."""
-    hardware = Hardware.from_json(json.loads(entry["hardware"])) if entry["hardware"] else None
-    prints = {"source_print": entry["source_print"], "versions_print": entry["versions_print"]}
-    return {**prints, "hardware": hardware}

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.hardware import Hardware
-from kernels.outcome import TIMED_HOW, Estimate, Measurement, Outcome, Sample, Span, span, span_values, timed_how
+from kernels.outcome import Estimate, Measurement, Outcome, Sample, Span, span_values, timed_how
 from kernels.prints import Ran
 from kernels.problem import Problem
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
-from workbench import metrics, resources
-from workbench.one_problem import PLACE, with_all_axes
-from workbench.store import known_by, run_marks
+from workbench import legible, metrics, resources
+from workbench.one_problem import PLACE
+from workbench.store import columns, known_by, run_marks
+from workbench.store.columns import FINISHED, RUNNING, reads
 from workbench.store.database import Database
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STORE_FILE = "store.sqlite"
-
-RUNNING, FINISHED, CANCELLED = "running", "finished", "cancelled"
-LOST = "lost"
-"""Never written: what a run is called that says it is running, and whose process is gone."""
 
 
 def place(path: Path | None = None) -> Path:
@@ -84,19 +81,22 @@ class Store:
             connection.execute("UPDATE runs SET provenance = json_patch(provenance, ?) WHERE id = ?",
                                (json.dumps(facts), run))  # fmt: skip
 
+    @reads
     def runs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The newest runs first."""
         entries = self._database.read("SELECT * FROM runs ORDER BY started_at DESC, id DESC LIMIT ?", (limit,))
-        return [_run(entry) for entry in entries]
+        return [columns.run(entry) for entry in entries]
 
+    @reads
     def measured_runs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The newest runs in which something was timed: what can be replayed."""
         entries = self._database.read(
             "SELECT * FROM runs WHERE id IN (SELECT run FROM outcomes WHERE source = 'measured' AND "
             "outcome = 'measurement') ORDER BY started_at DESC, id DESC LIMIT ?", (limit,)
         )  # fmt: skip
-        return [_run(entry) for entry in entries]
+        return [columns.run(entry) for entry in entries]
 
+    @reads
     def bests(self, runs: Sequence[str]) -> list[dict[str, Any]]:
         """Of each problem, place and outcome of *runs*: how many schedules have a time, and the fastest of them."""
         # beside its one min(), SQLite takes the other columns from the row that has it
@@ -109,10 +109,9 @@ class Store:
             f"AND json_extract(t.trial, '$.part') = 'whole' GROUP BY o.run, problem, {', '.join(PLACE)}, o.outcome "
             "ORDER BY o.id", tuple(runs)
         )  # fmt: skip
-        return [
-            {**entry, **json.loads(entry["problem"]), **json.loads(entry["schedule"])} for entry in map(dict, entries)
-        ]
+        return [columns.best(entry) for entry in map(dict, entries)]
 
+    @reads
     def run(self, name: str = "last") -> dict[str, Any]:
         """The run called *name*: its id, the beginning of one, or `last`; ValueError lists what there is.
 
@@ -128,7 +127,7 @@ class Store:
             said = f"{name!r} begins the names of several runs" if entries and name else f"There is no run {name!r}"
             said = "No run has a time yet" if name == "last" else said
             raise ValueError(f"{said}. Accepted: last, or one of {known}.")
-        return _run(entries[0])
+        return columns.run(entries[0])
 
     # Writing
 
@@ -170,6 +169,7 @@ class Store:
 
     # What is known
 
+    @reads
     def known(self, key: str, ran: Ran) -> tuple[Measurement, str] | None:
         """The newest measurement of this trial by these kernels and libraries on this hardware, and its run.
 
@@ -181,6 +181,7 @@ class Store:
         )  # fmt: skip
         return (self.measurement(entries[0]["id"]), entries[0]["run"]) if entries else None
 
+    @reads
     def known_trials(self, problem: Problem, ran: Ran) -> tuple[Trial, ...]:
         """All trials of *problem* of which `known` has an answer. Looked up again when something was added."""
         newest = self._database.read("SELECT max(id) FROM outcomes")[0][0]
@@ -192,10 +193,11 @@ class Store:
             f"WHERE key = trials.key AND {known_by.CONDITION} AND outcome = 'measurement' AND source = 'measured')",
             (json.dumps(problem.to_json(), separators=(",", ":")), *known_by.values(ran)),
         )
-        trials = tuple(Trial.from_json(json.loads(entry["trial"])) for entry in entries)
+        trials = tuple(columns.trial(entry["trial"]) for entry in entries)
         self._known[problem, ran] = newest, trials
         return trials
 
+    @reads
     def beside(self, block: str) -> list[tuple[Measurement, str]]:
         """What the schedules of *block* were compared with, as recorded, and the run that it is from."""
         entries = self._database.read(
@@ -205,6 +207,7 @@ class Store:
         )  # fmt: skip
         return [(self.measurement(entry["id"]), entry["run"]) for entry in entries]
 
+    @reads
     def right_wholes(self, operator: str) -> list[dict[str, Any]]:
         """Whenever a whole trial of *operator* was measured and right: its outcome, run, block, time, circumstances."""
         entries = self._database.read(
@@ -215,8 +218,9 @@ class Store:
             "AND json_extract(t.trial, '$.part') = 'whole' AND json_extract(t.trial, '$.problem.operator') = ? "
             "ORDER BY o.id", (operator,)
         )  # fmt: skip
-        return [{**dict(each), **{key: json.loads(each[key]) for key in ("trial", "provenance")}} for each in entries]
+        return [columns.whole(entry) for entry in entries]
 
+    @reads
     def measurement(self, outcome: int) -> Measurement:
         """Outcome number *outcome* with its samples; its source is `recorded` from now on."""
         entry = self._database.read(
@@ -224,22 +228,21 @@ class Store:
             "t.trial FROM outcomes o JOIN trials t ON t.key = o.key WHERE o.id = ?",
             (outcome,),
         )[0]
-        row, trial = json.loads(entry["row"]), Trial.from_json(json.loads(entry["trial"]))
-        by_rank: dict[int, list[float]] = {rank: [] for rank in range(trial.world)}
-        for sample in self._samples(entry["origin"] or entry["run"], entry["key"], entry["block"]):
-            by_rank[sample.rank].append(sample.seconds)
+        row, trial = legible.row(columns.value(entry["row"])), columns.ran(entry["trial"])
+        samples = self._samples(entry["origin"] or entry["run"], entry["key"], entry["block"])
+        by_rank = legible.by_rank([(each.rank, each.seconds) for each in samples], trial.world)
         return Measurement(
             trial=trial,
-            samples=tuple(map(tuple, by_rank.values())),
+            samples=by_rank,
             source="recorded",
             correct=row["correct"],
             max_relative_error=row["max_relative_error"],
-            spans=_spans(entry["spans"]),
+            spans=columns.spans(entry["spans"]),
             unseen=row["message"],
             conditions=tuple(row.get("conditions", ())),
             facts=row.get("facts", {}),
             block=entry["block"],
-            **known_by.fields(entry),
+            **columns.known_by(entry),
         )
 
     def _samples(self, run: str, key: str, block: str | None) -> list[Sample]:
@@ -247,7 +250,7 @@ class Store:
             "SELECT key, rank, number, seconds, at, block FROM samples WHERE run = ? AND key = ? AND block IS ? "
             "ORDER BY at, id", (run, key, block)
         )  # fmt: skip
-        return [Sample(*entry) for entry in entries]
+        return [columns.sample(entry) for entry in entries]
 
     def compute_seconds(self, machine: str, problem: Problem, hardware: Hardware | None) -> float | None:
         """The time of the computation alone that the emulated fabrics of *problem* on *machine* are resolved with.
@@ -277,15 +280,18 @@ class Store:
 
     # Reading
 
+    @reads
     def rows_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The rows after *cursor* (of one run) and the next cursor; metrics.Joins fills their joined numbers."""
-        return self._since("SELECT id, at, run, origin, block, row FROM outcomes", _row, cursor, run)
+        return self._since("SELECT id, at, run, origin, block, row FROM outcomes", columns.row, cursor, run)
 
+    @reads
     def samples_since(self, cursor: int, run: str | None = None) -> tuple[list[dict[str, Any]], int]:
         """The samples after *cursor* (of one run) and the next cursor."""
-        columns = 'id, run, key, rank, number AS "index", seconds, at, block'
-        return self._since(f"SELECT {columns} FROM samples", dict, cursor, run)
+        names = 'id, run, key, rank, number AS "index", seconds, at, block'
+        return self._since(f"SELECT {names} FROM samples", columns.sample_row, cursor, run)
 
+    @reads
     def unfinished_samples(self, run: str) -> list[dict[str, Any]]:
         """The samples of *run* that no outcome tells of: their trials were stopped, or broke."""
         entries = self._database.read(
@@ -293,7 +299,7 @@ class Store:
             "AND NOT EXISTS (SELECT 1 FROM outcomes WHERE run = samples.run AND key = samples.key "
             "AND block IS samples.block AND outcome = 'measurement') ORDER BY id", (run,)
         )  # fmt: skip
-        return [dict(entry) for entry in entries]
+        return [columns.sample_row(entry) for entry in entries]
 
     def _since(self, select: str, shape: Any, cursor: int, run: str | None) -> tuple[list[dict[str, Any]], int]:
         # few rows come after a cursor, whosever they are: the plus keeps SQLite from reading the whole run for them
@@ -301,18 +307,20 @@ class Store:
         entries = self._database.read(f"{select} WHERE id > ?{of_run} ORDER BY id", values)
         return [shape(entry) for entry in entries], entries[-1]["id"] if entries else cursor
 
+    @reads
     def rows(self, run: str) -> list[dict[str, Any]]:
         """All rows of *run* with floor_s, compute_s, comm_s and sequential_s."""
         return metrics.fill(self.rows_since(0, run)[0])
 
+    @reads
     def timed_how(self, run: str) -> list[dict[str, Any]]:
         """Under which conditions and how each measurement of *run* was timed, where its ranks said so."""
         entries = self._database.read(
             "SELECT row FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)
         )
-        rows = [json.loads(entry["row"]) for entry in entries]
-        return [told for row in rows if (told := {name: row[name] for name in TIMED_HOW if name in row})]
+        return [told for entry in entries if (told := columns.timed_how(entry["row"]))]
 
+    @reads
     def spans(self, run: str, key: str, source: str | None = None, block: str | None = None) -> tuple[Span, ...]:
         """The newest spans of one trial of *run*, of any source and block or of one: a baseline is in every block."""
         entries = self._database.read(
@@ -320,8 +328,9 @@ class Store:
             "AND (? IS NULL OR block = ?) AND spans != '[]' ORDER BY id DESC LIMIT 1",
             (run, key, source, block, block),
         )
-        return _spans(entries[0]["spans"]) if entries else ()
+        return columns.spans(entries[0]["spans"]) if entries else ()
 
+    @reads
     def estimate(self, run: str, key: str) -> Estimate | None:
         """What was estimated of one trial in *run*, before it was measured there."""
         entries = self._database.read(
@@ -331,20 +340,22 @@ class Store:
         )
         if not entries:
             return None
-        row = json.loads(entries[0]["row"])
+        row = legible.row(columns.value(entries[0]["row"]))
         return Estimate(
-            trial=Trial.from_json(json.loads(entries[0]["trial"])), spans=_spans(entries[0]["spans"]),
+            trial=columns.ran(entries[0]["trial"]), spans=columns.spans(entries[0]["spans"]),
             digest=row["machine_digest"], **{name: row[name] for name in
                                              ("time_s", "low_s", "high_s", "calibrated", "predictor")},
         )  # fmt: skip
 
+    @reads
     def trials(self, run: str) -> dict[str, Trial]:
         """The trials of *run* by key."""
         entries = self._database.read(
             "SELECT key, trial FROM trials WHERE key IN (SELECT key FROM outcomes WHERE run = ?)", (run,)
         )
-        return {entry["key"]: Trial.from_json(json.loads(entry["trial"])) for entry in entries}
+        return {entry["key"]: columns.trial(entry["trial"]) for entry in entries}
 
+    @reads
     def recorded(self, run: str) -> list[tuple[Measurement, list[Sample]]]:
         """The measurements of *run*, each with its samples in the order in which they came: what a replay plays."""
         entries = self._database.read(
@@ -377,22 +388,3 @@ def _insert_samples(connection: sqlite3.Connection, run: str, samples: Sequence[
 
 def _text(problem: Problem) -> str:
     return json.dumps(problem.to_json(), sort_keys=True)
-
-
-def _run(entry: sqlite3.Row) -> dict[str, Any]:
-    facts = json.loads(entry["provenance"])
-    process, status = facts.pop("process", None), entry["status"]
-    if status == RUNNING and run_marks.is_gone(process):
-        status = LOST
-    return {**dict(entry), "status": status, "experiment": json.loads(entry["experiment"]), "provenance": facts}
-
-
-def _row(entry: sqlite3.Row) -> dict[str, Any]:
-    """A row as it was given, under the run that it is of now."""
-    told = {name: value for name, value in json.loads(entry["row"]).items() if name not in TIMED_HOW}
-    told = dict.fromkeys(("hardware", "source_print", "versions_print")) | told  # older rows have none of them
-    return {**with_all_axes(told), **{key: entry[key] for key in ("run", "origin", "id", "at", "block")}}
-
-
-def _spans(text: str) -> tuple[Span, ...]:
-    return tuple(span(entry) for entry in json.loads(text))

@@ -60,7 +60,7 @@ def refuse_foreign(path: Path) -> None:
 def version_in(path: Path) -> int:
     """The version in the first bytes of *path*, 0 where there are none: a later one may stand in its WAL."""
     header = _header(path)
-    return int.from_bytes(header[_VERSION_AT]) if header.startswith(_MAGIC) else 0
+    return int.from_bytes(header[_VERSION_AT], signed=True) if header.startswith(_MAGIC) else 0
 
 
 def label_of(connection: sqlite3.Connection) -> Label:

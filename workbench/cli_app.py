@@ -1,0 +1,66 @@
+"""The table of commands: every command is a function of a cli_ file."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from workbench import cli_answer, cli_lab, cli_lists, cli_machine, cli_runs, cli_status
+from workbench.cli_status import Stopped
+
+
+class Commands(TyperGroup):
+    """All commands."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
+            raise Stopped from None
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
+        except BrokenPipeError:  # who reads has seen enough; click would call it a failure
+            return cli_status.DONE
+
+
+app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, rich_markup_mode=None,
+                  pretty_exceptions_enable=False, cls=Commands)  # fmt: skip
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"overlap-workbench {metadata.version('overlap-workbench')}")
+        raise typer.Exit
+
+
+for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
+                cli_runs.runs, cli_runs.compare, cli_runs.validate, cli_runs.report, cli_runs.export,
+                cli_lists.operators, cli_lists.schemes, cli_lists.machines, cli_lists.presets,
+                cli_lab.doctor, cli_machine.calibrate, cli_machine.benchmark):  # fmt: skip
+    app.command()(command)
+app.add_typer(cli_lab.cluster, name="cluster")
+
+
+@app.callback()
+def workbench(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which one.")] = False,
+) -> None:
+    """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
+
+
+USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
+"""What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
+
+
+def usage(error: Any) -> str:
+    """What is wrong with a command line, of an error of the kind USAGE."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "workbench"
+    return f"{error.format_message().rstrip('.')}. `{path} --help` says what is accepted."
