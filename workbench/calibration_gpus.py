@@ -24,9 +24,7 @@ from workbench.targets import Target
 
 PROBES = "kernels.backends.triton.probes"
 KIND = texts.TextKind("file", "raw results of probes", f"what `python3 -m {PROBES}` wrote", most_bytes=2**28)
-SWEEP = texts.TextKind(
-    "file", "a sweep of NCCL's settings", "what `python -m tests.gpu.nccl_sweep` wrote", most_bytes=2**28
-)
+SWEEP = texts.TextKind("file", "a sweep of NCCL's settings", "what `python -m tests.gpu.nccl_sweep` wrote")
 SECONDS, QUICK_SECONDS = 100.0, 30.0
 BEYOND_SECONDS = 90.0
 """For what the probes' processes need before they begin and after time is up."""

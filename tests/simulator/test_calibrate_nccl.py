@@ -14,7 +14,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.schemes import schedule
 from tests.simulator.trials import trial
 from workbench import calibration_gpus, machines
-from workbench.cli import app
+from workbench.cli_app import app
 from workbench.simulator.calibrate_nccl import with_tuned
 from workbench.simulator.grid import times
 from workbench.simulator.machine_file import toml
