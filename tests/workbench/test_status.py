@@ -19,7 +19,7 @@ import typer
 
 from kernels.failed import Failed
 from kernels.schedule import Refusal
-from workbench import cli, cli_measure, cli_status
+from workbench import cli, cli_app, cli_measure, cli_status
 from workbench.cli_show import DOCUMENT_KEYS
 from workbench.store import Store, database
 
@@ -294,7 +294,7 @@ def test_ctrl_c_while_the_words_are_read_leaves_a_document_and_a_sentence(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.TyperGroup, "parse_args", stop)
+    monkeypatch.setattr(cli_app.TyperGroup, "parse_args", stop)
     answer = command("run", *TINY, "--json")
     failed = document(answer)
     assert (answer[0], failed["stage"], answer[2]) == (130, "cancelled", "Stopped.\n")
