@@ -121,3 +121,16 @@ def test_a_page_that_went_while_it_was_told_ends_the_looking_in_silence(monkeypa
     finder = Finder(tell)
     finder._look()  # else: the exception
     assert finder._closed
+
+
+def test_the_page_names_workers_that_do_not_answer_or_cannot_keep_a_rank(
+    make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab()
+    described = lab.describe()
+    first, second, *_ = described["workers"]
+    first["away_s"], second["trouble"] = 12.0, "it left the cluster and did not come back"
+    monkeypatch.setattr(lab, "describe", lambda: described)
+    _, told = make_finder(lambda address: lab)
+    assert eventually(lambda: bool(told and told[-1][0]))
+    assert told[-1][1].endswith("rank1: it left the cluster and did not come back. rank0 does not answer now.")
