@@ -67,6 +67,7 @@ def play(told: argparse.Namespace, folder: Path) -> dict[str, Any]:
         if number % REST_EVERY == 0:
             playing.rest()
     playing.end()
+    playing.tell("everything ended")
     if not playing.tally.troubles:
         rooms.disk.close()
     return figures(playing, time.monotonic() - began)
@@ -97,7 +98,7 @@ def figures(playing: Play, seconds: float) -> dict[str, Any]:
         "minutes": round(seconds / 60, 1),
         "load_average": round(os.getloadavg()[1], 1),
         "mounts": playing.rooms.memory is not None,
-        "troubles": tally.troubles,
+        "troubles": len(tally.troubles),
     }
 
 
@@ -115,7 +116,7 @@ def main() -> int:
             print(f"killed at the end: {killed}", file=sys.stderr)
     print(json.dumps(result), flush=True)
     if result["troubles"]:
-        print(f"{len(result['troubles'])} troubles. All again: python -m tests.chaos --seed {told.seed} --minutes "
+        print(f"{result['troubles']} troubles. All again: python -m tests.chaos --seed {told.seed} --minutes "
               f"{told.minutes:g} --ranks {told.ranks} --clients {told.clients}. One round R alone: --round R. What the "
               f"clients in trouble said is in {folder}.")  # fmt: skip
         return 1

@@ -51,11 +51,12 @@ class Ended:
 
     @property
     def killed(self) -> bool:
-        """By a signal that nobody answers: kill, Ctrl-C again, and whatever comes before anything was begun."""
+        """By a signal that nobody answers: kill, Ctrl-C again, or one that came too early or when all was said."""
         if -self.status not in self.signals:
             return False
+        said_all = self.document is not None
         again = sum(number in STOPS for number in self.signals) > 1
-        return -self.status == signal.SIGKILL or again or not self.began_run
+        return -self.status == signal.SIGKILL or said_all or again or not self.began_run
 
     @property
     def unbegun(self) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.chaos import family
 from tests.chaos.disk import SHARED
 
+OWNER = re.compile(r"overlap-.*-(\d+)$")
+"""A segment's name ends with the process that made it."""
 GONE_S = 90.0
 """Workers without a scheduler look for it a minute long."""
 TICK_S = 0.2
@@ -22,9 +24,13 @@ LOG = re.compile(r"overlap-workbench(/scheduler-[^/]+\.log)?")
 
 
 def in_memory(is_own: bool, before: Iterable[str]) -> list[str]:
-    """What lies in /dev/shm that was not there *before*; where others use it too, segments of the ranks only."""
+    """What lies in /dev/shm that was not there *before*; where others use it too, segments of dead ranks only."""
     names = {path.name for path in SHARED.iterdir()} - set(before)
-    return sorted(name for name in names if is_own or "overlap-" in name)
+    return sorted(name for name in names if is_own or ((owner := OWNER.search(name)) and not _lives(int(owner[1]))))
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def segments() -> list[str]:

@@ -98,7 +98,7 @@ class Play:
                 self.tally.without_victim += 1
         recovered_s = self._recovered(struck)
         self.tally.rounds += 1
-        self._tell(f"round {number}: {len(struck)} faults, a sweep was complete {_after(recovered_s)} the last one; "
+        self.tell(f"round {number}: {len(struck)} faults, a sweep was complete {_after(recovered_s)} the last one; "
                    f"{sum(self.tally.faults.values())} faults so far")  # fmt: skip
 
     def rest(self) -> None:
@@ -117,7 +117,7 @@ class Play:
             self.tally.troubles.append(f"segments are left while nobody measures: {', '.join(segments)}")
         self._look_through()
         self.clients.resting = False
-        self._tell("all clients ended, the cluster idle")
+        self.tell("all clients ended, the cluster idle")
 
     def end(self) -> None:
         """Everything ends; whatever is left is a trouble."""
@@ -151,6 +151,13 @@ class Play:
         for path in paths:
             path.unlink()
         return troubles
+
+    def tell(self, words: str) -> None:
+        """New troubles, then *words*."""
+        for trouble in self.tally.troubles[self._num_told :]:
+            print(f"  TROUBLE (seed {self.seed}, round {self.tally.rounds}): {trouble}", flush=True)
+        self._num_told = len(self.tally.troubles)
+        print(words, flush=True)
 
     # waiting
 
@@ -240,13 +247,6 @@ class Play:
     def _parts(self) -> str:
         return (f"There are {len(family.ranks())} ranks, {len(family.workers())} workers and {len(family.keepers())} "
                 f"schedulers; wanted: {self.num_ranks}, {self.num_ranks} and 1.")  # fmt: skip
-
-    def _tell(self, words: str) -> None:
-        """New troubles, then *words*."""
-        for trouble in self.tally.troubles[self._num_told :]:
-            print(f"  TROUBLE (seed {self.seed}, round {self.tally.rounds}): {trouble}", flush=True)
-        self._num_told = len(self.tally.troubles)
-        print(words, flush=True)
 
 
 def _after(seconds: float | None) -> str:

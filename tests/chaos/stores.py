@@ -66,9 +66,10 @@ class Stores:
 
     def once_more(self, seed: int, address: str) -> list[str]:
         """Measure a trial of the last store again: right again, with other operands, and as many bytes on the wire."""
-        if not self._measured:
+        there = [each for each in self._measured if each[0].exists()]
+        if not there:
             return ["no store holds a measurement, so that none can be repeated"]
-        path, row = random.Random(seed).choice([each for each in self._measured if each[0].exists()])
+        path, row = random.Random(seed).choice(there)
         with _gone_afterwards(path) as space:
             space.write_text(_space_of(row))
             words = ["sweep", str(space), "--cluster", address, "--store", str(path), "--fresh", "--json"]
