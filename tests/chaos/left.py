@@ -19,8 +19,8 @@ GONE_S = 90.0
 TICK_S = 0.2
 DASKS = re.compile(r"dask-scratch-space(/(global|purge)\.lock)?")
 """What Dask keeps in a temporary folder for as long as that is there: two empty files."""
-LOG = re.compile(r"overlap-workbench(/scheduler-[^/]+\.log)?")
-"""What the last cluster said stays for who wants to read it."""
+LOG = re.compile(r"overlap-workbench(/(scheduler-[^/]+|dask)\.log)?")
+"""What the last cluster and Dask said stays for who wants to read it."""
 
 
 def in_memory(is_own: bool, before: Iterable[str]) -> list[str]:
