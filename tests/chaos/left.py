@@ -19,7 +19,7 @@ GONE_S = 90.0
 TICK_S = 0.2
 DASKS = re.compile(r"dask-scratch-space(/(global|purge)\.lock)?")
 """What Dask keeps in a temporary folder for as long as that is there: two empty files."""
-LOG = re.compile(r"overlap-workbench(/(scheduler-[^/]+|dask)\.log)?")
+LOG = re.compile(r"overlap-workbench(/(scheduler-[^/]+|dask)\.log(\.1)?)?")
 """What the last cluster and Dask said stays for who wants to read it."""
 
 
