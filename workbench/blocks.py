@@ -1,11 +1,12 @@
 """A Block is timed in turns in one grant: at most eight schedules of one problem beside what they are compared with.
 
-A sweep is a row of blocks. A run cuts them here to ask for them, and the forecast cuts them here to count them.
+A sweep is a row of blocks. A run cuts them here to ask for them, and the forecast cuts them here to count them. On GPU
+ranks the first block of a problem holds every baseline; the two fastest then stand in all that follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernels.axes import Value
@@ -13,17 +14,21 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import BASELINE, schedule
+from kernels.schemes import BASELINE, library, reads, schedule
+from kernels.schemes.sequential import OURS
 from kernels.trial import Trial
 
 MOST = 8
 """Schedules of one block, the baseline not counted."""
+FASTEST = 2
+"""So many of several baselines stand in every block: one of them may be torch's, which overlaps and has no parts."""
 LONGEST_SECONDS = 8.0
 """A block that is expected to take longer holds fewer schedules, so that others get their turn."""
 PARTS = ("none", "baseline", "each")
 """What stands beside the schedules: nothing; the sequential baseline, its computation and its communication alone; or
 these and the computation of each schedule alone."""
 
+Legal = Callable[[Value], Sequence[Schedule]]
 Seconds = Callable[[Sequence[Trial], Sequence[Trial]], float]
 """How long trials are expected to take, all together, after others of their block: these may have compiled for them."""
 
@@ -37,6 +42,8 @@ class Block:
     """Those that were asked for; the baseline is among them where it was."""
     parts: tuple[Trial, ...] = ()
     """The computation of each schedule alone."""
+    first: bool = False
+    """Whether its schedules are all baselines, from which those of the other blocks are chosen."""
 
     @property
     def trials(self) -> list[Trial]:
@@ -49,30 +56,65 @@ class Beside:
     """What stands beside the schedules of one problem in every block."""
 
     base: Trial
-    """The sequential schedule that the others are compared with."""
+    """The sequential schedule, everything at its default."""
     parts: str
     machine: Machine
+    legal: tuple[Trial, ...] = ()
+    """All baselines to choose from, in a first block; none where there is one baseline only."""
+    standing: tuple[Trial, ...] = ()
+    """Those that stand in every block, the fastest first; empty: `base` alone."""
+
+    def first(self, some: Sequence[Trial] = ()) -> Block:
+        """All baselines, or *some* that are timed again, with what their floor is made of."""
+        return Block(tuple(self._parts(self.base, ())), tuple(some) or self.legal, first=True)
+
+    def chosen(self, seconds: Mapping[str, float]) -> Beside:
+        """The same with the fastest of all baselines, whose times are *seconds* by key; `base` where none is known."""
+        timed = sorted((trial for trial in self.legal if trial.key in seconds), key=lambda trial: seconds[trial.key])
+        return replace(self, standing=tuple(timed[:FASTEST]))
+
+    def with_all(self) -> Beside:
+        """The same with all baselines in every block: estimates cost little."""
+        return replace(self, standing=self.legal)
+
+    @property
+    def baselines(self) -> tuple[Trial, ...]:
+        """What stands in every block: what overlaps needs one beside it that has parts."""
+        return self.standing or (self.base,)
 
     def block(self, schedules: Sequence[Trial]) -> Block:
         """*schedules* and what they are compared with: every tile is computed alone, or the floor would not hold."""
         if self.parts == "none" or not schedules:
             return Block((), tuple(schedules))
-        plain = [self._sequential(trial.schedule) for trial in schedules]
-        communication = [self.base.of_part("communication")] if self.base.world > 1 else []
-        alone = [compute_alone(trial) for trial in (self.base, *plain)]
-        each = [compute_alone(trial) for trial in schedules] if self.parts == "each" else []
-        return Block((*alone, *communication, self.base), tuple(schedules), tuple(each))
+        plain = next((trial for trial in self.baselines if has_parts(trial)), self.base)
+        each = [compute_alone(trial) for trial in schedules if has_parts(trial)] if self.parts == "each" else []
+        return Block((*self._parts(plain, schedules), *self.baselines), tuple(schedules), tuple(each))
+
+    def _parts(self, plain: Trial, schedules: Sequence[Trial]) -> list[Trial]:
+        """Computations alone, and the communication of *plain*."""
+        alone = [compute_alone(self.base)]
+        if self.legal:  # the library computes alike whatever the tile is
+            alone += [compute_alone(trial) for trial in self.legal if is_ours(trial)][:1]
+        alone += [compute_alone(self._sequential(trial.schedule)) for trial in schedules]
+        return alone + ([plain.of_part("communication")] if plain.world > 1 else [])
 
     def _sequential(self, other: Schedule) -> Trial:
-        """The sequential schedule with the tile of *other*."""
-        if other["tile"] == self.base.schedule["tile"]:
-            return self.base
-        problem, fabric = self.base.problem, self.base.fabric
-        return replace(self.base, schedule=schedule(problem, BASELINE, {"tile": other["tile"]}, self.machine, fabric))
+        """The sequential schedule with the tile of *other*, computed by us where a library takes no notice of tiles."""
+        base, problem, chosen = self.base, self.base.problem, any(map(is_ours, self.legal))
+        by_library = other.scheme == BASELINE and other[reads.KERNEL] != OURS
+        if other["tile"] == base.schedule["tile"] or (chosen and by_library):
+            return base
+        values = {"tile": other["tile"], **({reads.KERNEL: OURS} if chosen else {})}
+        return replace(base, schedule=schedule(problem, BASELINE, values, self.machine, base.fabric))
+
+    def tile_alone(self, other: Schedule) -> Value:
+        """The tile of the computation that is timed alone beside *other*."""
+        return self._sequential(other).schedule["tile"]
 
     def others(self, schedules: Sequence[Trial]) -> list[Trial]:
-        """*schedules* but for the baseline, where that stands in every block anyway."""
-        return [trial for trial in schedules if self.parts == "none" or trial.key != self.base.key]
+        """*schedules* but for the baselines, where these stand in every block anyway."""
+        stand = {trial.key for trial in self.baselines}
+        return [trial for trial in schedules if self.parts == "none" or trial.key not in stand]
 
     def blocks(
         self, schedules: Sequence[Trial], seconds: Seconds, longest_s: float = LONGEST_SECONDS
@@ -109,11 +151,15 @@ def fit(schedules_s: Sequence[float], baselines_s: float, longest_s: float = LON
     return min(len(schedules_s), MOST)
 
 
-def beside(base: Trial, schedules: Sequence[Schedule], parts: str, machine: Machine) -> Beside:
-    """For a run of *schedules*, whose *base* has everything at its default but the tile."""
+def beside(base: Trial, tiles: Iterable[Value], parts: str, machine: Machine, legal: Legal | None = None) -> Beside:
+    """For a run of schedules with *tiles*, whose *base* has everything else at its default.
+
+    *legal* says which baselines with a tile there are to choose from, where there are several.
+    """
     assert parts in PARTS, parts
-    made = baseline((one["tile"] for one in schedules), base.problem, machine, base.fabric)
-    return Beside(replace(base, schedule=made), parts, machine)
+    made = replace(base, schedule=baseline(tiles, base.problem, machine, base.fabric))
+    several = legal(made.schedule["tile"]) if legal is not None and parts != "none" else ()
+    return Beside(made, parts, machine, tuple(replace(base, schedule=one) for one in several))
 
 
 def baseline(tiles: Iterable[Value], problem: Problem, machine: Machine, fabric: Fabric) -> Schedule:
@@ -130,6 +176,16 @@ def older_block(sitting: str, number: int) -> str:
 def is_baseline(trial: Trial) -> bool:
     """Whether schedules are compared with *trial*: a part, or a whole of the sequential scheme."""
     return trial.part != "whole" or trial.schedule.scheme == BASELINE
+
+
+def has_parts(trial: Trial) -> bool:
+    """Whether its computation can be timed alone: torch's overlapped operators are one call."""
+    return trial.schedule.scheme != BASELINE or trial.schedule["collective"] != library.OVERLAPPED
+
+
+def is_ours(trial: Trial) -> bool:
+    """Whether a baseline computes by our kernel where the library could."""
+    return trial.schedule[reads.KERNEL] == OURS
 
 
 def compute_alone(trial: Trial) -> Trial:

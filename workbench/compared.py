@@ -13,7 +13,7 @@ from kernels.schemes import BASELINE
 from kernels.units import seconds_text
 from workbench.blocks import MOST
 from workbench.metrics import agreed, apart, gain, same_problem
-from workbench.naming import TIMED, axes_title
+from workbench.naming import TIMED, baseline_title
 from workbench.one_problem import Key, by_problem
 
 Row = Mapping[str, Any]
@@ -84,15 +84,15 @@ class Bases:
         base = self.best.get(same_problem(row))
         if base is None:
             return ""
-        axes = base.get("axes") or {}
-        how = axes_title({"collective": axes["collective"]}) if "collective" in axes else ""
+        how = baseline_title(base.get("axes"))
         return ", ".join(filter(None, (BASELINE, how, seconds_text(base["time_s"]))))
 
 
 def together(rows: Sequence[Row]) -> str:
     """Which schedules of one problem have no ratio to which, and what to do; empty where all of it compares."""
     known = agreed([row for row in leading(rows) if row.get("source") in TIMED])
-    blocks = {row.get("block") for row in known}
+    # baselines have a first block of their own on GPU ranks, and stand in the others as far as they matter there
+    blocks = {row.get("block") for row in known if row.get("scheme") != BASELINE} or {row.get("block") for row in known}
     lonely = sum(gain(row) is None for row in known)
     said = []
     if len(blocks) > 1:

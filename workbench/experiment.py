@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from kernels.backends.offers import Runner
+from kernels.axes import Value
+from kernels.backends.offers import Runner, baselines
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
@@ -83,4 +85,10 @@ class Experiment:
 
     def beside(self, problem: Problem, schedules: Sequence[Schedule], fabric: Fabric, machine: Machine) -> Beside:
         """What *schedules* are compared with."""
-        return beside(self.baseline(problem, fabric, machine), schedules, self.parts, machine)
+        return self.beside_tiles(problem, [one["tile"] for one in schedules], fabric, machine)
+
+    def beside_tiles(self, problem: Problem, tiles: Iterable[Value], fabric: Fabric, machine: Machine) -> Beside:
+        """The same of schedules with *tiles*. GPU ranks of several have several baselines; CPU ranks have one."""
+        several = machine.backend == "triton" and problem.world > 1
+        legal = partial(baselines, problem, ranks=self.ranks(machine)) if several else None
+        return beside(self.baseline(problem, fabric, machine), tiles, self.parts, machine, legal)

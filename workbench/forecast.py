@@ -24,9 +24,10 @@ from kernels.machine import Machine
 from kernels.prints import Ran
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from kernels.units import about
-from workbench.blocks import LONGEST_SECONDS, MOST, Beside, baseline, compute_alone, fit
+from workbench.blocks import LONGEST_SECONDS, MOST, Beside, Block, compute_alone, fit, has_parts
 from workbench.compile_time import Compiled, FirstNeeded, first_needed
 from workbench.durations import Durations, overhead_s, rounds
 from workbench.experiment import RESOLVING, Experiment
@@ -54,6 +55,10 @@ class Cut:
     def seconds(self, correction: float = 1.0) -> float:
         return self.overhead_s + correction * self.calls_s
 
+    def and_also(self, more: Cut) -> Cut:
+        return Cut(self.blocks + more.blocks, self.trials + more.trials, self.overhead_s + more.overhead_s,
+                   self.calls_s + more.calls_s)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
@@ -74,6 +79,16 @@ class Ahead:
     """Of kernels that the ranks do not have; None where nothing is compiled."""
     resolves: bool
     """The link is resolved first, with the computation alone."""
+    base_s: tuple[float, ...] = ()
+    """One call of each that stands in every block."""
+    first_s: tuple[float, ...] = ()
+    """One call of each trial of a first block of all baselines; empty where there is none."""
+    first_compiling_s: float = 0.0
+
+    @property
+    def start(self) -> int:
+        """The position of the first block: -1, where all baselines come before the schedules."""
+        return -1 if self.first_s else 0
 
     @property
     def count(self) -> int:
@@ -81,9 +96,11 @@ class Ahead:
 
     def cut(self, position: int = 0, correction: float = 1.0) -> Cut:
         """The blocks from schedule number *position* on."""
+        if position < 0:
+            return self._first().and_also(self.cut(0, correction))
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
-        base_s, whole_s, tiles = self._base_s(), self.whole_s, self.tiles
+        base_s, whole_s, tiles = self.base_s, self.whole_s, self.tiles
         total = (
             Cut(1, len(base_s), len(base_s) * overhead + self._compiling_s(None), calls * sum(base_s))
             if self.base_alone and not position
@@ -105,7 +122,7 @@ class Ahead:
         """How many schedules the block from number *position* on holds."""
         calls, each = rounds(self.experiment.protocol), self.experiment.parts == "each"
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
-        beside_s = [*self._base_s(), *self._others_s(self.tiles[position : position + 1], each)]
+        beside_s = [*self.base_s, *self._others_s(self.tiles[position : position + 1], each)]
         baselines_s = len(beside_s) * overhead + correction * calls * sum(beside_s)
         costs_s = [overhead + correction * calls * one for one in self.whole_s[position : position + MOST]]
         if self.compiling is not None:
@@ -119,13 +136,10 @@ class Ahead:
             return 0.0
         return self.compiling.base_s if some is None else self.compiling.seconds(some)
 
-    def _base_s(self) -> list[float]:
-        """Of the baseline and its parts."""
-        if self.experiment.parts == "none":
-            return []
-        of = self.durations
-        parts_s = [of.compute_s(self.base_tile), of.sequential_s(self.base_tile)]
-        return [*parts_s, of.communication_s] if of.problem.world > 1 else parts_s
+    def _first(self) -> Cut:
+        count, protocol = len(self.first_s), self.experiment.protocol
+        overheads_s = count * overhead_s(self.experiment.backend, protocol) + self.first_compiling_s
+        return Cut(1, count, overheads_s, rounds(protocol) * sum(self.first_s))
 
     def _others_s(self, tiles: Sequence[Any], each: bool) -> list[float]:
         """The computations alone of schedules with *tiles*, beside the baseline's."""
@@ -198,7 +212,7 @@ def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured
     schedules = Counter[str]()
     for one in ahead:
         schedules.update(one.schedules)
-    cuts = [one.cut() for one in ahead]
+    cuts = [one.cut(one.start) for one in ahead]
     repeats = experiment.protocol.repeats
     resolving = sum(one.durations.problem.world for one in ahead if one.resolves) * RESOLVING.repeats
     timed = zip(cuts, ahead, strict=True)
@@ -217,16 +231,26 @@ def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, 
     fabric = known_link(experiment.fabric, problem, machine, store, hardware)
     durations = Durations(problem, fabric, machine)
     known: frozenset[Schedule] = frozenset()
+    times: frozenset[tuple[Schedule, float]] = frozenset()
     if measured and not experiment.fresh and ranks is not None:
         trials = frozenset(store.known_trials(problem, ranks.ran(experiment.backend)))
-        known = frozenset(trial.schedule for trial in trials
-                          if trial == experiment.trial(problem, trial.schedule, fabric)
-                          and (experiment.parts != "each" or compute_alone(trial) in trials))  # fmt: skip
+        wholes = [trial for trial in trials if trial == experiment.trial(problem, trial.schedule, fabric)]
+        known = frozenset(trial.schedule for trial in wholes if experiment.parts != "each"
+                          or not has_parts(trial) or compute_alone(trial) in trials)  # fmt: skip
+        times = _baseline_times(wholes, store, ranks.ran(experiment.backend))
     resolves = measured and not experiment.fabric.resolved and (
         experiment.fresh or store.compute_seconds(machine.name, problem, hardware) is None)  # fmt: skip
     ran = ranks.ran(experiment.backend) if measured and ranks else None
     compiled = frozenset(compiled_before(experiment, problem, store, ran))
-    return _ahead(replace(experiment, problems=(), title=""), durations, (known, compiled), (resolves, measured, most))
+    before = known, compiled, times
+    return _ahead(replace(experiment, problems=(), title=""), durations, before, (resolves, measured, most))
+
+
+def _baseline_times(wholes: Sequence[Trial], store: Store, ran: Ran) -> frozenset[tuple[Schedule, float]]:
+    """What the store knows of the baselines that GPU ranks choose from."""
+    found = {trial.schedule: store.known(trial.key, ran) for trial in wholes
+             if trial.backend != "cpu" and trial.schedule.scheme == BASELINE}  # fmt: skip
+    return frozenset((asked, known[0].time_s) for asked, known in found.items() if known is not None)
 
 
 def compiled_before(experiment: Experiment, problem: Problem, store: Store, ran: Ran | None) -> tuple[Trial, ...]:
@@ -235,17 +259,18 @@ def compiled_before(experiment: Experiment, problem: Problem, store: Store, ran:
 
 
 @lru_cache(maxsize=32)
-def _ahead(experiment: Experiment, durations: Durations, before: tuple[frozenset[Schedule], frozenset[Trial]],
+def _ahead(experiment: Experiment, durations: Durations,
+           before: tuple[frozenset[Schedule], frozenset[Trial], frozenset[tuple[Schedule, float]]],
            how: tuple[bool, bool, int]) -> Ahead:  # fmt: skip
     """Kept: a slider of a swept axis changes nothing here, and forty milliseconds are felt."""
-    (known, compiled), (resolves, by_ranks, most) = before, how
+    (known, compiled, times), (resolves, by_ranks, most) = before, how
     problem, fabric, machine = durations.problem, durations.fabric, durations.machine
     legal = [_legal(durations, choice, most, by_ranks) for choice in experiment.space.choices]
     seconds = np.concatenate([one.seconds for one in legal])
     tiles = list(chain.from_iterable(one.tiles for one in legal))
     schemes = list(chain.from_iterable([one.scheme] * len(one.seconds) for one in legal))
     starts = np.cumsum([0, *(len(one.seconds) for one in legal)])
-    base = baseline(tiles, problem, machine, fabric)
+    around = experiment.beside_tiles(problem, tiles, fabric, machine)
 
     def numbers(schedules: Iterable[Schedule]) -> set[int]:
         places = ((start, one.place(each)) for each in schedules for start, one in zip(starts, legal, strict=False))
@@ -253,15 +278,16 @@ def _ahead(experiment: Experiment, durations: Durations, before: tuple[frozenset
 
     chosen = order(experiment.search, len(seconds), lambda: seconds.tolist())
     is_known = numbers(known)
-    bases = numbers([base]) if experiment.parts != "none" else set()
     if experiment.together and not is_known.issuperset(chosen):
         is_known = set()
-    rest = [number for number in chosen if number not in is_known and number not in bases]
-    asked_bases = [number for number in chosen if number in bases]
-    base_alone = not rest and any(number not in is_known for number in asked_bases)
-    measured = [*asked_bases, *rest] if rest or base_alone else []
+    around, first = _chosen(around, durations, dict(times), missing=by_ranks and not is_known.issuperset(chosen))
+    firsts = numbers(trial.schedule for trial in first.schedules) if first else set()
+    bases = numbers(trial.schedule for trial in around.baselines) if experiment.parts != "none" else set()
+    rest = [number for number in chosen if number not in is_known | bases | firsts]
+    asked_bases = [number for number in chosen if number in bases | firsts]
+    base_alone = not first and not rest and any(number not in is_known for number in asked_bases)
+    measured = [*asked_bases, *rest] if rest or base_alone or first else []
     whole_s = seconds[rest]
-    around = Beside(experiment.trial(problem, base, fabric), experiment.parts, machine)
 
     def trial(place: int) -> Trial:
         choice = int(np.searchsorted(starts, rest[place], side="right")) - 1
@@ -270,12 +296,43 @@ def _ahead(experiment: Experiment, durations: Durations, before: tuple[frozenset
     forms = [] if experiment.backend == "cpu" else _forms(legal)[rest].tolist()
     if experiment.search.proposes and len(rest):  # which it will come to is not known yet
         whole_s = np.full(len(rest), seconds.mean())
+    before_first, in_first = Compiled(compiled), first.trials if first else []
+    first_compiling_s = before_first.seconds(in_first)
+    before_first.add(in_first)
     return Ahead(
-        durations=durations, experiment=experiment, base_tile=base["tile"], known=len(chosen) - len(measured),
+        durations=durations, experiment=experiment, base_tile=around.base.schedule["tile"],
         schedules=Counter(schemes[number] for number in measured), whole_s=tuple(whole_s.tolist()),
-        tiles=tuple(tiles[number] for number in rest), base_alone=base_alone, resolves=resolves and len(seconds) > 0,
-        compiling=None if experiment.backend == "cpu" else first_needed(Compiled(compiled), around, forms, trial),
+        tiles=tuple(around.tile_alone(trial(place).schedule) if schemes[number] == BASELINE else tiles[number]
+                    for place, number in enumerate(rest)),
+        base_alone=base_alone, resolves=resolves and len(seconds) > 0, known=len(chosen) - len(measured),
+        compiling=None if experiment.backend == "cpu" else first_needed(before_first, around, forms, trial),
+        base_s=_standing_s(around, durations), first_s=tuple(one or 0.0 for one in durations.of(in_first)),
+        first_compiling_s=first_compiling_s,
     )  # fmt: skip
+
+
+def _chosen(around: Beside, durations: Durations, known_s: Mapping[Schedule, float], *,
+            missing: bool) -> tuple[Beside, Block | None]:  # fmt: skip
+    """*around* with the baselines that will stand in every block, and the first block where they are not known."""
+    if not around.legal:
+        return around, None
+    found = {trial.key: known_s[trial.schedule] for trial in around.legal if trial.schedule in known_s}
+    if len(found) == len(around.legal):
+        return around.chosen(found), None
+    guesses = durations.whole_s([trial.schedule for trial in around.legal])
+    expected = around.chosen({trial.key: one for trial, one in zip(around.legal, guesses, strict=True)})
+    return expected, around.first() if missing else None
+
+
+def _standing_s(around: Beside, of: Durations) -> tuple[float, ...]:
+    """One call of each that stands in every block."""
+    if around.parts == "none":
+        return ()
+    if around.legal:
+        stand = {trial.key: trial for trial in around.block(around.baselines).baselines}
+        return tuple(one or 0.0 for one in of.of(stand.values()))
+    tile = around.base.schedule["tile"]
+    return of.compute_s(tile), of.sequential_s(tile), *([of.communication_s] if of.problem.world > 1 else [])
 
 
 def _forms(legal: Sequence[_Legal]) -> np.ndarray:

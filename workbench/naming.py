@@ -63,6 +63,12 @@ def axes_title(axes: Mapping[str, object]) -> str:
     return ", ".join(f"{axis_words(name)} {value_title(value)}" for name, value in axes.items())
 
 
+def baseline_title(axes: Mapping[str, object] | None) -> str:
+    """What tells baselines apart: `collective direct`, and `kernel ours` where that is not the library's."""
+    told = {name: value for name, value in (axes or {}).items() if name in ("collective", "kernel")}
+    return axes_title({name: value for name, value in told.items() if (name, value) != ("kernel", "library")})
+
+
 def shape_title(key: str) -> str:
     """`Tables per rank` for `tables_per_rank`; the letters of a GEMM stay letters."""
     return key if len(key) == 1 else key.replace("_", " ").capitalize()

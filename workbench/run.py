@@ -20,7 +20,7 @@ from kernels.trial import Trial
 from workbench import place
 from workbench.again import Again, is_broken_off
 from workbench.answer import Answer, FromRecordings
-from workbench.blocks import Beside, Block, compute_alone
+from workbench.blocks import Beside, Block, compute_alone, has_parts
 from workbench.compile_time import Compiled
 from workbench.compiling import Compiling
 from workbench.durations import Durations, Expected, expected, overhead_s, rounds
@@ -56,6 +56,9 @@ class Run(Sitting):
         self._compiled = Compiled()
         self._blocks = self._lost = 0
         self._problem = 0
+        self._standing: dict[Problem, Beside] = {}
+        self._first: set[str] = set()
+        """Keys of first blocks; before it, by problem, what stands in every further one."""
         self._ranks_of: dict[int, Ranks | None] = {}
         """By world: what they would run on, asked once."""
 
@@ -186,16 +189,21 @@ class Run(Sitting):
     def _ask(self, wholes: Sequence[Trial], beside: Beside, durations: Durations) -> Events:
         """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
         if not self._measures:
+            beside = beside.with_all() if self._answer.source == "estimated" else beside
             for trial in map(self._meant, beside.block(wholes).trials):
                 if trial.key not in self._settled and not self.cancelled.is_set():
                     yield from self._estimated([trial])
                     yield from self._answered([trial], None, None)
             return
         known = self._known(wholes)
-        if any(trial.key not in known for trial in wholes):  # then the baseline is timed, whether known or not
-            known.pop(beside.base.key, None)
+        if any(trial.key not in known for trial in wholes):  # then baselines are timed, whether known or not
+            beside = yield from self._chosen(beside, durations)
+            for key in {*self._first, *(trial.key for trial in beside.baselines)}:
+                known.pop(key, None)
         yield from self._recorded(known)
-        rest = [trial for trial in wholes if trial.key not in known]
+        if self.cancelled.is_set():
+            return
+        rest = [trial for trial in wholes if trial.key not in {*known, *self._first}]
 
         def seconds(trials: Sequence[Trial], before: Sequence[Trial]) -> float:
             return self._cut(trials, durations, before).seconds(self._left.correction if self._left else 1.0)
@@ -218,13 +226,26 @@ class Run(Sitting):
                     return
             groups = again.groups()
 
+    def _chosen(self, beside: Beside, durations: Durations) -> Generator[Sample | Outcome, None, Beside]:
+        """*beside* with the fastest of several baselines: of a first block, where not all of them are known."""
+        problem = beside.base.problem
+        if beside.legal and problem not in self._standing:
+            known = {} if self.experiment.fresh else {
+                one.key: found[0] for one in beside.legal if (found := self._known_of(one))}  # fmt: skip
+            if len(known) < len(beside.legal):
+                yield from self._until_settled(beside.legal, lambda some: [beside.first(some)], durations)
+                self._first |= {trial.key for trial in beside.legal}
+                known = {key: one for key in self._first if isinstance(one := self._settled.get(key), Measurement)}
+            self._standing[problem] = beside.chosen({key: one.time_s for key, one in known.items()})
+        return self._standing.get(problem, beside)
+
     def _known(self, wholes: Sequence[Trial]) -> dict[str, tuple[Measurement, str]]:
         """What need not be measured. What is to be compared in one sitting is known together or not at all."""
         if self.experiment.fresh:
             return {}
         known = {trial.key: self._known_of(trial) for trial in wholes}
         if self.experiment.parts == "each":  # then its computation alone is part of the question
-            known |= {trial.key: None for trial in wholes if self._known_of(compute_alone(trial)) is None}
+            known |= {one.key: None for one in wholes if has_parts(one) and self._known_of(compute_alone(one)) is None}
         if self.experiment.together and None in known.values():
             return {}
         return {key: measured for key, measured in known.items() if measured is not None}
@@ -240,7 +261,7 @@ class Run(Sitting):
         blocks = dict.fromkeys(outcome.block for outcome, _ in known.values())
         of_blocks = [one for block in blocks if block is not None for one in self.store.beside(block)]
         if self.experiment.parts == "each":
-            alone = [self._known_of(compute_alone(each.trial)) for each, _ in known.values()]
+            alone = [self._known_of(compute_alone(each.trial)) for each, _ in known.values() if has_parts(each.trial)]
             of_blocks += [one for one in alone if one is not None]
         for outcome, origin in (*of_blocks, *known.values()):
             mark = outcome.trial.key, outcome.block
@@ -257,13 +278,11 @@ class Run(Sitting):
         self._blocks += 1
         name = f"{self.run}.{self._blocks}"
         yield from self._estimated(trials)
-        cut = self._cut(trials, durations)
         if left is not None and block.schedules:
-            beyond = sum(trial not in block.baselines for trial in block.schedules)
-            protocol, world = self.experiment.protocol, durations.problem.world
-            share = protocol.repeats / rounds(protocol)
-            new = 0 if again.has_begun else max(1, beyond)
-            left.begin(self._problem, cut, new, len(trials) * protocol.repeats * world, share)
+            protocol, beyond = self.experiment.protocol, sum(one not in block.baselines for one in block.schedules)
+            new = 0 if again.has_begun else 1 if block.first else max(1, beyond)
+            samples = len(trials) * protocol.repeats * durations.problem.world
+            left.begin(self._problem, self._cut(trials, durations), new, samples, protocol.repeats / rounds(protocol))
         self.timing = {trial.key: trial for trial in trials}
         came: list[Outcome] = []
         yield from self._answered(trials, self._expected(trials, durations), name, came)
@@ -321,16 +340,11 @@ class Run(Sitting):
 
     def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
         """Measured over estimated time, half of it of the block that was just timed."""
+        timed = [(outcome.time_s, one) for trial, one in zip(trials, durations.of(trials), strict=True)
+                 if one and isinstance(outcome := self._settled.get(trial.key), Measurement)]  # fmt: skip
         before = self._left.correction if self._left else 1.0
-        measured_s = estimated_s = 0.0
-        for trial, one in zip(trials, durations.of(trials), strict=True):
-            outcome = self._settled.get(trial.key)
-            if isinstance(outcome, Measurement) and one:
-                measured_s, estimated_s = measured_s + outcome.time_s, estimated_s + one
-        if not estimated_s:
-            return before
-        ratio = measured_s / estimated_s
-        return (before + ratio) / 2 if self._blocks > 1 else ratio
+        measured_s, estimated_s = map(sum, zip(*timed, strict=True)) if timed else (before, 1.0)
+        return (before + measured_s / estimated_s) / 2 if self._blocks > 1 else measured_s / estimated_s
 
     def _give_up_without(self, outcomes: Sequence[Outcome]) -> None:
         """Gives up when there is nobody left to ask."""

@@ -29,10 +29,10 @@ class TimeLeft:
         self._started_at = clock() + starting_s
         """When the ranks are expected to begin."""
         self._lock = threading.Lock()
-        self._left = [one.cut() for one in ahead]
+        self._left = [one.cut(one.start) for one in ahead]
         self._resolving_s = sum(one.resolving_s() for one in ahead)
-        self._at = 0, 0
-        """The problem, and the number of its schedule that the next block begins with."""
+        self._at = 0, self._start(0)
+        """The problem, and the number of its schedule that the next block begins with; -1: all baselines."""
         self.correction = 1.0
         """Measured over estimated time of a call, lately."""
         self.block = 0
@@ -57,7 +57,7 @@ class TimeLeft:
             self._first_at = self._first_at or now
             self.block += 1
             self._resolving_s = 0.0
-            start = self._at[1] if self._at[0] == problem else 0
+            start = self._at[1] if self._at[0] == problem else self._start(problem)
             self._at = problem, start + schedules
             self._count_left()
             begins_at = now if self._opening_s is not None else max(now, self._started_at)
@@ -93,13 +93,16 @@ class TimeLeft:
             self._now = None
             self._count_left()
 
+    def _start(self, problem: int) -> int:
+        return self._ahead[problem].start if problem < len(self._ahead) else 0
+
     def _count_left(self) -> None:
         problem, position = self._at
         left = [Cut()] * min(problem, len(self._ahead))
         if problem < len(self._ahead):
             left.append(self._ahead[problem].cut(position, self.correction))
         later = self._ahead[problem + 1 :]
-        self._left = [*left, *(one.cut(0, self.correction) for one in later)] if self._ahead else []
+        self._left = [*left, *(one.cut(one.start, self.correction) for one in later)] if self._ahead else []
 
     def _both(self, now: float) -> tuple[float, float]:
         """Seconds as expected: of what is done, and of what is left."""

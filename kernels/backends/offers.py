@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 
 from kernels.axes import Axis, Value
 from kernels.backends.refusals import refusal as backend_refusal
@@ -12,7 +14,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, reads, refusal, schedule
+from kernels.schemes import BASELINE, axes, reads, refusal, schedule
 from kernels.trial import Trial
 
 
@@ -77,6 +79,20 @@ def complete(problem: Problem, scheme: str, values: Mapping[str, Value], ranks: 
     if ranks.refusal(problem, other) is not None:
         raise Refusal(sentence)
     return other
+
+
+def baselines(problem: Problem, tile: Value, ranks: Runner) -> tuple[Schedule, ...]:
+    """Every sequential schedule with *tile* that *ranks* run: each collective, by each who can compute."""
+    known = {axis.name: axis.values for axis in axes(problem, BASELINE, ranks.machine, ranks.fabric)}
+    lists = {name: values for name, values in known.items() if name != "tile"}
+    made: dict[Schedule, None] = {}
+    for values in product(*lists.values()):
+        stated = {"tile": tile, **dict(zip(lists, values, strict=True))}
+        with suppress(Refusal):
+            asked = schedule(problem, BASELINE, stated, ranks.machine, ranks.fabric)
+            if ranks.refusal(problem, asked) is None:
+                made[asked] = None
+    return tuple(made)
 
 
 def run_values(

@@ -30,7 +30,7 @@ WHOLES = [whole("sequential")] + [whole("decomposed", pieces=pieces, tile=tile) 
 
 
 def of(wholes: list[Trial], parts: str) -> Beside:
-    return beside(whole("sequential"), [trial.schedule for trial in wholes], parts, MACHINE)
+    return beside(whole("sequential"), [trial.schedule["tile"] for trial in wholes], parts, MACHINE)
 
 
 @settings(deadline=None, max_examples=60)

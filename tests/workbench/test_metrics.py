@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
 from kernels.schemes import expand
 from kernels.trial import Trial
-from workbench import metrics
+from workbench import metrics, recordings
 from workbench.charts.waterfall import MEANING
 from workbench.machines import shipped_machine
 
@@ -40,12 +41,12 @@ def test_exposed_communication_is_a_share_of_what_the_library_exposes() -> None:
 
 
 def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
-    assert metrics.overlap_efficiency(3.0, sequential_s=5.0, compute_s=3.0, comm_s=2.0) == 1.0
-    assert metrics.overlap_efficiency(5.0, sequential_s=5.0, compute_s=3.0, comm_s=2.0) == 0.0
+    assert metrics.overlap_efficiency(3.0, plain_s=5.0, compute_s=3.0, comm_s=2.0) == 1.0
+    assert metrics.overlap_efficiency(5.0, plain_s=5.0, compute_s=3.0, comm_s=2.0) == 0.0
 
 
 def test_without_communication_there_is_nothing_to_hide() -> None:
-    assert metrics.overlap_efficiency(3.0, sequential_s=3.0, compute_s=3.0, comm_s=0.0) is None
+    assert metrics.overlap_efficiency(3.0, plain_s=3.0, compute_s=3.0, comm_s=0.0) is None
     assert metrics.share_of_ideal(3.0, sequential_s=3.0, floor_s=3.0) is None
     assert metrics.overlap_ratio([span(0, "compute", 0, 1)]) is None
 
@@ -202,3 +203,21 @@ def test_a_real_link_takes_its_bandwidth_from_the_machine(make_trial: MakeTrial,
 def test_a_refused_trial_has_no_plan_to_count_bytes_of(make_trial: MakeTrial) -> None:
     refused = Failure(trial=make_trial(), stage="refused", message="no")
     assert metrics.row_of(refused)["wire_bytes_per_rank"] is None
+
+
+def test_the_baseline_is_the_fastest_sequential_schedule_and_efficiency_wants_one_that_does_not_overlap() -> None:
+    """torch's overlapped operators and our kernel as the computation count; nobody knows the parts of the former."""
+
+    def took(seconds: float, scheme: str = "sequential", **axes: str) -> dict[str, Any]:
+        row = metrics.row_of(Measurement(trial=ways[0], samples=((seconds,),), correct=True, block="b"))
+        return {**row, "scheme": scheme, "axes": axes}
+
+    ways = [entry.measurement.trial for entry in recordings.recordings("h200_nvl2_ways")]
+    rows = [took(5.0, collective="library", kernel="library"), took(4.0, collective="direct", kernel="ours"),
+            took(3.0, collective="overlapped", kernel="library"), took(2.0, "fused"),
+            took(1.0, "decomposed")]  # fmt: skip
+    found = metrics.fill(rows)[3]
+    assert [found[key] for key in ("sequential_s", "plain_s", "library_s")] == [3.0, 4.0, 5.0]
+    assert metrics.gain(found) == 1.5
+    older = metrics.fill([metrics.row_of(entry.measurement) for entry in recordings.recordings("h200_nvl2_ways")])
+    assert all(row["sequential_s"] == row["plain_s"] for row in older), "there they are decomposed"

@@ -44,7 +44,7 @@ class Derived:
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
     """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
-    time_s, floor_s, compute_s, comm_s, sequential_s, library_s, pipeline_s = (
+    time_s, floor_s, compute_s, comm_s, sequential_s, plain_s, library_s, pipeline_s = (
         row.get(key) for key in ("time_s", *JOINED, "pipeline_floor_s")
     )
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
@@ -57,7 +57,7 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "pipeline floor": _said(seconds_text, float, pipeline_s),
         "of the pipeline floor": _said(_ratio, metrics.time_ratio, time_s, pipeline_s),
         "put rate": _said(_from(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
-        "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, sequential_s, compute_s, wire_s),
+        "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
         "share of ideal": _said(_share, metrics.share_of_ideal, time_s, sequential_s, floor_s),
         "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
         "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, compute_s),

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.schemes import BASELINE
 from kernels.units import percent_text, ratio_text, seconds_text, spread_text
 from workbench import metrics
-from workbench.naming import axes_title
+from workbench.naming import baseline_title
 from workbench.reports.cases import Case
 from workbench.reports.outcomes import schedule_text
 
@@ -62,8 +62,7 @@ def _against(row: Row, case: Case) -> str:
     """The fastest schedule that overlaps beside the fastest of its block that does not."""
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
-    axes = plain.get("axes") or {}
-    by = f", {axes_title({'collective': axes['collective']})}" if "collective" in axes else ""
+    by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
     base = f"{which} ({seconds_text(plain['time_s'])}{by})"
     ratio = metrics.gain(row) or 1.0
     if case.is_timed and not metrics.apart(row, plain):

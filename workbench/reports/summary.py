@@ -11,7 +11,7 @@ from nbformat.v4 import new_markdown_cell
 
 from kernels.units import ratio_text, time_and_spread
 from workbench import metrics
-from workbench.naming import axes_title
+from workbench.naming import baseline_title
 from workbench.reports.cases import Case, titles
 from workbench.reports.headline import ending, floor_words, headline, overall, recommendation
 from workbench.reports.outcomes import Row, is_failure, schedule_text
@@ -117,5 +117,4 @@ def _timed(row: Row) -> Cell:
 
 
 def _collective(row: Row) -> str:
-    axes = row.get("axes") or {}
-    return axes_title({"collective": axes["collective"]}) if "collective" in axes else "nothing overlaps"
+    return baseline_title(row.get("axes")) or "nothing overlaps"
