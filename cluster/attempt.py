@@ -24,6 +24,8 @@ _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
 _TICK_S = 0.05
 _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
 """So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
+_NO_ANSWER_S = 3.0
+"""A rank whose worker has not answered for so long hangs through no fault of its trial; busy workers answer sooner."""
 _PARTING_S = 5.0
 """Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
 
@@ -89,9 +91,10 @@ class Attempt:
             self.again = list(self.trials)
         except _Broken as broken:
             # ranks without an order are idle: what was refused before leaves them as they are
-            self._give_back(spoiled=bool(self.futures), idle=self._survivors(broken.verdict))
-            self.again = self.watch.again(broken.verdict)
-            yield from self.watch.failures(broken.verdict)
+            verdict = self._excused(broken.verdict)
+            self._give_back(spoiled=bool(self.futures), idle=self._survivors(verdict))
+            self.again = self.watch.again(verdict)
+            yield from self.watch.failures(verdict)
             if isinstance(broken, _WaitedOut):
                 raise Failed(broken.verdict.sentence) from None
         finally:
@@ -166,6 +169,20 @@ class Attempt:
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
         gone = {verdict.rank, *self.watch.unsure(verdict)}
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
+
+    def _excused(self, verdict: Verdict) -> Verdict:
+        """*verdict*; or, where a rank hung whose worker does not answer, that it was lost: no trial is to blame."""
+        if verdict.stage != "hang" or not self.places:
+            return verdict
+        workers = [place["worker"] for place in self.places]
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            silent = self.cluster.call("silence", client=self.cluster.client.id, within_s=ANSWER_S, workers=workers)
+            worst = max(workers, key=lambda worker: silent[worker])
+            if silent[worst] >= _NO_ANSWER_S:
+                rank = workers.index(worst)
+                name = f"Worker {self.places[rank]['name']} on {self.places[rank]['host']}"
+                return self.watch.lost(rank, f"{name} ({worst}) has not answered for {silent[worst]:.0f} s.")
+        return verdict
 
     def _same_kernels(self) -> None:
         """All ranks have loaded the client's source, and the same libraries as each other.

@@ -89,6 +89,7 @@ class Broker(SchedulerPlugin):
             "workbench_release": self.release,
             "workbench_doom": self.doom,
             "workbench_heartbeat": self.heartbeat,
+            "workbench_silence": self.silence,
             "workbench_describe": self.describe,
         }
         for worker in scheduler.workers:
@@ -167,6 +168,10 @@ class Broker(SchedulerPlugin):
         self._tell(Heartbeat(now, client))
         known = [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
         return {stream: waiting.words(self.gang, client, stream, now) for stream in known}
+
+    def silence(self, client: str, workers: Sequence[str]) -> dict[str, float]:
+        """How long each of *workers* has not answered."""
+        return {worker: self.pulse.silent_s(worker) for worker in workers}
 
     def describe(self) -> dict[str, Any]:
         """Workers, grants, requests and granted seconds now, for people and tests."""

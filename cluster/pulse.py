@@ -43,3 +43,7 @@ class Pulse:
         self._last = dict(heartbeats)
         self._silent_s = {worker: self._silent_s[worker] for worker in heartbeats}
         return events
+
+    def silent_s(self, worker: str) -> float:
+        """How long *worker* has not answered, however short that is."""
+        return self._silent_s.get(worker, 0.0)
