@@ -149,8 +149,8 @@ def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
     if curves:
         print()
         show_table([
-            Column("points", [len(points) for points in curves.values()], "number"),
             Column("curve", list(curves), "name"),
+            Column("points", [len(points) for points in curves.values()], "number", inline="{} points"),
             Column("how", ["; ".join(dict.fromkeys(each["source"] for each in points)) for points in curves.values()]),
         ])  # fmt: skip
 
