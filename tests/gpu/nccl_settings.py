@@ -9,6 +9,7 @@ from typing import Any
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from tests.gpu import tables
+from tests.gpu.sittings import Question
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 DEFAULT, GROUPED = "default", "grouped send and receive"
@@ -70,10 +71,10 @@ def message_bytes(problem: Problem) -> int:
 
 def messages(world: int) -> list[tuple[str, int]]:
     """Collective and bytes of all problems of the tables, each once, small ones first."""
-    kinds: tuple[Callable[[int], Iterable[tuple[Problem, Any]]], ...] = (
+    kinds: tuple[Callable[[int], Iterable[Question]], ...] = (
         tables.gemv, tables.embedding, tables.gemm, tables.layers,
     )  # fmt: skip
-    problems = [problem for kind in kinds for problem, _ in kind(world)]
+    problems = [question.problem for kind in kinds for question in kind(world)]
     return sorted({(OPERATORS[p.operator].collective, message_bytes(p)) for p in problems}, key=lambda each: each[1])
 
 
