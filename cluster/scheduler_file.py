@@ -117,16 +117,23 @@ def running() -> Record | None:
     if record is None or not record.alive:
         return None
     try:
-        knock(own(record.address), KNOCK_S)
+        reach(Target(record.address), KNOCK_S)
+    except TimeoutError:
+        return record  # its keeper lives, so it is not gone: a second one must not start beside it
     except OSError:
         return None
     return record
 
 
+def reach(target: Target, within_s: float) -> None:
+    """OSError when nobody takes a connection. The kernel takes it: a scheduler may be as busy as it likes."""
+    socket.create_connection(get_address_host_port(target.address), timeout=within_s).close()
+
+
 def knock(target: Target, within_s: float) -> None:
     """OSError when nobody takes a connection; Dask itself would try again and again.
 
-    ssl.SSLError, which is one: somebody takes it, but not with this certificate.
+    ssl.SSLError, which is one: somebody takes it, but not with this certificate. A busy scheduler greets late.
     """
     with socket.create_connection(get_address_host_port(target.address), timeout=within_s) as connection:
         if target.certificate is not None:
