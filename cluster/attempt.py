@@ -26,6 +26,8 @@ _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
 """So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
 _NO_ANSWER_S = 3.0
 """A rank whose worker has not answered for so long hangs through no fault of its trial; busy workers answer sooner."""
+_LAST_WORD_S = 1.0
+"""Why a stream ended may come so much later than the answer that it is unknown: they come by two connections."""
 _PARTING_S = 5.0
 """Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
 
@@ -77,6 +79,8 @@ class Attempt:
         self.beat_at = time.monotonic()
         self.waits_for = ""
         """As the broker said it last; nothing once ranks are granted."""
+        self.unknown_since: float | None = None
+        """When the broker said that it does not know this stream."""
         self.held = False
         """Whether there may be something to give back."""
 
@@ -282,6 +286,7 @@ class Attempt:
             self.arrived = iter(self.batches.get_nowait())
         except queue.Empty:
             # judged only when all that arrived was heard: this process itself may have slept
+            self._still_known()
             self._judge()
             with contextlib.suppress(queue.Empty):
                 self.arrived = iter(self.batches.get(timeout=_TICK_S))
@@ -298,9 +303,16 @@ class Attempt:
         if time.monotonic() - self.beat_at > (_BEAT_S if self.places else _WAITING_BEAT_S):
             known = self._call("heartbeat")
             self.beat_at = time.monotonic()
-            if self.stream not in known and self.batches.empty():
-                self._scheduler_gone("it started anew and does not know this request")
+            if self.stream in known:
+                self.unknown_since = None
+            elif self.unknown_since is None:
+                self.unknown_since = self.beat_at
             self.waits_for = known.get(self.stream) or self.waits_for
+
+    def _still_known(self) -> None:
+        """Called when all that arrived was heard; a broker that ended the stream says why."""
+        if self.unknown_since is not None and time.monotonic() - self.unknown_since > _LAST_WORD_S:
+            self._scheduler_gone("it started anew and does not know this request")
 
     def _uncancelled(self) -> None:
         if self.ask.cancelled.is_set():

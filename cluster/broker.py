@@ -107,7 +107,7 @@ class Broker(SchedulerPlugin):
     def tick(self) -> None:
         """Time passed: who answers, whose time is up, who left long ago."""
         now = time.monotonic()
-        self.topics.forget(now)
+        self.topics.forget(now, self.scheduler.clients)
         heartbeats = {address: state.last_seen for address, state in self.scheduler.workers.items()}
         for event in (*self.pulse.tick(now, heartbeats), Tick(now)):
             self._tell(event)

@@ -134,13 +134,23 @@ class Cluster:
     ) -> Ranks | None:
         """What a gang would run on, as soon as its ranks said hello; None where none can be seated, or not in time.
 
-        *tell* is called once where that takes long.
+        None, too, once *cancelled* is set. *tell* is called once where that takes long. Failed when the scheduler does
+        not answer.
         """
         stop = cancelled or threading.Event()
         began = time.monotonic()
         told = False
         while (waited_s := time.monotonic() - began) < HELLO_S:
-            workers = Workers.described(self.describe())
+            try:
+                workers = Workers.described(self.call("describe", stop=stop))
+            except InterruptedError:  # stopped: nobody wants to know any more
+                return None
+            except (OSError, RuntimeError) as error:
+                why = first_line(error) or type(error).__name__
+                raise Failed(
+                    f"The scheduler {self.address} does not say what its ranks are ({why}). Start it again, or ask "
+                    "another one."
+                ) from error
             gang = workers.gang(world, backend, across)
             silent = [worker.name for worker in gang if not worker.backend]
             if not silent or stop.wait(_LOOK_S):

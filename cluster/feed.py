@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Container, MutableMapping
 from typing import Any
 
 from distributed import Client
@@ -45,8 +45,9 @@ class Topics:
         """A rank may still be telling it something, and that would begin its topic anew."""
         self._left[client] = now
 
-    def forget(self, now: float) -> None:
-        """Those who have left long enough ago."""
+    def forget(self, now: float, connected: Container[str]) -> None:
+        """Those who have left long enough ago; one that is *connected* came back, and listens to the same topic."""
+        self._left = {client: at for client, at in self._left.items() if client not in connected}
         for client in [client for client, at in self._left.items() if now - at >= FORGET_S]:
             del self._left[client]
             for topic in (topic_of(client), client):

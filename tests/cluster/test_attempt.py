@@ -1,0 +1,87 @@
+"""An attempt whose stream the broker does not know any more hears first why; told by a connection without Dask."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fake_bench import FakeTrial
+
+from cluster import attempt
+from cluster.ask import Ask
+from cluster.attempt import Attempt
+from cluster.deadline import Limits, Watch
+from cluster.feed import Batches, Event
+
+ENDED = {"kind": "ended", "worker": None, "message": "The client said nothing for 11 s."}
+REFUSED = {"kind": "refused", "for_now": True, "message": "2 ranks are too many now."}
+
+
+class Broker:
+    """Answers at once; *after_beat* arrives when it has said, once, that it knows no stream."""
+
+    address = "tcp://127.0.0.1:1"
+
+    def __init__(self, *after_beat: Event) -> None:
+        self.client = SimpleNamespace(id="client", status="running")
+        self.feed = SimpleNamespace(topic="topic", open=self._open, close=lambda stream: None)
+        self.meetings: dict[str, Any] = {}
+        self.batches: Batches = queue.SimpleQueue()
+        self.after_beat = after_beat
+        self.questions: list[str] = []
+        self.late: set[str] = set()
+        """Questions that are not answered in time."""
+
+    def _open(self, stream: str) -> Batches:
+        return self.batches
+
+    def next_stream(self) -> str:
+        return "0"
+
+    def call(self, question: str, **facts: Any) -> Any:
+        self.questions.append(question)
+        if question in self.late:
+            raise TimeoutError("no answer within 20 s")
+        if question == "heartbeat" and self.after_beat:
+            after_beat, self.after_beat = self.after_beat, ()
+            threading.Timer(0.1, lambda: self.batches.put(list(after_beat))).start()
+        return {}
+
+
+def attempt_at(broker: Broker) -> Attempt:
+    ask = Ask(world=2, shares_heap=True, limits=Limits(60.0, 60.0), cancelled=threading.Event())
+    trial = FakeTrial(key="a")
+    return Attempt(cast(Any, broker), ask, {"a": trial}, Watch(["a"], 2, ask.limits, forgiving=True))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "_WAITING_BEAT_S", 0.0)
+
+
+def failure_of(broker: Broker) -> Event:
+    (failure,) = [event for event in attempt_at(broker).events() if event["kind"] == "failure"]
+    return failure
+
+
+def test_what_arrived_before_the_beat_is_heard_before_one_concludes() -> None:
+    broker = Broker()
+    one = attempt_at(broker)
+    one.arrived = iter([ENDED])
+    (failure,) = [event for event in one.events() if event["kind"] == "failure"]
+    assert (failure["stage"], failure["message"]) == ("cancelled", ENDED["message"])
+
+
+@pytest.mark.parametrize(("word", "stage"), [(ENDED, "cancelled"), (REFUSED, "launch")])
+def test_why_a_stream_ended_may_come_after_the_beat(word: Event, stage: str) -> None:
+    failure = failure_of(Broker(word))
+    assert (failure["stage"], failure["message"]) == (stage, word["message"])
+
+
+def test_a_broker_that_knows_nothing_and_says_nothing_has_started_anew() -> None:
+    failure = failure_of(Broker())
+    assert (failure["stage"], failure["rank"]) == ("lost", None)
+    assert "is gone (it started anew and does not know this request)" in failure["message"]
