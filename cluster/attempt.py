@@ -149,11 +149,13 @@ class Attempt:
             "Accepted: another time, a longer wait, or another cluster."
         )
 
-    def _give_back(self, spoiled: bool, idle: Sequence[str] = ()) -> None:
+    def _give_back(self, spoiled: bool, idle: Sequence[str] = (), within_s: float | None = None) -> None:
+        """What is sent goes on its way, however short its answer is waited for."""
         if self.held:
             self.held = False
             how: dict[str, Any] = {"stream": self.stream, "spoiled": spoiled, "idle": tuple(idle)}
-            within_s = _STOPPED_S if self.ask.cancelled.is_set() else _GIVING_BACK_S
+            if within_s is None:
+                within_s = _STOPPED_S if self.ask.cancelled.is_set() else _GIVING_BACK_S
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):  # the scheduler is gone, and the grant too
                 self.cluster.call("release", within_s=within_s, client=self.cluster.client.id, **how)
         self.futures.clear()
@@ -324,6 +326,8 @@ class Attempt:
             return self.cluster.call(question, stop=self.ask.cancelled, client=self.cluster.client.id, **facts)
         except (OSError, TimeoutError, RuntimeError) as error:
             self._uncancelled()
+            if self.held and isinstance(error, TimeoutError):  # it may yet hear what it was asked: take that back, too
+                self._give_back(spoiled=True, within_s=0.0)
             self._scheduler_gone(first_line(error) or type(error).__name__)
 
     def _still_connected(self) -> None:

@@ -57,6 +57,8 @@ from cluster.stimulus import (
 
 SLICE_S = 2.0
 """Seconds of work that a client should put into one grant."""
+RELEASED_KEPT_S = 60.0
+"""A request and what takes it back come by two connections: one that comes later than its own end is not granted."""
 LEFT_KEPT_S = 600.0
 """So long a worker that left is named where it is missed."""
 
@@ -80,6 +82,8 @@ class Gang:
         self.sessions: dict[str, Session] = {}
         self.away: dict[str, Member] = {}
         """Workers that left, by name."""
+        self.released: dict[tuple[str, str], float] = {}
+        """When what was not known here was given back."""
         self.dealer = Dealer()
         self._floor = 0.0
         self._num_sessions = 0
@@ -150,6 +154,8 @@ class Gang:
     def _requested(self, event: Requested) -> None:
         client = self.clients.setdefault(event.client, Customer(seen=event.at, seconds=0.0))
         client.seen = event.at
+        if (event.client, event.stream) in self.released:
+            return
         if event.client not in self._active():
             # an hour ago does not count: only those who want workers at the same time are compared
             client.seconds = max(client.seconds, self._floor)
@@ -158,8 +164,10 @@ class Gang:
     def _released(self, event: Released) -> list[Command]:
         if client := self.clients.get(event.client):
             client.seen = event.at
-        self.requests.pop((event.client, event.stream), None)
-        return self._end((event.client, event.stream), event.at, kill=event.spoiled, idle=event.idle)
+        key = (event.client, event.stream)
+        if key not in self.grants and self.requests.pop(key, None) is None:
+            self.released[key] = event.at
+        return self._end(key, event.at, kill=event.spoiled, idle=event.idle)
 
     def _end(self, key: tuple[str, str], at: float, *, kill: bool, idle: tuple[str, ...] = ()) -> list[Command]:
         """Free the workers of a grant, if there is one; those that are *idle* need no kill."""
@@ -192,6 +200,7 @@ class Gang:
         return commands
 
     def _expire(self, at: float) -> list[Command]:
+        self.released = {key: when for key, when in self.released.items() if at - when < RELEASED_KEPT_S}
         self.away = {name: worker for name, worker in self.away.items() if at - worker.left_at < LEFT_KEPT_S}
         for worker in self.away.values():
             worker.lost = at - worker.left_at > self.return_s

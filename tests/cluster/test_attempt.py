@@ -85,3 +85,10 @@ def test_a_broker_that_knows_nothing_and_says_nothing_has_started_anew() -> None
     failure = failure_of(Broker())
     assert (failure["stage"], failure["rank"]) == ("lost", None)
     assert "is gone (it started anew and does not know this request)" in failure["message"]
+
+
+def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_heard_yet() -> None:
+    broker = Broker()
+    broker.late = {"request", "release"}
+    assert "is gone (no answer within 20 s)" in failure_of(broker)["message"]
+    assert broker.questions == ["request", "release"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.gang import Gang
+from cluster.gang import RELEASED_KEPT_S, Gang
 from cluster.stimulus import (
     ClientGone,
     Doomed,
@@ -55,6 +55,16 @@ def clean(client: str, stream: str, at: float = 1.0) -> Released:
 def test_a_request_is_granted_all_its_ranks_at_once() -> None:
     gang = gang_of("w0", "w1")
     assert gang.handle(ask("a", "0", 2)) == [granted("a", "0", "s-1", "w0", "w1")]
+
+
+def test_a_request_that_comes_after_it_was_taken_back_is_not_granted() -> None:
+    gang = gang_of("w0")
+    gang.handle(Released(1.0, "a", "0", spoiled=False), Tick(30.0))
+    assert gang.handle(ask("a", "0", 1, 30.5)) == [], "they come by two connections"
+    assert not gang.requests
+    assert gang.handle(ask("a", "1", 1, 31.0)) == [granted("a", "1", "s-1", "w0")]
+    gang.handle(clean("a", "1", 32.0), Tick(2.0 + RELEASED_KEPT_S))
+    assert not gang.released, "nothing is kept for ever, and of what was granted nothing at all"
 
 
 def test_ranks_are_in_the_order_of_their_names_and_ten_comes_after_two() -> None:
