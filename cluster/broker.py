@@ -18,7 +18,7 @@ from cluster.gang import Gang
 from cluster.gpus import Gpu
 from cluster.keeper import Keeper
 from cluster.members import Member
-from cluster.pulse import Pulse
+from cluster.pulse import Awake, Pulse
 from cluster.rank import Entry
 from cluster.stimulus import (
     ClientGone,
@@ -82,6 +82,7 @@ class Broker(SchedulerPlugin):
         self.scheduler = scheduler
         self.gang = Gang(uuid.uuid4().hex[:8])
         self.pulse = Pulse()
+        self.awake = Awake(time.monotonic())
         scheduler.stream_handlers[keeper.NAME] = self.rank_changed
         scheduler.stream_handlers[keeper.SEES] = self.worker_sees
         scheduler.handlers |= {
@@ -106,7 +107,7 @@ class Broker(SchedulerPlugin):
 
     def tick(self) -> None:
         """Time passed: who answers, whose time is up, who left long ago."""
-        now = time.monotonic()
+        now = self.awake.tick(time.monotonic())
         self.topics.forget(now, self.scheduler.clients)
         heartbeats = {address: state.last_seen for address, state in self.scheduler.workers.items()}
         for event in (*self.pulse.tick(now, heartbeats), Tick(now)):
@@ -117,28 +118,28 @@ class Broker(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker joined."""
         state = scheduler.workers[worker]
-        self._tell(WorkerJoined(time.monotonic(), worker, str(state.name), state.host))
+        self._tell(WorkerJoined(self._now(), worker, str(state.name), state.host))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """A worker left or died."""
-        self._tell(WorkerLeft(time.monotonic(), worker))
+        self._tell(WorkerLeft(self._now(), worker))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client disconnected or died."""
-        self.topics.left(client, time.monotonic())
-        self._tell(ClientGone(time.monotonic(), client))
+        self.topics.left(client, self._now())
+        self._tell(ClientGone(self._now(), client))
 
     # what keepers say
 
     def worker_sees(self, worker: str, gpus: Sequence[Mapping[str, Any]]) -> None:
         """A worker waits for one of these GPUs."""
-        self._tell(WorkerSees(time.monotonic(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
+        self._tell(WorkerSees(self._now(), worker, tuple(Gpu(**gpu) for gpu in gpus)))
 
     def rank_changed(
         self, worker: str, change: str, incarnation: str, text: str, backend: str, hello: dict[str, Any]
     ) -> None:
         """A rank process is ready and said *hello*, is gone, or could not start."""
-        now = time.monotonic()
+        now = self._now()
         match change:
             case "ready":
                 self._tell(RankReady(now, worker, incarnation, Hello(**hello), backend=backend))
@@ -152,19 +153,19 @@ class Broker(SchedulerPlugin):
     def request(self, client: str, stream: str, world: int, **how: Any) -> None:
         """Queue a request; only for clients that are connected, whose end we hear of. *how*: as of `Requested`."""
         if client in self.scheduler.clients:
-            self._tell(Requested(time.monotonic(), client, stream, world, **how))
+            self._tell(Requested(self._now(), client, stream, world, **how))
 
     def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
         """Take a grant or a request back."""
-        self._tell(Released(time.monotonic(), client, stream, spoiled, tuple(idle)))
+        self._tell(Released(self._now(), client, stream, spoiled, tuple(idle)))
 
     def doom(self, client: str, stream: str, worker: str) -> None:
         """End one rank process of a grant, before it is given back."""
-        self._tell(Doomed(time.monotonic(), client, stream, worker))
+        self._tell(Doomed(self._now(), client, stream, worker))
 
     def heartbeat(self, client: str) -> dict[str, str]:
         """The client is alive; the streams that it holds or waits for, with what each waits for in words."""
-        now = time.monotonic()
+        now = self._now()
         self._tell(Heartbeat(now, client))
         known = [stream for holder, stream in (*self.gang.grants, *self.gang.requests) if holder == client]
         return {stream: waiting.words(self.gang, client, stream, now) for stream in known}
@@ -175,7 +176,7 @@ class Broker(SchedulerPlugin):
 
     def describe(self) -> dict[str, Any]:
         """Workers, grants, requests and granted seconds now, for people and tests."""
-        now, gang = time.monotonic(), self.gang
+        now, gang = self._now(), self.gang
         return {
             "workers": [_described(worker, worker.silent_s) for worker in gang.workers.values()],
             "away": [_described(worker, now - worker.left_at) for worker in gang.away.values()],
@@ -185,6 +186,10 @@ class Broker(SchedulerPlugin):
         }
 
     # the gang
+
+    def _now(self) -> float:
+        """Waking time: nobody is late, silent or gone by what this scheduler slept."""
+        return self.awake.at(time.monotonic())
 
     def _tell(self, event: Event) -> None:
         for command in self.gang.handle(event):

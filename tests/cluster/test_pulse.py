@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from cluster.pulse import AWAY_S, LONGEST_TICK_S, Pulse
+from cluster.pulse import AWAY_S, LONGEST_TICK_S, Awake, Pulse
 from cluster.stimulus import WorkerAnswers, WorkerSilent
 
 
-def silent_after(pulse: Pulse, seconds: float, *, tick_s: float = 1.0, at: float = 0.0) -> list[WorkerSilent]:
+def silent_after(pulse: Pulse, seconds: float) -> list[WorkerSilent]:
     """Ticks of a cluster in which w0 answers and w1 does not."""
-    said, now = [], at
-    while now < at + seconds:
-        now += tick_s
-        said += pulse.tick(now, {"w0": now, "w1": at})
+    said, now = [], 0.0
+    while now < seconds:
+        now += 1.0
+        said += pulse.tick(now, {"w0": now, "w1": 0.0})
     return [event for event in said if isinstance(event, WorkerSilent)]
 
 
@@ -29,16 +29,22 @@ def test_one_that_answers_again_is_told_once() -> None:
     assert pulse.tick(14.0, {"w0": 14.0, "w1": 13.9}) == []
 
 
+def test_waking_time_stands_still_while_the_scheduler_sleeps() -> None:
+    awake = Awake(100.0)
+    assert awake.tick(101.0) == 1.0
+    assert awake.at(101.5) == 1.5
+    assert awake.at(600.0) == 1.0 + LONGEST_TICK_S, "a suspended computer, or Ctrl-Z; events come before the tick"
+    assert awake.at(600.5) == 1.0 + LONGEST_TICK_S
+    assert awake.tick(601.0) == 1.0 + LONGEST_TICK_S
+    assert awake.at(601.5) == 1.5 + LONGEST_TICK_S
+
+
 def test_a_scheduler_that_slept_calls_nobody_silent() -> None:
-    pulse = Pulse()
-    silent_after(pulse, 3.0)
-    assert pulse.tick(600.0, {"w0": 3.0, "w1": 0.0}) == [], "a suspended computer"
-    assert pulse.tick(601.0, {"w0": 600.9, "w1": 600.9}) == []
-
-
-def test_a_scheduler_that_is_late_counts_no_more_than_its_longest_tick() -> None:
-    said = silent_after(Pulse(), 60.0, tick_s=5.0)
-    assert said[0].at >= 5.0 * AWAY_S / LONGEST_TICK_S
+    pulse, awake = Pulse(), Awake(0.0)
+    for second in (1.0, 2.0, 3.0):
+        pulse.tick(awake.tick(second), {"w0": second, "w1": 0.0})
+    assert pulse.tick(awake.tick(600.0), {"w0": 3.0, "w1": 0.0}) == [], "a suspended computer"
+    assert pulse.tick(awake.tick(601.0), {"w0": 600.9, "w1": 600.9}) == []
 
 
 def test_a_clock_that_is_set_back_makes_nobody_silent() -> None:
