@@ -59,7 +59,7 @@ def seconds_of(trial: Trial, times: Times) -> float:
 def measured(trials: Sequence[Trial], times: Times, at: float) -> Iterator[tuple[Measurement, list[Sample]]]:
     for trial in trials:
         took = seconds_of(trial, times)
-        samples = [Sample(trial.key, rank, n, took * (1 + 0.01 * n), at) for rank in (0, 1) for n in (-1, 0, 1)]
+        samples = [Sample(trial.key, rank, n, took * (1 + 0.01 * (n - 1)), at) for rank in (0, 1) for n in range(3)]
         by_rank = tuple(tuple(each.seconds for each in samples if each.rank == rank) for rank in (0, 1))
         facts = {"operand_sets": 8, "operand_times_l2": 3.1}
         correct = True if trial.part == "whole" else None

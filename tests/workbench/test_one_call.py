@@ -87,8 +87,7 @@ def test_runs_have_no_schedule_in_common_where_one_timed_calls_alone(rows: list[
 def test_winners_are_found_among_those_of_one_way_of_timing(
     both: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recordings, "recordings", lambda name: both)
-    monkeypatch.setattr(recordings, "paths", lambda: [RECORDING])
+    monkeypatch.setattr(recordings, "shipped", lambda: {RECORDING: both})
     for one_call in (False, True):
         mine = known("gemm_all_to_all", one_call=one_call)
         assert mine
