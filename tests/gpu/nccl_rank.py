@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from kernels.backends.triton.nccl import OF_RANKS
 from tests.gpu.nccl_settings import DEFAULT, GROUPED, Setting, calls_of
 
 Call = Callable[[int], None]
@@ -27,7 +28,7 @@ LINES_MOST = 40
 AHEAD_CYCLES = 400_000
 """About 0.2 ms, in which the host has said all that is to follow."""
 # multicast stays off on these machines; a log tells what NCCL chose
-ALWAYS = {"NCCL_NVLS_ENABLE": "0", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "REG,TUNING"}
+ALWAYS = OF_RANKS | {"NCCL_NVLS_ENABLE": "0", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "REG,TUNING"}
 OWN_WORDS = re.compile(r"symmetric|window|\bCE\b|copy engine", re.IGNORECASE)
 """What NCCL's log says where windows are used."""
 

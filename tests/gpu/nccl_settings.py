@@ -49,14 +49,11 @@ def _algorithm(name: str) -> Setting:
                    collectives=("all_reduce",))  # fmt: skip
 
 
-# graphs of calls on registered buffers hang at replay in NCCL 2.28 unless it leaves their registration alone
-WINDOWS = {"NCCL_GRAPH_REGISTER": "0"}
 SETTINGS = (
     Setting(name=DEFAULT), _channels(16), _channels(32), _p2p_channels(16), _p2p_channels(32), _protocol("Simple"),
     _protocol("LL128"), _protocol("LL"), _algorithm("tree"),
-    Setting(name="graphs not registered", environment=WINDOWS),
-    Setting(name="windows", environment=WINDOWS, windows=True),
-    Setting(name="windows, no thread blocks", environment=WINDOWS | {"NCCL_CTA_POLICY": "2"}, windows=True),
+    Setting(name="windows", windows=True),
+    Setting(name="windows, no thread blocks", environment={"NCCL_CTA_POLICY": "2"}, windows=True),
     _channels(24), _channels(8), _algorithm("ring"),
 )  # fmt: skip
 """The most promising first: what the time does not suffice for is named."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu import recording
-from tests.gpu.nccl_rank import OWN_WORDS, rank_main
+from tests.gpu.nccl_rank import ALWAYS, OWN_WORDS, rank_main
 from tests.gpu.nccl_settings import SETTINGS, Setting, best, line, messages
 
 SETTING_S, FIRST_S = 9.0, 30.0
@@ -85,7 +85,7 @@ def _of_all_ranks(setting: Setting, told: Any, ranks: Sequence[Any], until: floa
 def _ended(setting: Setting, ends: list[dict[str, Any]], world: int) -> dict[str, Any]:
     """How *setting* ended, with what NCCL's log says."""
     log = next((end["log"] for end in ends if end["rank"] == 0), ends[0]["log"] if ends else [])
-    facts: dict[str, Any] = {"setting": setting.name, "environment": dict(setting.environment), "log": log}
+    facts: dict[str, Any] = {"setting": setting.name, "environment": ALWAYS | setting.environment, "log": log}
     broken = [f"rank {end['rank']}: {end['end'].splitlines()[-1]}" for end in ends if end["end"]]
     if broken:
         return facts | {"dropped": "; ".join(broken)}

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from cluster.probe_gpu import MULTICAST_OFF
+from kernels.backends.triton.nccl import OF_RANKS
 from tests.gpu.summary import EXPOSED, MANY, NO_GAIN, ONCE, TIMES, Line, joined, lines, once, table
 from workbench.answer import Recorded
 
 WIDTH = 124
 INTRO = """
-Microseconds of one call on GPUs of one host, bfloat16 (float32 for embeddings), without NVLink multicast. *Compute
-alone* is the faster of cuBLAS and our kernel. *Pipeline floor*: no schedule in these slices beats computation alone
-at its fastest, or the first slice and then the wire at the rate that puts alone reach. *Best baseline* is the fastest
-schedule that the workbench has and that is not ours fused. cuBLAS or our kernel computes; then NCCL as it comes, NCCL
-as a sweep found it fastest (tuned), our own stores, copy engines or torch's symmetric all-reduces communicate.
-Torch's overlapped operators count, too. All numbers of a row are of one block: schedules taken in turns, forwards and
+Microseconds of one call on GPUs of one host, bfloat16 (float32 for embeddings). *Compute alone* is the faster of
+cuBLAS and our kernel. *Pipeline floor*: no schedule in these slices beats computation alone at its fastest, or the
+first slice and then the wire at the rate that puts alone reach. *Best baseline* is the fastest schedule that the
+workbench has and that is not ours fused. cuBLAS or our kernel computes; then NCCL at its defaults, NCCL as a sweep on
+two GPUs found it fastest (tuned), our own stores, copy engines or torch's symmetric all-reduces communicate. Torch's
+overlapped operators count, too. All numbers of a row are of one block: schedules taken in turns, forwards and
 backwards. A sample is one replay of a CUDA graph, divided by its calls; all ranks meet on their streams before the
 first. Every result, the timed ones included, was verified on poisoned outputs against float64.
 """
@@ -31,6 +33,12 @@ comes and torch's symmetric all-reduces alone.
 """,
 }  # fmt: skip
 """What is wrong with older recordings, by machine and day."""
+MULTICAST = {"NCCL": "NCCL_NVLS_ENABLE", "torch": "TORCH_SYMM_MEM_DISABLE_MULTICAST"}
+"""By whom NVLink multicast is used, and the variable that stops it."""
+REGISTRATION = """
+NCCL did not register the buffers of graphs. In the sweep behind *tuned* it did, under all settings but symmetric
+windows.
+"""
 NUMBERS = {2: "two", 4: "four", 8: "eight"}
 VERSIONS = (("torch", "torch"), ("cuda", "CUDA"), ("triton", "Triton"), ("nccl", "NCCL"), ("driver", "driver"))
 
@@ -81,7 +89,7 @@ def losses(found: Sequence[Line]) -> str:
 
 def small_print(entries: Sequence[Recorded], found: Sequence[Line]) -> str:
     """With what and how it was measured, in sentences; what older recordings do not say is left out."""
-    told = (_machine, _samples, _operands, _clocks, lambda _: _blocks(found))
+    told = (_machine, _multicast, _registration, _samples, _operands, _clocks, lambda _: _blocks(found))
     return " ".join(filter(None, (tell(entries) for tell in told)))
 
 
@@ -111,6 +119,24 @@ def _nccl(entry: Recorded) -> Mapping[str, Any]:
     """NCCL's settings as the ranks had them, or as older recordings have those of the parent."""
     of_ranks = entry.measurement.facts.get("nccl")
     return of_ranks if isinstance(of_ranks, dict) else entry.provenance.get("nccl_settings") or {}
+
+
+def _set(entries: Sequence[Recorded], name: str, value: str) -> bool:
+    """Whether *name* was *value* wherever anything was written down of NCCL's settings."""
+    recorded = list(filter(None, map(_nccl, entries)))
+    return bool(recorded) and all(settings.get(name) == value for settings in recorded)
+
+
+def _multicast(entries: Sequence[Recorded]) -> str:
+    """Who was told to leave NVLink multicast alone."""
+    who = [library for library, name in MULTICAST.items() if _set(entries, name, MULTICAST_OFF[name])]
+    return f"NVLink multicast was off for {' and '.join(who)}." if who else ""
+
+
+def _registration(entries: Sequence[Recorded]) -> str:
+    """Whether NCCL could register the buffers of graphs, where the sweep behind *tuned* could."""
+    off = all(_set(entries, name, value) for name, value in OF_RANKS.items())
+    return REGISTRATION if off else ""
 
 
 def _setting(name: str, value: Any) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
-from tests.gpu import documents, litmus, recording, sittings, summary, tables
+from tests.gpu import documents, litmus, recording, sittings, summary, summary_text, tables
 from tests.gpu.sittings import Question
 from tests.house.test_plain_english import faults, prose
 from tests.kernels.triton.test_sittings import GEMM, RANKS
@@ -101,6 +101,30 @@ def test_a_row_is_of_one_block_with_its_floor_and_what_is_exposed(new: Path) -> 
     assert "their ratio is 12.0 % from the one shown" in " ".join(text.split()), "1 - (176 / 264) / (400 / 528)"
     assert "8 sets of operands" in " ".join(text.split())
     assert "faster than the best baseline in all 1 rows" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}, "multicast was off for NCCL and torch."),
+        ({"NCCL_NVLS_ENABLE": "0"}, "multicast was off for NCCL."),
+        ({"NCCL_GRAPH_REGISTER": "0"}, "NCCL did not register the buffers of graphs. In the sweep behind"),
+        ({"NCCL_NVLS_ENABLE": "1", "NCCL_GRAPH_REGISTER": "1"}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_said_of_multicast_and_registration_is_what_ranks_recorded(
+    new: Path, told: dict[str, str], said: str
+) -> None:
+    entries = [
+        replace(each, measurement=replace(each.measurement, facts={**each.measurement.facts, "nccl": told}))
+        for each in recordings.read(new)
+    ]
+    text = " ".join(documents.text(entries).split())
+    assert said in text
+    assert text.count("multicast was off") == said.count("multicast was off")
+    assert text.count("did not register") == said.count("did not register")
+    assert "multicast" not in " ".join(summary_text.INTRO.split()), "no run says so by itself"
 
 
 def test_one_call_per_graph_stands_beside_many(new: Path, tmp_path: Path) -> None:

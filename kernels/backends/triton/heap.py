@@ -13,6 +13,7 @@ import torch.distributed
 from torch import Tensor
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
+from kernels.backends.triton.nccl import OF_RANKS
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
@@ -31,8 +32,8 @@ class Group:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
         # each rank sees one GPU as number 0; torch would take that for one GPU shared by all
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
-        # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
-        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
+        for name, value in OF_RANKS.items():
+            os.environ.setdefault(name, value)
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
         # a peer may compile meanwhile; one that hangs is found sooner, by whoever hears its reports

@@ -12,6 +12,9 @@ from torch import Tensor
 from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS
 from kernels.schedule import Refusal
 
+# graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
+OF_RANKS = {"NCCL_GRAPH_REGISTER": "0"}
+"""What every rank tells NCCL, and what a sweep of its settings has to tell it, too."""
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
 NO_SETTINGS = ("NCCL_VERSION",)
 """Of a container's image, and not of the library that runs."""

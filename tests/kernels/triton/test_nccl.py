@@ -44,11 +44,24 @@ def test_what_a_process_cannot_have_beside_others_would_gain_next_to_nothing(
         assert chosen <= min(by_setting.values()) * (1 + LEFT_OUT), (collective, size)
 
 
-def test_between_two_sizes_the_nearer_one_decides_and_beyond_them_the_last() -> None:
+def test_between_two_sizes_the_nearer_one_decides() -> None:
     assert winner("all_gather", 33554432 * 3 // 2) == WINDOWS
     assert winner("all_gather", 134217728 * 3 // 4) == "32 channels"
-    assert winner("all_reduce", 2) == WINDOWS
-    assert winner("all_gather", 1 << 40) == "32 channels"
+    assert winner("all_reduce", 4096) == WINDOWS
+    assert winner("all_gather", 1 << 28) == "32 channels"
+
+
+def test_a_size_far_from_every_swept_one_has_what_both_sides_agree_on_or_the_default() -> None:
+    assert winner("all_reduce", 2097152) == "32 channels", "so at 256 KiB and at 8 MiB"
+    assert winner("all_gather", 2097152) == DEFAULT, "smaller than all"
+    assert winner("all_to_all", 1048576) == DEFAULT
+    assert winner("all_gather", 1 << 40) == DEFAULT, "larger than all"
+    assert winner("all_reduce", 2) == DEFAULT
+
+
+def test_sides_that_disagree_give_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WINNERS, "all_gather", {1024: WINDOWS, 65536: "32 channels"})
+    assert winner("all_gather", 8192) == DEFAULT
 
 
 @pytest.mark.parametrize(

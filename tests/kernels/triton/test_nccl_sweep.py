@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from kernels.backends.triton.nccl import OF_RANKS
 from tests.gpu import nccl_sweep
+from tests.gpu.nccl_rank import ALWAYS
 from tests.gpu.nccl_settings import DEFAULT, SETTINGS, Setting, best, calls_of, line, messages
 
 SIZES = [("all_reduce", 8192), ("all_to_all", 4096)]
@@ -57,6 +59,7 @@ def test_a_row_is_the_slowest_rank_s() -> None:
         ("all_reduce", 8192, 11.0, 2), ("all_to_all", 4096, 11.0, 2),
     ]  # fmt: skip
     assert "dropped" not in end
+    assert OF_RANKS.items() <= end["environment"].items(), "what NCCL was told beside the setting's own is written down"
     assert end["log"] == ["AllReduce [Symmetric]: 8192 Bytes"]
 
 
@@ -99,6 +102,13 @@ def test_the_best_setting_is_found_for_each_collective_and_size() -> None:
     assert line(reduced).endswith("default suffices (protocol LL)")
     assert line(sent).endswith("windows")
     assert "none" in line(alone)
+
+
+def test_every_setting_leaves_the_registration_of_graphs_off_as_ranks_do_and_none_stands_twice() -> None:
+    told = [(ALWAYS | setting.environment, setting.windows) for setting in SETTINGS]
+    assert all(OF_RANKS.items() <= environment.items() for environment, _ in told)
+    assert OF_RANKS == {"NCCL_GRAPH_REGISTER": "0"}
+    assert all(one not in told[:number] for number, one in enumerate(told))
 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
