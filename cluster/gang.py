@@ -7,8 +7,8 @@ A *worker* says which GPUs it may have and is dealt one, or none (dealing.py), b
 is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
 it back to `starting`. A start that fails is tried again, and requests wait for it; after `MOST_DEATHS` in a row it is
 `troubled`, and nobody counts on it until one succeeds. A worker that does not answer (pulse.py), or that left, is
-`away`: its grant ends, and requests wait for it a little longer (`GIVE_UP_S`, `return_s`), until it answers again, or
-its nanny has brought it back.
+`away`: its grant ends, and requests count on it a little longer (`GIVE_UP_S`, `return_s`), until it answers again, or
+its nanny has brought it back. A request that cannot be met while such workers are ill waits `patient_s` for them.
 A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
 A *grant* is `held` -> ended: released, released spoiled, client gone, client silent, or a worker lost. Every end but
 the clean release kills the rank processes, because nobody knows what they are doing; but for those that said so. A
@@ -66,7 +66,15 @@ LEFT_KEPT_S = 600.0
 class Gang:
     """All state of the gangs of one cluster."""
 
-    def __init__(self, prefix: str, *, lease_s: float = 60.0, quiet_s: float = 10.0, return_s: float = 20.0) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        lease_s: float = 60.0,
+        quiet_s: float = 10.0,
+        return_s: float = 20.0,
+        patient_s: float = 60.0,
+    ) -> None:
         self.prefix = prefix
         """Makes session names unique among the clusters of a machine."""
         self.lease_s = lease_s
@@ -75,9 +83,13 @@ class Gang:
         """A client silent for longer loses what is overdue, and is granted nothing before it speaks again."""
         self.return_s = return_s
         """A worker that left may come back for so long; requests that need it wait."""
+        self.patient_s = patient_s
+        """So long a request waits that could be met were all workers well: then it is refused for now."""
         self.workers: dict[str, Member] = {}
         self.grants: dict[tuple[str, str], Grant] = {}
         self.requests: dict[tuple[str, str], Requested] = {}
+        self.unmet_since: dict[tuple[str, str], float] = {}
+        """Since when a request could be met only were all workers well."""
         self.clients: dict[str, Customer] = {}
         self.sessions: dict[str, Session] = {}
         self.away: dict[str, Member] = {}
@@ -201,6 +213,7 @@ class Gang:
 
     def _expire(self, at: float) -> list[Command]:
         self.released = {key: when for key, when in self.released.items() if at - when < RELEASED_KEPT_S}
+        self.unmet_since = {key: since for key, since in self.unmet_since.items() if key in self.requests}
         self.away = {name: worker for name, worker in self.away.items() if at - worker.left_at < LEFT_KEPT_S}
         for worker in self.away.values():
             worker.lost = at - worker.left_at > self.return_s
@@ -283,13 +296,22 @@ class Gang:
         commands: list[Command] = []
         for request in self.queue(at):
             if refused := self._refused(request):
-                del self.requests[request.client, request.stream]
-                commands.append(refused)
-            elif chosen := self._choose(request):
+                if not self._may_be_mended(refused, at):
+                    del self.requests[request.client, request.stream]
+                    commands.append(refused)
+                continue
+            self.unmet_since.pop((request.client, request.stream), None)
+            if chosen := self._choose(request):
                 commands.append(self._grant(request, chosen, at))
             elif self._room(request, [worker for worker in self.workers.values() if worker.ready]):
                 break
         return commands
+
+    def _may_be_mended(self, refused: Refused, at: float) -> bool:
+        """Whether a request that cannot be met now waits all the same; it holds nobody back."""
+        return (
+            refused.for_now and at - self.unmet_since.setdefault((refused.client, refused.stream), at) < self.patient_s
+        )
 
     def _grant(self, request: Requested, chosen: tuple[str, ...], at: float) -> Granted:
         key = (request.client, request.stream)

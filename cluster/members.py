@@ -10,7 +10,7 @@ from cluster.stimulus import Hello, Place, Requested
 MOST_DEATHS = 3
 """After so many starts of its rank process that failed in a row nobody counts on a worker, until one succeeds."""
 GIVE_UP_S = 14.0
-"""So long after its last answer requests wait for a worker; it is away sooner (pulse.py)."""
+"""So long after its last answer requests count on a worker; it is away sooner (pulse.py)."""
 HELD_FACTOR, HELD_LEAST_S = 4.0, 10.0
 """A silent client loses a grant that it has held for so many times what it expected to, and for so long at least."""
 

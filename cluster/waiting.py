@@ -17,7 +17,8 @@ def words(gang: Gang, client: str, stream: str, at: float) -> str:
     line = gang.queue(at)
     before = line.index(asked) if asked in line else len(line)
     able = [worker for worker in gang.workers.values() if may(worker, asked.backend)]
-    gone = [worker for worker in gang.away.values() if may(worker, asked.backend) and not worker.lost]
+    missed = (client, stream) in gang.unmet_since
+    gone = [each for each in gang.away.values() if may(each, asked.backend) and (missed or not each.lost)]
     said = [
         f"{before} {'request is' if before == 1 else 'requests are'} before",
         _held(gang, able),

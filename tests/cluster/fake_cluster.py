@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 from fake_bench import FakeTrial
 
-from cluster import keeper
+from cluster import broker, keeper
 from cluster.dispatch import Cluster
 
 Events = list[dict[str, Any]]
@@ -34,6 +35,22 @@ def eventually(true: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextlib.contextmanager
+def impatient(cluster: Cluster) -> Iterator[None]:
+    """Requests for workers that are ill are refused soon."""
+
+    def change(seconds: float, dask_scheduler: Any) -> float:
+        gang = dask_scheduler.plugins[broker.NAME].gang
+        before, gang.patient_s = gang.patient_s, seconds
+        return float(before)
+
+    before = cluster.client.run_on_scheduler(change, 0.0)
+    try:
+        yield
+    finally:
+        cluster.client.run_on_scheduler(change, before)
 
 
 def ranks_alive() -> list[int]:

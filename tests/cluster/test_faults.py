@@ -16,7 +16,18 @@ import fake_bench
 import psutil
 import pytest
 from fake_bench import FakeTrial
-from fake_cluster import HOSTS, Events, await_ranks, eventually, failures, measured_keys, pids_of, ranks_alive, stream
+from fake_cluster import (
+    HOSTS,
+    Events,
+    await_ranks,
+    eventually,
+    failures,
+    impatient,
+    measured_keys,
+    pids_of,
+    ranks_alive,
+    stream,
+)
 
 from cluster import broker
 from cluster.dispatch import Cluster
@@ -227,7 +238,8 @@ def test_a_rank_process_that_cannot_start_is_named_with_its_reason(cluster: Clus
     (folder / "source").write_text("unknown")
     os.kill(pids_of(cluster)["host-rank1"], signal.SIGKILL)
     await_other(cluster, lambda: any(worker["last_death"] for worker in cluster.describe()["workers"]))
-    (failure,) = failures(stream(cluster, FakeTrial(key="a")))
+    with impatient(cluster):
+        (failure,) = failures(stream(cluster, FakeTrial(key="a")))
     (folder / "source").unlink()
     assert failure["stage"] == "launch", "another time it may be possible"
     assert f"host-rank1: {MOST_DEATHS} starts of its rank process failed in a row" in failure["message"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_gang import ask, clean, gang_of, granted, place
 
-from cluster.gang import LEFT_KEPT_S
+from cluster.gang import LEFT_KEPT_S, Gang
 from cluster.members import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, MOST_DEATHS
 from cluster.pulse import AWAY_S
 from cluster.stimulus import (
@@ -26,6 +26,19 @@ from cluster.stimulus import (
     WorkerLeft,
     WorkerSilent,
 )
+from cluster.waiting import words
+
+PATIENT_S = Gang("").patient_s
+
+
+def refused_after(gang: Gang, client: str, at: float) -> Refused:
+    """The answer to a request that cannot be met since *at*."""
+    assert gang.handle(Heartbeat(at + PATIENT_S - 1.0, client)) == []
+    (refused,) = gang.handle(Heartbeat(at + PATIENT_S, client))
+    assert isinstance(refused, Refused)
+    assert refused.for_now
+    return refused
+
 
 KILLED = "the rank process was ended by SIGKILL before it said hello"
 
@@ -44,15 +57,16 @@ def test_after_several_deaths_in_a_row_a_worker_is_named_in_the_refusal_until_a_
     gang = gang_of("w0")
     gang.handle(WorkerJoined(0.0, "w1", "w1", "h1"), ask("a", "0", 2))
     commands = gang.handle(*[RankFailed(1.0 + each, "w1", "No module named 'torch'") for each in range(MOST_DEATHS)])
-    (refused,) = commands
-    assert isinstance(refused, Refused)
-    assert refused.for_now
+    assert commands == [], "it may be mended"
+    refused = refused_after(gang, "a", 3.0)
     assert refused.sentence == (
         "2 ranks are too many now: 1 of the cluster's 2 workers cannot keep a rank (w1: 3 starts of its rank process "
         "failed in a row, the last one: No module named 'torch'). Accepted until that is mended: at most 1, or wait."
     )
-    gang.handle(RankReady(9.0, "w1", "w1.2"), RankFailed(10.0, "w1", KILLED))
-    assert gang.handle(ask("a", "1", 2, 10.0)) == [], "deaths before the last success do not count"
+    gang.handle(RankReady(69.0, "w1", "w1.2"), RankFailed(70.0, "w1", KILLED))
+    assert gang.handle(ask("a", "1", 2, 70.0), Heartbeat(140.0, "a")) == [], (
+        "deaths before the last success do not count"
+    )
 
 
 def test_deaths_far_apart_are_not_in_a_row() -> None:
@@ -86,16 +100,29 @@ def test_others_get_the_work_of_a_silent_worker() -> None:
     assert gang.handle(ask("a", "0", 2, 20.0)) == [granted("a", "0", "s-1", "w1", "w2")]
 
 
-def test_who_needs_a_silent_worker_waits_a_little_then_is_refused_for_now_with_its_name() -> None:
+def test_who_needs_a_silent_worker_waits_a_minute_then_is_refused_for_now_with_its_name() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(WorkerSilent(20.0, "w1", AWAY_S))
     assert gang.handle(ask("a", "0", 2, 20.0)) == []
     assert gang.handle(WorkerSilent(23.0, "w1", GIVE_UP_S - 1)) == []
-    (refused,) = gang.handle(WorkerSilent(25.0, "w1", GIVE_UP_S + 0.5))
-    assert isinstance(refused, Refused)
-    assert refused.for_now
+    assert gang.handle(WorkerSilent(25.0, "w1", GIVE_UP_S + 0.5)) == []
+    refused = refused_after(gang, "a", 25.0)
     assert "(w1: it has not answered for more than 14 s)" in refused.sentence
-    assert gang.handle(ask("b", "0", 1, 25.0)) == [granted("b", "0", "s-1", "w0")]
+    assert gang.handle(ask("b", "0", 1, 85.0)) == [granted("b", "0", "s-1", "w0")]
+
+
+def test_the_next_requests_of_a_sweep_wait_for_a_worker_that_is_away_for_longer_and_hold_nobody_back() -> None:
+    gang = gang_of("w0", "w1")
+    gang.handle(WorkerSilent(40.0, "w1", 3 * GIVE_UP_S))
+    assert gang.handle(ask("a", "1", 2, 41.0), Heartbeat(60.0, "a"), Tick(60.0)) == []
+    assert "w1 has not answered for 42 s" in words(gang, "a", "1", 60.0)
+    assert gang.handle(ask("b", "0", 1, 61.0)) == [granted("b", "0", "s-1", "w0")]
+    gang.handle(clean("b", "0", 62.0))
+    assert gang.handle(WorkerAnswers(63.0, "w1")) == [granted("a", "1", "s-2", "w0", "w1")]
+    gang.handle(clean("a", "1", 64.0), Tick(65.0))
+    assert not gang.unmet_since
+    gang.handle(WorkerSilent(110.0, "w1", 3 * GIVE_UP_S))
+    assert gang.handle(ask("a", "2", 2, 110.0)) == [], "each trouble has its own minute"
 
 
 def test_a_silent_worker_that_answers_again_is_taken_back() -> None:
@@ -122,9 +149,9 @@ def test_a_lost_worker_is_waited_for_and_then_missed_by_its_name() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(WorkerLeft(1.0, "w1"))
     assert gang.handle(ask("a", "0", 2, 2.0), Heartbeat(12.0, "a"), Tick(20.5)) == []
-    (refused,) = gang.handle(Tick(21.5))
-    assert isinstance(refused, Refused)
-    assert refused.for_now
+    assert gang.handle(Tick(21.5)) == []
+    assert "w1 left 21 s ago and may come back" in words(gang, "a", "0", 22.0)
+    refused = refused_after(gang, "a", 21.5)
     assert "1 of the cluster's 2 workers cannot keep a rank (w1: it left the cluster and did not" in refused.sentence
     (later,) = gang.handle(Tick(1.5 + LEFT_KEPT_S), ask("a", "1", 2, 2.0 + LEFT_KEPT_S))
     assert isinstance(later, Refused)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fake_bench import FakeTrial
-from fake_cluster import Events, await_ranks, eventually, failures, measured_keys, stream
+from fake_cluster import Events, await_ranks, eventually, failures, impatient, measured_keys, stream
 from test_faults import ended, holding, is_sampled, stream_until
 
 from cluster import broker
@@ -60,7 +60,8 @@ def test_a_stopped_worker_is_away_its_gang_is_told_and_it_is_taken_back(
     assert row["state"] == "away"
     assert row["trouble"].startswith("no answer since ")
     assert eventually(lambda: bool(of_worker(cluster)["trouble"]), 60.0)
-    (refused,) = failures(stream(cluster, FakeTrial(key="a")))
+    with impatient(cluster):
+        (refused,) = failures(stream(cluster, FakeTrial(key="a")))
     assert refused["stage"] == "launch", "it may be possible another time"
     assert f"({NAME}: it has not answered for more than" in refused["message"]
     one = list(cluster.stream([FakeTrial(key="b")], world=1, shares_heap=True, deadline_s=30.0))
