@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from kernels import files
+from kernels.outcome import trial_row
 from tests.gpu import summary
 from tests.gpu.summary_text import NUMBERS, text
+from workbench.one_problem import question_of
 
 ROOT = Path(__file__).parents[2]
 Facts = Mapping[str, Any]
@@ -43,18 +45,22 @@ def recordings_of(data: Path) -> list[Path]:
 
 
 def has_blocks(path: Path) -> bool:
-    """Whether it is of a time when baselines stood in every block: each line names its own."""
-    return all(json.loads(line).get("block") for line in path.read_text().splitlines())
+    """Whether it is of a time when baselines stood in every block: each line names its own, and there is one."""
+    lines = path.read_text().splitlines()
+    return bool(lines) and all(json.loads(line).get("block") for line in lines)
 
 
 def tables(data: Path) -> str | None:
-    """README's tables, once some recordings have blocks; those of two GPUs that have none were replaced then."""
-    paths = recordings_of(data)
-    if not any(map(has_blocks, paths)):
+    """README's tables, once recordings with blocks have a row; older ones give what those have no row of."""
+    by_age: dict[bool, list[Path]] = {True: [], False: []}
+    for path in recordings_of(data):
+        by_age[has_blocks(path)].append(path)
+    new, old = summary.read(by_age[True]), summary.read(by_age[False])
+    covered = {question_of(line.fused) for line in summary.lines(summary.joined(new)).get(summary.MANY, [])}
+    if not covered:
         return None
-    worlds = {path.stem.partition("_nvl")[2][:1] for path in paths if has_blocks(path)}
-    kept = [path for path in paths if has_blocks(path) or path.stem.partition("_nvl")[2][:1] not in worlds]
-    return f"\n{text(summary.read(kept))}\n"
+    kept = [entry for entry in old if question_of(trial_row(entry.measurement.trial)) not in covered]
+    return f"\n{text([*new, *kept])}\n"
 
 
 def probe(data: Path, name: str) -> Facts | None:

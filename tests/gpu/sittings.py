@@ -31,6 +31,8 @@ FASTEST = 2
 FIRST_SHARE = 3
 """The first block takes a third of the samples: it chooses baselines, and no ratio is formed in it."""
 LAST = "last"
+KIND = "block_kind"
+"""Among the facts of a recorded trial."""
 
 Axes = Mapping[str, Value]
 
@@ -61,7 +63,7 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     The last block is measured when the winner is known, so that its ratio is not the luckiest of several.
     """
     few = replace(
-        protocol, name=f"{protocol.name}_first", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
+        protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
     )  # fmt: skip
     legal = baselines(question.problem, ranks)
     came = yield Block("first", tuple(_trial(question.problem, each, few, ranks) for each in legal))
@@ -103,6 +105,13 @@ def fastest(outcomes: Iterable[Outcome]) -> Measurement | None:
     """The right whole with the shortest time: the slowest rank's median."""
     right = [one for one in outcomes if isinstance(one, Measurement) and one.trial.part == "whole" and one.correct]
     return min(right, key=lambda one: one.time_s, default=None)
+
+
+def is_complete(outcomes: Sequence[Outcome]) -> bool:
+    """Whether *outcomes* hold a right baseline and a right fused schedule, so that they have a ratio."""
+    schemes = (fastest(one for one in outcomes if (one.trial.schedule.scheme == BASELINE) is plain)
+               for plain in (True, False))  # fmt: skip
+    return all(schemes)
 
 
 def chosen(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule]:

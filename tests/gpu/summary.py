@@ -1,9 +1,9 @@
 """Recordings of GPUs as README's tables: `python -m tests.gpu.summary RECORDING ...`, a row a problem.
 
-Microseconds of one call: the slowest rank's median, with the tenth and nine tenths of its samples. All numbers of a row
-are of one block of one file: the last one that holds a baseline and a fused schedule, which tests/gpu/sittings.py keeps
-for the winner. Without such a block there is no row. What recordings from before there were blocks hold of one problem
-counts as one block for each file.
+Microseconds of one call: the slowest rank's median, with the tenth and nine tenths of its samples. All numbers of a
+row are of one block of one file: the last block that tests/gpu/sittings.py keeps for the winner. It has to hold a
+right baseline and a right fused schedule: without such a block there is no row. What recordings from before there were
+blocks hold of one problem counts as one block for each file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from kernels.schemes import BASELINE
 from kernels.schemes.library import CALLS
+from tests.gpu.sittings import KIND, LAST
 from tests.gpu.summary_words import ORDER, baseline_words, problem_words
 from workbench import machines, metrics, recordings
 from workbench.answer import Recorded
@@ -81,12 +82,16 @@ class Line:
 
 
 def joined(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
-    """*entries* as rows with the numbers of their own block, and when each was measured."""
+    """*entries* as rows with the numbers of their own block, when each was measured, and the block's kind.
+
+    Recordings that name no kind have whole sittings: the later one counts, as a last block does.
+    """
     known = {entry.measurement.trial.machine for entry in entries}
     places = {name: machines.shipped_machine(name) for name in known}
     return metrics.fill([
         metrics.row_of(entry.measurement, None, places[entry.measurement.trial.machine])
-        | {"at": max(sample.at for sample in entry.samples)} for entry in entries
+        | {"at": max(sample.at for sample in entry.samples), KIND: entry.measurement.facts.get(KIND, LAST)}
+        for entry in entries
     ])  # fmt: skip
 
 
@@ -115,9 +120,10 @@ def lines(rows: Iterable[Row]) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     for (protocol, _), by_block in blocks.items():
         in_time = sorted(by_block.values(), key=lambda mine: max(row["at"] for row in mine))
-        if known := [line for line in map(of_block, in_time) if line]:
-            *earlier, last = known
-            again = (same_pair(line.rows, last) for line in earlier)
+        known = [line for line in map(of_block, in_time) if line]
+        if lasts := [line for line in known if line.rows[0][KIND] == LAST]:
+            last = lasts[-1]
+            again = (same_pair(line.rows, last) for line in known[: known.index(last)])
             others = tuple(ratio for ratio in again if ratio is not None)
             found.setdefault(protocol, []).append(replace(last, others=others))
     return {protocol: sorted(mine, key=_place) for protocol, mine in found.items()}

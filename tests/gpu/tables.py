@@ -104,7 +104,7 @@ class Table:
     told: str = ""
     """The block whose devices' conditions are written down."""
     complete: list[Problem] = field(default_factory=list)
-    """Problems whose last block was measured."""
+    """Problems whose last block has a right baseline and a right fused schedule."""
     begun: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
 
     def conversation(self) -> gang.Conversation:
@@ -117,13 +117,13 @@ class Table:
                 begin = time.monotonic()
                 came = yield sittings.to_json(block)
                 seconds.append(time.monotonic() - begin)
-                if block.kind == sittings.LAST and sittings.fastest(came):
+                if block.kind == sittings.LAST and sittings.is_complete(came):
                     self.complete.append(question.problem)
             each = " + ".join(f"{took:.1f}" for took in seconds)
             print(f"== {self.name} {words(question.problem)}: {each} s, {blocks} blocks", flush=True)
 
     def missing(self) -> list[str]:
-        """Problems that have no last block."""
+        """Problems that have no last block, or one without a ratio."""
         return [words(each.problem) for each in self.questions if each.problem not in self.complete]
 
 
@@ -171,7 +171,7 @@ def measure(table: Table, path: Path, seconds: float, opened: gang.Opened = gang
     took = f"{time.monotonic() - begin:.0f} of {seconds:.0f} s, {size} bytes"
     print(f"## {table.name}: {len(table.complete)} of {len(table.questions)} problems, {took}", flush=True)
     if missing:
-        print(f"## {table.name} is incomplete. Without a last block: {'; '.join(missing)}", flush=True)
+        print(f"## {table.name} is incomplete. Without a ratio in a last block: {'; '.join(missing)}", flush=True)
     if size > LARGEST_BYTES:
         print(f"## {path.name} has {size} bytes, more than {LARGEST_BYTES}", flush=True)
     return not missing
@@ -181,14 +181,14 @@ def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any
     """A line of the recording, and one on the screen.
 
     To keep the file small, spans are those of the last block, and what the devices said in the course of a block stands
-    in its first line.
+    in its first line. Facts have the block's kind: README's rows are of last blocks.
     """
     measured, samples = found
     print(told(measured), flush=True)
     if isinstance(measured, Measurement):
         seen = () if table.block == table.told else measured.conditions
         table.told = table.block
-        kept = replace(measured, conditions=seen)
+        kept = replace(measured, conditions=seen, facts={**measured.facts, sittings.KIND: table.kind})
         line = recorded(kept, samples, facts, block=table.block, ran=ran, with_spans=table.kind == sittings.LAST)
         print(line, file=out, flush=True)
 

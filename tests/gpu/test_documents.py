@@ -18,6 +18,7 @@ from tests.gpu.sittings import Question
 from tests.house.test_plain_english import faults, prose
 from tests.kernels.triton.test_sittings import GEMM, RANKS
 from workbench import recordings
+from workbench.answer import Recorded
 
 ROOT = Path(__file__).parents[2]
 OLD = sorted((ROOT / "data" / "recordings").glob("h200_nvl4_*.jsonl"))
@@ -72,11 +73,17 @@ def recorded(folder: Path, question: Question, by_block: dict[str, Times], proto
     while (block := tables.answered(talk, came)) is not None:
         number += 1
         found = list(measured(block.trials, by_block[block.kind], 1e9 + number))
-        lines += [recording.recorded(one, samples, FACTS, block=f"t.{number}") for one, samples in found]
+        lines += [
+            recording.recorded(with_kind(one, block), samples, FACTS, block=f"t.{number}") for one, samples in found
+        ]
         came = [one for one, _ in found]
     path = folder / f"h200_nvl2_{protocol.name}.jsonl"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def with_kind(one: Measurement, block: sittings.Block) -> Measurement:
+    return replace(one, facts={**one.facts, sittings.KIND: block.kind})
 
 
 @pytest.fixture
@@ -153,6 +160,21 @@ def test_wrong_results_are_nobodys_time(new: Path) -> None:
     assert "our stores" not in times[3]
 
 
+def rows_of(entries: Sequence[Recorded]) -> int:
+    return sum(map(len, summary.lines(summary.joined(entries)).values()))
+
+
+def test_a_problem_whose_last_block_has_no_right_fused_time_has_no_row(new: Path) -> None:
+    entries = recordings.read(new)
+    wrong = [
+        replace(each, measurement=replace(each.measurement, correct=False))
+        if each.measurement.block == "t.3" and each.measurement.trial.schedule.scheme == "fused"
+        else each
+        for each in entries
+    ]
+    assert (rows_of(entries), rows_of(wrong)) == (1, 0), "its further block has a fused time, which nobody chose"
+
+
 def test_older_recordings_are_a_table_of_their_own(new: Path) -> None:
     text = documents.text([*recordings.read(new), *(entry for path in OLD for entry in recordings.read(path))])
     assert "**Two GPUs, 2026-11-23: microseconds of one call**" in text
@@ -205,6 +227,23 @@ def test_documents_are_rewritten_once_and_keep_what_is_around(project: Path) -> 
     assert "None broke with a relaxed signal or without the acquire or with packets in two halves." in architecture
     assert "stamps cost at most 0.8 % of a call (`gemv_all_reduce`)" in architecture
     assert [fault for text in (readme, architecture) for words in prose(text) for fault in faults(words)] == []
+
+
+def test_an_empty_or_partial_table_leaves_older_rows_alone(project: Path, tmp_path: Path) -> None:
+    """Of two problems that were recorded before there were blocks, a new table has one."""
+    folder, sizes = project / "data" / "recordings", []
+    for number, question in enumerate((GEMM, list(tables.gemm(2))[1])):
+        (tmp_path / str(number)).mkdir()
+        made = recorded(tmp_path / str(number), question, dict.fromkeys(("first", "further", "last"), TIMES))
+        lines = [json.loads(line) for line in made.read_text().splitlines()]
+        kept = [line | {"block": None, "facts": {}} for line in lines if line["block"] == "t.3"]
+        (folder / f"h200_nvl2_old{number}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+        sizes.append(" x ".join(str(size) for _, size in question.problem.shape))
+    (folder / "h200_nvl2_embedding.jsonl").touch()
+    shown = cells(documents.tables(project / "data") or "", "gemm_all_to_all")
+    assert {row[0] for row in shown} == {f"`gemm_all_to_all` {size}" for size in sizes}
+    (folder / "h200_nvl2_gemm.jsonl").write_text("")
+    assert documents.tables(project / "data") is None, "nothing new, so that README stays as it is"
 
 
 def test_a_number_that_a_file_does_not_hold_is_found(project: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernels.protocol import Protocol
-from tests.gpu import everything, tables
+from tests.gpu import everything, sittings, tables
 from tests.gpu.everything import LOG, STEPS, TARBALL, Step
 from tests.kernels.triton.gangs import cpu_bench
 from tests.kernels.triton.test_sittings import RANKS
@@ -63,6 +63,14 @@ def test_steps_follow_each_other_and_what_was_measured_is_packed_after_each(
     log = (tmp_path / LOG).read_text()
     assert "said 52" in log, "a table is told its limit without what starting takes"
     assert "#### broken: exit status 3" in log
+
+
+def test_an_empty_table_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "data" / "recordings").mkdir(parents=True)
+    for name, text in (("none.jsonl", ""), ("some.jsonl", "{}\n")):
+        (tmp_path / "data" / "recordings" / name).write_text(text)
+    everything.pack(tmp_path / "data", tmp_path / TARBALL)
+    assert names(tmp_path / TARBALL) == ["recordings/some.jsonl"]
 
 
 @pytest.mark.usefixtures("in_python")
@@ -123,10 +131,12 @@ def test_a_table_is_measured_by_real_processes_block_after_block(
     found = recordings.read(path)
     blocks = list(dict.fromkeys(each.measurement.block for each in found))
     assert len(blocks) == 6
+    kinds = {each.measurement.block: each.measurement.facts[sittings.KIND] for each in found}
+    assert [kinds[block] for block in blocks] == ["first", "further", "last"] * 2
     for block in blocks:
         mine = [each.measurement for each in found if each.measurement.block == block]
         wholes = {each.trial.schedule.scheme for each in mine if each.trial.part == "whole"}
-        assert wholes == ({"sequential"} if mine[0].trial.protocol.name == "device_first" else {"sequential", "fused"})
+        assert wholes == ({"sequential"} if mine[0].trial.protocol.name == "first_device" else {"sequential", "fused"})
         assert len({each.trial.problem for each in mine}) == 1
     said = capsys.readouterr().out
     assert "== cpu_t gemm_all_to_all 128x64x32: " in said
@@ -142,4 +152,4 @@ def test_a_table_that_has_no_time_left_names_what_is_missing(
     assert not tables.measure(table, tmp_path / "t.jsonl", 0.0)
     said = capsys.readouterr().out
     assert "## t: 0 of 5 problems" in said
-    assert "Without a last block: gemm_all_to_all 8192x4096x1792; " in said
+    assert "Without a ratio in a last block: gemm_all_to_all 8192x4096x1792; " in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kernels.machine import load
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.problem import Problem
+from kernels.protocol import Protocol, is_one_call
 from kernels.schemes import axes
 from kernels.schemes.library import CALLS
 from kernels.trial import Trial
@@ -82,7 +84,7 @@ def test_the_two_fastest_and_the_librarys_stand_in_every_further_block() -> None
     first, *further = blocks
     assert first.kind == "first"
     assert {each.protocol.repeats for each in first.trials} == {5}
-    assert {each.protocol.name for each in first.trials} == {"device_first"}
+    assert {each.protocol.name for each in first.trials} == {"first_device"}
     assert [block.kind for block in further] == ["further", "last"]
     for block in further:
         assert {each.protocol for each in block.trials} == {DEVICE}
@@ -133,6 +135,25 @@ def test_what_the_slowest_rank_takes_decides() -> None:
         for each, (one, other) in zip(legal, times, strict=False)
     ]  # fmt: skip
     assert sittings.chosen(came, legal)[:2] == [legal[1], legal[2]]
+
+
+@pytest.mark.parametrize("protocol", tables.HOW.values(), ids=lambda each: each.name)
+def test_a_first_block_is_of_one_call_where_the_others_are(protocol: Protocol) -> None:
+    first = next(sittings.talk(GEMM, protocol, RANKS))
+    assert {each.is_one_call for each in first.trials} == {protocol.calls_per_graph == 1}
+    assert {is_one_call(each.protocol.name, "triton") for each in first.trials} == {protocol.calls_per_graph == 1}
+
+
+@pytest.mark.parametrize(("wrong", "complete"), [(None, True), ("fused", False), ("sequential", False)])
+def test_a_block_is_complete_with_a_right_baseline_and_a_right_fused_schedule(
+    wrong: str | None, complete: bool
+) -> None:
+    last = played(GEMM, by_collective(library=9.0, direct=5.0))[-1]
+    came = [
+        replace(one, correct=one.trial.schedule.scheme != wrong) if isinstance(one, Measurement) else one
+        for one in measured(last.trials, by_collective(library=9.0, direct=5.0))
+    ]
+    assert sittings.is_complete(came) is complete
 
 
 @pytest.mark.parametrize("world", [4, 8])
