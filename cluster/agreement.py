@@ -104,6 +104,18 @@ def _other_source(own: str | None, backend: str, prints: Sequence[tuple[str, str
     )
 
 
+def other_protocol(address: str, theirs: int | None, ours: int) -> str | None:
+    """Why this process does not understand the broker at *address*, or None; one that tells no number is older."""
+    if theirs == ours:
+        return None
+    told = "none, as older ones do" if theirs is None else str(theirs)
+    return (
+        f"The cluster at {address} was begun by another version of the workbench. Its broker must speak protocol "
+        f"{ours} as this process does, and it tells {told}. Accepted: the version that began it, or a cluster that is "
+        "started anew: `workbench cluster down`, then `workbench cluster up`."
+    )
+
+
 def _stated(told: Versions) -> list[str]:
     packages = told["packages"]
     python = ".".join(str(packages["python"]).split(".")[:2])

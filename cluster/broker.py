@@ -45,6 +45,8 @@ from cluster.stimulus import (
 
 NAME = "workbench-broker"
 TICK_S = 1.0
+PROTOCOL = 2
+"""Of what clients ask and are answered; another number where an older client or broker would not understand it."""
 
 
 def dask_settings() -> dict[str, Any]:
@@ -178,6 +180,7 @@ class Broker(SchedulerPlugin):
         """Workers, grants, requests and granted seconds now, for people and tests."""
         now, gang = self._now(), self.gang
         return {
+            "protocol": PROTOCOL,
             "workers": [_described(worker, worker.silent_s) for worker in gang.workers.values()],
             "away": [_described(worker, now - worker.left_at) for worker in gang.away.values()],
             "grants": [[*key, [place.worker for place in grant.places]] for key, grant in gang.grants.items()],

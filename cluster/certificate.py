@@ -6,6 +6,7 @@ other only with that one, so that no authority and no name of a host is asked.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import socket
 import ssl
@@ -14,8 +15,11 @@ from pathlib import Path
 
 from distributed import Security
 
-_EXPIRED = 10
-"""X509_V_ERR_CERT_HAS_EXPIRED of <openssl/x509_vfy.h>."""
+_NOT_YET, _EXPIRED = 9, 10
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of <openssl/x509_vfy.h>."""
+_NAME = "overlap-workbench"
+_AHEAD, _LASTS = datetime.timedelta(days=1), datetime.timedelta(days=365)
+"""It is valid from a day ago: a host whose clock is behind takes it, too."""
 SCHEME = "tls://"
 """What the addresses of encrypted schedulers begin with."""
 
@@ -30,8 +34,19 @@ class Certificate:
     @classmethod
     def made(cls) -> Certificate:
         """A new one, for a year; needs the library `cryptography`."""
-        made = Security.temporary()
-        return cls(f"{made.tls_ca_file}{made.tls_client_key}")
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
+        now = datetime.datetime.now(datetime.UTC)
+        made = x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now - _AHEAD, now + _LASTS
+        ).add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        certificate = made.sign(key, hashes.SHA256()).public_bytes(pem)
+        return cls((certificate + key.private_bytes(pem, pkcs8, serialization.NoEncryption())).decode())
 
     def security(self) -> Security:
         """What a client of Dask needs; the key stays in this process."""
@@ -46,10 +61,21 @@ class Certificate:
         try:
             _shake_hands(self.security())
         except ssl.SSLCertVerificationError as error:
-            return "has expired" if error.verify_code == _EXPIRED else f"is not valid ({error.verify_message})"
+            return refused(error)
         except (ssl.SSLError, OSError, ValueError) as error:
             return f"cannot be read ({getattr(error, 'reason', None) or error})"
         return None
+
+
+def is_of_the_time(error: ssl.SSLCertVerificationError) -> bool:
+    """Whether another moment would have done: it is the right certificate."""
+    return error.verify_code in (_NOT_YET, _EXPIRED)
+
+
+def refused(error: ssl.SSLCertVerificationError) -> str:
+    """Why a certificate was not taken, as the end of a sentence."""
+    known = {_NOT_YET: "is not valid yet: compare the clocks of the hosts", _EXPIRED: "has expired"}
+    return known.get(error.verify_code, f"is not valid ({error.verify_message})")
 
 
 def security(place: str | Path) -> Security:

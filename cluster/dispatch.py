@@ -14,7 +14,7 @@ from typing import Any, cast
 from distributed import Client
 from distributed.protocol.pickle import dumps
 
-from cluster import broker
+from cluster import agreement, broker
 from cluster.ask import Ask, Trial
 from cluster.attempt import Attempt
 from cluster.connection import ANSWER_S, first_line, open_client
@@ -62,7 +62,8 @@ class Cluster:
             assert client.scheduler is not None
             install = client.scheduler.register_scheduler_plugin
             client.sync(install, plugin=plugin, name=broker.NAME, idempotent=True, callback_timeout=30)
-            return cls(client)
+            connected = cls(client)
+            protocol = connected.describe().get("protocol")
         except Exception as error:
             client.close(timeout=ANSWER_S)
             kind = Failed if isinstance(error, OSError) else ValueError  # it was there a moment ago
@@ -71,6 +72,10 @@ class Cluster:
                 f"({type(error).__name__}: {first_line(error)}). Accepted: a scheduler whose environment has the same "
                 "Python, Dask and overlap-workbench as this one."
             ) from error
+        if (sentence := agreement.other_protocol(target.address, protocol, broker.PROTOCOL)) is not None:
+            client.close(timeout=ANSWER_S)
+            raise ValueError(sentence)
+        return connected
 
     def stream(
         self,

@@ -14,12 +14,11 @@ from distributed import Security
 from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
 
+from cluster import certificate
 from cluster.scheduler_file import Target, knock
 
 _TAKEN = "taken"
 """Said once somebody took the connection."""
-_OTHER = "other"
-"""Said where another certificate is shown."""
 
 Said = queue.SimpleQueue[Any]
 
@@ -63,8 +62,9 @@ def _ask(target: Target, within_s: float, said: Said) -> None:
         knock(target, within_s)
         said.put(_TAKEN)
         said.put(asyncio.run(asyncio.wait_for(_identity(target, within_s), within_s)))
-    except ssl.SSLCertVerificationError:
-        said.put(_OTHER)
+    except ssl.SSLCertVerificationError as error:
+        said.put(_TAKEN)
+        said.put(error)
     except ssl.SSLError as error:  # somebody who does not encrypt
         said.put(_TAKEN)
         said.put(error)
@@ -85,7 +85,9 @@ async def _identity(target: Target, within_s: float) -> Any:
 def _verdict(word: Any, taken: bool, within_s: float) -> str | None:
     if isinstance(word, dict) and word.get("type") == "Scheduler":
         return None
-    if word == _OTHER:
+    if isinstance(word, ssl.SSLCertVerificationError):
+        if certificate.is_of_the_time(word):
+            return f"the certificate that it shows {certificate.refused(word)}"
         return "it shows another certificate than the one that was named"
     if not taken:
         why = "" if isinstance(word, TimeoutError) or not str(word) else f" ({_first_line(word)})"

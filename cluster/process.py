@@ -18,6 +18,8 @@ _STARTED = 19
 """Place of the start in /proc/PID/stat behind the process's name, which may hold anything: field 22 of proc(5)."""
 
 
+_SAME_START_S = 60.0
+"""Clocks are set; two processes of one number began further apart than this."""
 _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
@@ -48,4 +50,14 @@ def is_alive(pid: int, then: str | None) -> bool:
     try:
         return began(pid) == then and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+def is_alive_by_clock(pid: int, then_s: float) -> bool:
+    """The same of a process whose start an older workbench told in Unix seconds."""
+    try:
+        process = psutil.Process(pid)
+        is_same = abs(process.create_time() - then_s) < _SAME_START_S
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError, OverflowError):
         return False

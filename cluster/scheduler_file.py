@@ -20,7 +20,7 @@ import platformdirs
 from distributed.comm.addressing import get_address_host_port
 
 from cluster.certificate import SCHEME, Certificate
-from cluster.process import is_alive
+from cluster.process import is_alive, is_alive_by_clock
 from kernels import files, texts
 from kernels.failed import Failed
 
@@ -95,10 +95,30 @@ def write_target(file: Path, target: Target, **more: Any) -> None:
 
 
 def read() -> Record | None:
-    """What was left last, whether it still runs or not."""
+    """What was left last, whether it still runs or not; Failed where it runs and an older workbench keeps it."""
+    facts = _left()
+    if isinstance(then_s := facts.get("began", facts.get("started_at")), float):
+        if isinstance(pid := facts.get("pid"), int) and is_alive_by_clock(pid, then_s):
+            raise Failed(
+                f"A cluster runs at {facts.get('address')} that process {pid} of an older workbench keeps. Accepted: "
+                f"end it with `kill {pid}`, then ask again."
+            )
+        return None
+    return _record_of(facts)
+
+
+def _left() -> dict[str, Any]:
     try:
-        record = Record(**texts.json_value(path(), _KIND)["workbench"])
+        facts = texts.json_value(path(), _KIND)["workbench"]
     except (ValueError, KeyError, TypeError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _record_of(facts: dict[str, Any]) -> Record | None:
+    try:
+        record = Record(**facts)
+    except TypeError:
         return None
     kinds = {"address": str, "kind": str, "num_ranks": int, "pid": int, "began": str}
     return record if all(isinstance(getattr(record, name), kind) for name, kind in kinds.items()) else None
@@ -106,7 +126,7 @@ def read() -> Record | None:
 
 def remove(record: Record) -> None:
     """Take the file away, unless it is about another cluster by now."""
-    if read() == record:
+    if _record_of(_left()) == record:
         with contextlib.suppress(FileNotFoundError):
             path().unlink()
 

@@ -5,9 +5,11 @@ Imported where a cluster of kind kubernetes is started, and nowhere else: dask-k
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import kr8s
 from dask_kubernetes.operator import KubeCluster
 from dask_kubernetes.operator._objects import DaskCluster
 from dask_kubernetes.operator.kubecluster.kubecluster import wait_for_service
@@ -28,10 +30,10 @@ class Pods(KubeCluster):
     async def _create_cluster(self) -> None:
         """As dask-kubernetes does, but that it would ask the scheduler over plain TCP."""
         service = f"{self.name}-scheduler"
-        self._made = await Secret(self._secret, namespace=self.namespace)
-        await self._made.create()
+        cluster = await DaskCluster(self._custom_cluster_spec, namespace=self.namespace)
+        await cluster.create()  # refused where this user has one there: nothing of that one is touched
         try:
-            await (await DaskCluster(self._custom_cluster_spec, namespace=self.namespace)).create()
+            await self._hand_secret(cluster)
             await self._wait_for_controller()
             await wait_for_scheduler(self.name, self.namespace, timeout=self._resource_timeout)
             await wait_for_service(service, self.namespace)
@@ -43,6 +45,20 @@ class Pods(KubeCluster):
             raise
         self.forwarded_dashboard_port = page.rpartition(":")[2]
 
+    async def _hand_secret(self, cluster: DaskCluster) -> None:
+        """Pods wait for it. It belongs to *cluster*: Kubernetes removes it with that, whatever becomes of us."""
+        owner = {"apiVersion": cluster.version, "kind": cluster.kind, "name": cluster.name, "uid": cluster.metadata.uid}
+        manifest = self._secret | {"metadata": self._secret["metadata"] | {"ownerReferences": [owner]}}
+        await self._remove_secret()
+        await (await Secret(manifest, namespace=self.namespace)).create()
+
+    async def _remove_secret(self) -> None:
+        """This cluster's, or what one before it left under the same name."""
+        with contextlib.suppress(kr8s.NotFoundError):
+            await (await Secret(self._secret, namespace=self.namespace)).delete()
+
     async def _close(self, timeout: float = 3600.0) -> None:
-        await super()._close(timeout)
-        await self._made.delete()
+        try:
+            await super()._close(timeout)
+        finally:
+            await self._remove_secret()

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Client
 
-from cluster import broker, keeper, probe
+from cluster import agreement, broker, keeper, probe
 from cluster.connection import open_client
 from kernels.hardware import Device
 from kernels.prints import versions_print
@@ -42,6 +42,9 @@ def status(address: str | Path | None = None) -> list[Row]:
 def _known(client: Client) -> tuple[dict[str, Row], list[Row]]:
     """What the broker knows of each worker and who holds it, by address; and of those that left."""
     described = client.run_on_scheduler(_describe)
+    address = str(client.scheduler.address) if client.scheduler else "an address"
+    if (sentence := agreement.other_protocol(address, described.get("protocol"), broker.PROTOCOL)) is not None:
+        raise ValueError(sentence)
     holders = {worker: holder for holder, _, workers in described["grants"] for worker in workers}
     here = {worker["address"]: worker | {"client": holders.get(worker["address"])} for worker in described["workers"]}
     return here, [worker | {"client": None} for worker in described["away"]]
@@ -49,7 +52,7 @@ def _known(client: Client) -> tuple[dict[str, Row], list[Row]]:
 
 def _describe(dask_scheduler: Any) -> dict[str, Any]:
     found = dask_scheduler.plugins.get(broker.NAME)
-    return found.describe() if found else {"workers": [], "away": [], "grants": []}
+    return found.describe() if found else {"protocol": broker.PROTOCOL, "workers": [], "away": [], "grants": []}
 
 
 def _state(known: Row | None, since: str = "no answer since") -> Row:

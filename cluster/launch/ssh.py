@@ -18,7 +18,9 @@ from cluster.certificate import SCHEME, options, security
 from cluster.launch.contract import CERTIFIES, NEARBY, OPTIONS, missing, too_many
 
 HANDED_S = 30.0
-"""A host takes the certificate, and lets go of it, within this time."""
+"""A host takes the certificate within this time."""
+BACK_S = 5.0
+"""A host lets go of it within this time, or keeps it."""
 _TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$folder" && cat > "$folder/{name}.$$" \
 && mv "$folder/{name}.$$" "$folder/{name}" && printf %s "$folder/{name}\""""
 """A shell there keeps its standard input in a file of this user's own and says where; hosts may share it."""
@@ -26,7 +28,10 @@ _TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$fo
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A certificate on its way to other hosts. It travels inside SSH: a command line is there for everybody to read."""
+    """A certificate on its way to one process. It travels inside SSH: a command line is there for everybody to read.
+
+    A file of its own for each process: others of its host, or of a home folder that hosts share, need theirs longer.
+    """
 
     pem: Path
     name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.pem")
@@ -34,17 +39,19 @@ class Handed:
     async def over(self, address: str, connect_options: dict[str, Any]) -> str:
         """Where it lies on that host from now on."""
         text = self.pem.read_text()
-        return str(await self._run(address, connect_options, _TAKE.format(name=self.name), input=text))
+        return str(await self._run(HANDED_S, address, connect_options, _TAKE.format(name=self.name), input=text))
 
     async def back(self, address: str, connect_options: dict[str, Any]) -> None:
         """Remove it there; a host that is gone keeps a certificate of a cluster that is gone, too."""
         with contextlib.suppress(Exception):
-            await self._run(address, connect_options, f'rm -f "$HOME/.cache/overlap-workbench/{self.name}"')
+            await self._run(BACK_S, address, connect_options, f'rm -f "$HOME/.cache/overlap-workbench/{self.name}"')
 
-    async def _run(self, address: str, connect_options: dict[str, Any], command: str, **how: Any) -> Any:
+    async def _run(
+        self, within_s: float, address: str, connect_options: dict[str, Any], command: str, **how: Any
+    ) -> Any:
         import asyncssh
 
-        async with asyncio.timeout(HANDED_S), asyncssh.connect(address, **connect_options) as connection:
+        async with asyncio.timeout(within_s), asyncssh.connect(address, **connect_options) as connection:
             return (await connection.run(command, check=True, **how)).stdout
 
 
@@ -54,17 +61,23 @@ class _Certified(ssh.Process):
     kwargs: dict[str, Any]
     connect_options: dict[str, Any]
 
-    def __init__(self, *, handed: Handed, **how: Any) -> None:
+    def __init__(self, *, pem: Path, **how: Any) -> None:
         super().__init__(**how)
-        self.handed, self.host = handed, how["address"]  # a scheduler's address becomes that of its port
+        self.handed, self.host = Handed(pem), how["address"]  # a scheduler's address becomes that of its port
 
     async def start(self) -> None:
-        self.kwargs = self.kwargs | {"security": options(await self.handed.over(self.host, self.connect_options))}
-        await super().start()
+        try:
+            self.kwargs = self.kwargs | {"security": options(await self.handed.over(self.host, self.connect_options))}
+            await super().start()
+        except BaseException:  # Dask does not close what did not start
+            await self.handed.back(self.host, self.connect_options)
+            raise
 
     async def close(self) -> None:
-        await self.handed.back(self.host, self.connect_options)
-        await super().close()
+        try:
+            await super().close()
+        finally:
+            await self.handed.back(self.host, self.connect_options)
 
 
 class Worker(_Certified, ssh.Worker):
@@ -123,7 +136,7 @@ class Ssh:
 
     def spec(self, pem: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """What `dask.distributed.SSHCluster` would make of the hosts, but with a name for every worker, and *pem*."""
-        options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python, "handed": Handed(pem)}
+        options: dict[str, Any] = {"connect_options": {}, "remote_python": self.python, "pem": pem}
         scheduler = {"port": 0, "dashboard_address": NEARBY, "protocol": SCHEME}
         workers = {}
         for host in self.hosts:

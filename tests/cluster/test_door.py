@@ -54,20 +54,72 @@ def test_a_rank_with_another_secret_finds_the_door_closed(meeting: Meeting) -> N
         assert guest.recv(1) == b""
 
 
+def closed_within(stranger: socket.socket, seconds: float) -> float:
+    """When it found the door closed, from now on; it heard a challenge at most."""
+    began = time.monotonic()
+    stranger.settimeout(seconds)
+    with contextlib.suppress(ConnectionError), contextlib.closing(stranger):
+        while said := stranger.recv(1 << 16):
+            assert b"CHALLENGE" in said
+    return time.monotonic() - began
+
+
 def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_out(
     meeting: Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch.distributed import TCPStore
+
     monkeypatch.setattr(door, "PROOF_S", 1)
     assert meeting.secret is not None
-    silent = socket.create_connection((HOST, meeting.number), timeout=20)
-    loud = socket.create_connection((HOST, meeting.number), timeout=20)
-    loud.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(door.GUESTS + 8)]
+    strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+    meeting.store.set("key", "value")
     with contextlib.closing(door.passage(HOST, meeting.number, meeting.secret)) as passage:
-        friend = socket.create_connection((door.LOOPBACK, passage.number), timeout=5)
-        friend.close()
-    began = time.monotonic()
-    for stranger in (silent, loud):
-        with contextlib.suppress(ConnectionError), contextlib.closing(stranger):
-            while said := stranger.recv(1 << 16):
-                assert b"CHALLENGE" in said
-    assert time.monotonic() - began < 15.0
+        friend = TCPStore(door.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=60))
+        assert friend.get("key") == b"value"
+    for stranger in strangers:
+        closed_within(stranger, 30.0)
+
+
+def test_strangers_hold_a_bounded_number_of_threads(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PROOF_S", 60)
+    before = threading.active_count()
+    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(door.GUESTS + 16)]
+    for stranger in strangers[: door.GUESTS]:
+        assert b"CHALLENGE" in stranger.recv(1 << 10)
+    # each is led by a thread and has a timer that hangs up
+    assert threading.active_count() - before <= 2 * door.GUESTS
+    for stranger in strangers[door.GUESTS :]:
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.recv(1)
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_proof_that_drips_in_is_too_late(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PROOF_S", 1)
+    over = threading.Event()
+    stranger = socket.create_connection((HOST, meeting.number), timeout=20)
+
+    def drip() -> None:
+        """A length of 200 bytes, then one of them at a time."""
+        with contextlib.suppress(OSError):
+            stranger.sendall((200).to_bytes(4, "big"))
+            while not over.wait(0.2):
+                stranger.sendall(b"x")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        assert closed_within(stranger, 30.0) < 20.0, "200 bytes would take 40 s"
+    finally:
+        over.set()
+        dripping.join()
+
+
+def test_a_proof_that_is_long_is_not_waited_for(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PROOF_S", 100)
+    stranger = socket.create_connection((HOST, meeting.number), timeout=20)
+    stranger.sendall((1 << 30).to_bytes(4, "big"))
+    assert closed_within(stranger, 50.0) < 50.0

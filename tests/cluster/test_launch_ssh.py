@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import asyncssh
 import fake_bench
 import psutil
 import pytest
+from distributed.deploy import ssh as launcher
 from fake_cluster import alive, eventually, measured
 
 from cluster import launch
 from cluster.dispatch import Cluster
+from cluster.launch import ssh
 from cluster.launch.ssh import Ssh
 
 GONE_S = 60.0
@@ -47,8 +51,9 @@ def test_its_ranks_measure_over_tls_and_nothing_is_left_on_the_host(folder: Path
     with launch.hold(Ssh(hosts=[HOST], ranks_per_host=2), published=False, entry=fake_bench.ENTRY) as record:
         assert record.address.startswith("tls://")
         assert record.for_clients is not None
-        (handed,) = (home_there / ".cache" / "overlap-workbench").iterdir()
-        assert (handed.suffix, stat.S_IMODE(handed.stat().st_mode)) == (".pem", 0o600)
+        handed, *more = files = sorted((home_there / ".cache" / "overlap-workbench").iterdir())
+        assert {(file.suffix, stat.S_IMODE(file.stat().st_mode)) for file in files} == {(".pem", 0o600)}
+        assert len(more) == 2, "the scheduler and each worker have one of their own"
         with Cluster.connect(record.for_clients) as cluster:
             assert eventually(lambda: len(cluster.describe()["workers"]) == 2, GONE_S)
             assert measured(cluster, world=2) == [0, 1]
@@ -61,6 +66,63 @@ def test_its_ranks_measure_over_tls_and_nothing_is_left_on_the_host(folder: Path
     assert {row["name"] for row in rows} == {f"{HOST}-rank0", f"{HOST}-rank1"}
     assert eventually(lambda: not alive(processes), GONE_S), alive(processes)
     assert not list((home_there / ".cache" / "overlap-workbench").iterdir())
+
+
+class Told(ssh.Handed):
+    """Notes what is asked of which host, and when."""
+
+    said: ClassVar[list[str]] = []
+
+    async def over(self, address: str, connect_options: dict[str, Any]) -> str:
+        self.said.append(f"over {self.name}")
+        return f"/there/{self.name}"
+
+    async def back(self, address: str, connect_options: dict[str, Any]) -> None:
+        self.said.append(f"back {self.name}")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    async def nothing(self: Any) -> None:
+        Told.said.append("closed")
+
+    monkeypatch.setattr(ssh, "Handed", Told)
+    monkeypatch.setattr(Told, "said", [])
+    monkeypatch.setattr(launcher.Process, "close", nothing)
+    monkeypatch.setattr(launcher.Worker, "start", nothing)
+    return Told.said
+
+
+def test_a_worker_that_is_closed_takes_only_its_own_certificate_away_and_closes_first(told: list[str]) -> None:
+    _, workers = Ssh(hosts=[HOST], ranks_per_host=2).spec(Path("cluster.pem"))
+
+    async def closes() -> list[str]:
+        one, other = [spec["cls"](scheduler="tls://s:1", **spec["options"]) for spec in workers.values()]
+        await one.start()
+        await other.start()
+        told.clear()
+        await one.close()
+        assert one.handed.name != other.handed.name
+        return [one.handed.name]
+
+    (name,) = asyncio.run(closes())
+    assert told == ["closed", f"back {name}"]
+
+
+def test_a_worker_that_does_not_start_leaves_no_certificate(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(self: Any) -> None:
+        raise OSError("Worker failed to start")
+
+    monkeypatch.setattr(launcher.Worker, "start", fails)
+    _, workers = Ssh(hosts=[HOST], ranks_per_host=1).spec(Path("cluster.pem"))
+
+    async def starts() -> None:
+        (spec,) = workers.values()
+        await spec["cls"](scheduler="tls://s:1", **spec["options"]).start()
+
+    with pytest.raises(OSError, match="failed to start"):
+        asyncio.run(starts())
+    assert [words.partition(" ")[0] for words in told] == ["over", "back"]
 
 
 def _words(process: psutil.Process) -> list[str]:
