@@ -24,8 +24,6 @@ _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
 _TICK_S = 0.05
 _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
 """So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
-_NO_ANSWER_S = 3.0
-"""A rank whose worker has not answered for so long hangs through no fault of its trial; busy workers answer sooner."""
 _LAST_WORD_S = 1.0
 """Why a stream ended may come so much later than the answer that it is unknown: they come by two connections."""
 _PARTING_S = 5.0
@@ -183,8 +181,8 @@ class Attempt:
         workers = [place["worker"] for place in self.places]
         with contextlib.suppress(OSError, TimeoutError, RuntimeError):
             silent = self.cluster.call("silence", client=self.cluster.client.id, within_s=ANSWER_S, workers=workers)
-            worst = max(workers, key=lambda worker: silent[worker])
-            if silent[worst] >= _NO_ANSWER_S:
+            if silent:
+                worst = max(silent, key=lambda worker: silent[worker])
                 rank = workers.index(worst)
                 name = f"Worker {self.places[rank]['name']} on {self.places[rank]['host']}"
                 return self.watch.lost(rank, f"{name} ({worst}) has not answered for {silent[worst]:.0f} s.")

@@ -173,8 +173,8 @@ class Broker(SchedulerPlugin):
         return {stream: waiting.words(self.gang, client, stream, now) for stream in known}
 
     def silence(self, client: str, workers: Sequence[str]) -> dict[str, float]:
-        """How long each of *workers* has not answered."""
-        return {worker: self.pulse.silent_s(worker) for worker in workers}
+        """How long those of *workers* have not answered that are not merely busy."""
+        return self.pulse.unanswered_s(workers)
 
     def describe(self) -> dict[str, Any]:
         """Workers, grants, requests and granted seconds now, for people and tests."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.pulse import AWAY_S, LONGEST_TICK_S, Awake, Pulse
+import pytest
+from distributed.scheduler import heartbeat_interval
+
+from cluster.pulse import AWAY_S, LONGEST_TICK_S, MISSED_BEATS, NO_ANSWER_S, Awake, Pulse, away_s, no_answer_s
 from cluster.stimulus import WorkerAnswers, WorkerSilent
 
 
@@ -59,3 +62,35 @@ def test_one_that_left_is_forgotten() -> None:
     silent_after(pulse, 12.0)
     assert pulse.tick(13.0, {"w0": 13.0}) == []
     assert pulse.tick(14.0, {"w0": 14.0, "w1": 0.0}) == [], "a new worker of the same address"
+
+
+@pytest.mark.parametrize("num_workers", [1, 8, 30, 100, 199, 200, 800, 2000])
+def test_whoever_is_silent_missed_several_heartbeats_however_many_workers_there_are(num_workers: int) -> None:
+    interval_s = heartbeat_interval(num_workers)
+    assert no_answer_s(num_workers) >= MISSED_BEATS * interval_s
+    assert away_s(num_workers) >= max(AWAY_S, no_answer_s(num_workers))
+    if num_workers <= 50:
+        assert (away_s(num_workers), no_answer_s(num_workers)) == (AWAY_S, NO_ANSWER_S)
+
+
+def test_workers_of_a_large_cluster_that_answer_as_often_as_they_are_told_are_neither_silent_nor_unanswering() -> None:
+    pulse, names = Pulse(), [f"w{number}" for number in range(1000)]
+    every_s = int(heartbeat_interval(len(names)))
+    for second in range(60):
+        late = second - second % (2 * every_s)  # each other heartbeat is lost on its way
+        assert pulse.tick(float(second), dict.fromkeys(names, float(late))) == []
+        assert pulse.unanswered_s(names) == {}
+
+
+def test_one_that_is_away_stays_so_until_it_answers_also_when_workers_come() -> None:
+    pulse = Pulse()
+    silent_after(pulse, 12.0)
+    many = {f"x{number}": 0.0 for number in range(2000)}
+    assert pulse.tick(13.0, {"w0": 13.0, "w1": 0.0} | many) == []
+    assert pulse.tick(14.0, {"w0": 14.0, "w1": 13.9} | many) == [WorkerAnswers(14.0, "w1")]
+
+
+def test_who_has_not_answered_is_told_before_it_is_away() -> None:
+    pulse = Pulse()
+    silent_after(pulse, 5.0)
+    assert pulse.unanswered_s(["w0", "w1", "unknown"]) == {"w1": 4.0}

@@ -74,7 +74,7 @@ def test_a_stopped_worker_is_away_its_gang_is_told_and_it_is_taken_back(
 def test_a_trial_is_not_to_blame_for_a_worker_that_stopped_a_moment_ago(
     cluster: Cluster, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.attempt._NO_ANSWER_S", 1.5)
+    monkeypatch.setattr("cluster.pulse.NO_ANSWER_S", 1.5)
     events = stream_until(cluster, is_sampled, lambda: os.kill(worker, signal.SIGSTOP), LONG, deadline_s=4.0)
     (failure,) = failures(events)
     assert (failure["stage"], failure["rank"]) == ("lost", 1), "and no hang: it is not away yet"
