@@ -43,13 +43,13 @@ def late(chain, length, number, place):
 
 
 @triton.jit
-def keep_links_busy(load_at, stored, arrived, channels, deadline, partner):
+def keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner):
     """Stores into *partner*'s memory until all channels of this rank have ended; at least once."""
     target = device.peer(load_at, partner, tl.int32) + (tl.program_id(0) - channels) * BURST
     place = tl.arange(0, BURST)
     bursts = tl.full((), 0, tl.int32)
     ended = tl.full((), 0, tl.int32)
-    while (ended < channels) & (device.expired(deadline) == 0):
+    while (ended < channels) & (device.given_up(deadline, error) == 0):
         for _ in range(BURSTS):
             tl.store(target + place, place + bursts)
             bursts += 1
@@ -94,7 +94,7 @@ def data_and_flag(
             else:
                 device.signal(theirs_told)
             if FORM == NO_ACQUIRE:
-                while (device.seen(mine_told) < number) & (device.expired(deadline) == 0):
+                while (device.seen(mine_told) < number) & (device.given_up(deadline, error) == 0):
                     pass
             else:
                 device.wait(mine_told, number, deadline, error, rank, device.TILE, program)
@@ -103,7 +103,7 @@ def data_and_flag(
             broken += (tl.sum(wrong.to(tl.int32)) > 0).to(tl.int32)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, partner)
+        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)
 
 
 @triton.jit(do_not_specialize=["rank", "rounds", "channels"])
@@ -135,7 +135,7 @@ def packets_whole(
             broken += (tl.sum(wrong.to(tl.int32)) > 0).to(tl.int32)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, partner)
+        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)
 
 
 @triton.jit
@@ -187,4 +187,4 @@ def bulk_and_flag(
             broken += broken_tile(mine_told, mine, tile, rounds, partner, program, deadline, error, rank, SLOTS)
         end(violations, broken, arrived)
     else:
-        keep_links_busy(load_at, stored, arrived, channels, deadline, partner)
+        keep_links_busy(load_at, stored, arrived, channels, deadline, error, partner)

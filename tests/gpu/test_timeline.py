@@ -79,7 +79,7 @@ def test_fused_kernels_show_every_step_that_they_take(world: int) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("way", ["library", "direct", "copy engine"])
+@pytest.mark.parametrize("way", ["library", "direct", "copy_engine"])
 def test_sequential_calls_show_their_halves(way: str, world: int) -> None:
     for one in measured(world, way):
         plan = expand(one.trial.problem, one.trial.schedule)

@@ -179,11 +179,13 @@ class TritonTrial:
     def rehearse(self) -> Iterator[int]:
         """The first call, on operands of values 0; then all graphs, as they will be timed: the last call's are 1.
 
-        The result is poisoned before either, so that each of them has to write it.
+        The result is poisoned before either, so that each of them has to write it. torch's overlapped operators give
+        the result other memory while they are captured: that is poisoned, and the eager call's was verified before.
         """
         self.poison()
-        self._begin()
+        typical_s = self._eager()[1]
         yield 0
+        self._capture(typical_s)
         if self.trial.protocol.cuda_graph:  # what is verified is what is timed
             self.poison()
             self.backend.barrier()
@@ -195,15 +197,17 @@ class TritonTrial:
     def run(self) -> float:
         """One sample: the mean of the calls of one graph, all ranks having met before the first."""
         if not self._replays:
-            return self._begin()
+            seconds, typical_s = self._eager()
+            self._capture(typical_s)
+            return seconds
         self.backend.barrier()
         self._replays.append(self._replays.pop(0))
         seconds = self._replays[-1].seconds()
         self._check()
         return seconds
 
-    def _begin(self) -> float:
-        """The first call, eager: compiles, and says how many calls make a graph; the result is that of set 0."""
+    def _eager(self) -> tuple[float, float]:
+        """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is set 0's."""
         self.backend.barrier()
         one = Replay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
         seconds = one.seconds()
@@ -211,12 +215,15 @@ class TritonTrial:
         self.backend.barrier()
         typical = max(min(one.seconds() for _ in range(3)), 1e-6)
         (typical,) = map(max, zip(*self.backend.exchange([typical]), strict=True))
+        return seconds, typical
+
+    def _capture(self, typical_s: float) -> None:
+        """The graphs that are timed; nothing runs, and the result may be memory that only a replay writes."""
         protocol = self.trial.protocol
-        for numbers in turns(protocol, len(self.calls.each), typical):
+        for numbers in turns(protocol, len(self.calls.each), typical_s):
             calls = [self.calls.each[number] for number in numbers]
             self._replays.append(Replay(self.context, calls, self.backend.stream, captured=protocol.cuda_graph))
             self._calls, self._last = len(numbers), numbers[-1]
-        return seconds
 
     def _check(self) -> None:
         if sentence := self.context.failure():

@@ -26,7 +26,9 @@ CUDA graph may be replayed for ever: the epoch lies in device memory (`epoch_now
 
 Every wait ends: at `deadline` (globaltimer nanoseconds) it writes an error word and lets the kernel run to its end, the
 epoch rising as in any call; the host turns the word into a sentence. All threads of a block leave a wait in the same
-turn (`expired`). Nothing traps, since a trap would poison the process's CUDA context.
+turn (`given_up`). Nothing traps, since a trap would poison the process's CUDA context. Once the word is raised no wait
+of this rank lasts longer than POLLS polls: a graph of many calls ends one deadline after its first failure, not one for
+each. The host never lowers it, but makes a new one with each Context: what comes after a failure is of no use.
 
 Triton's interpreter runs the same source on CPU ranks (TRITON_INTERPRET=1): one thread, programs in order of their
 number, so that a program may wait for lower programs of its own rank, and for any of another's.
@@ -59,7 +61,7 @@ POLLS = tl.constexpr(1 if INTERPRETED.value else 64)
 NOBODY = tl.constexpr(-1)
 
 ERROR_WORDS = ("raised", "rank", "signal", "index", "expected", "seen")
-"""int32 of the error word, in order; `raised` is 0 while all is well. The first failure of a call stays."""
+"""int32 of the error word, in order; `raised` is 0 while all is well. The first failure stays."""
 
 # What waits for what, as `signal` in the error word: names for people are in context.SIGNALS.
 CREDIT = tl.constexpr(1)
@@ -80,24 +82,28 @@ def now():
 
 
 @triton.jit
-def expired(deadline):
-    """1 if *deadline* has passed, else 0: decided by all threads of the block together.
+def given_up(deadline, error):
+    """1 if *deadline* has passed or the error word is raised, else 0: decided by all threads of the block together.
 
-    Each thread reads the clock at another moment. A thread that left a loop of polls a turn before its neighbours would
-    stand at another barrier than they, for ever. Interpreted ranks share cores: who waits leaves its own to others.
+    Each thread reads clock and word at another moment. A thread that left a loop of polls a turn before its neighbours
+    would stand at another barrier than they, for ever. Interpreted ranks share cores: who waits leaves its to others.
     """
     if INTERPRETED:
-        return (tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64) >= deadline).to(tl.int32)
+        late = tl.full((), HOST_NS_AFTER_A_NAP(), tl.int64) >= deadline
+        return (late | (tl.load(error, volatile=True) != 0)).to(tl.int32)
     return tl.inline_asm_elementwise(
         """{
         .reg .pred mine, any;
         .reg .u64 time;
+        .reg .u32 raised;
+        ld.relaxed.gpu.global.u32 raised, [$2];
         mov.u64 time, %globaltimer;
         setp.ge.u64 mine, time, $1;
+        setp.ne.or.u32 mine, raised, 0, mine;
         bar.red.or.pred any, 0, mine;
         selp.u32 $0, 1, 0, any;
         }""",
-        "=r,l", [deadline], dtype=tl.int32, is_pure=False, pack=1,
+        "=r,l,l", [deadline, error.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -204,13 +210,16 @@ def fail(error, rank, kind, index, expected, found):
 
 @triton.jit
 def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
-    """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for."""
+    """Until *counter* is *expected* or more (rule 3); at *deadline* an error word says what was waited for.
+
+    After the first failure it ends at once, whatever the counter says.
+    """
     found, polls, late = seen(counter), tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
     while (found < expected) & (late == 0):
         found = seen(counter)
         polls += 1
         if polls % POLLS == 0:
-            late = expired(deadline)
+            late = given_up(deadline, error)
     found = tl.atomic_add(counter, 0, sem="acquire", scope="sys")
     if found < expected:
         fail(error, rank, kind, index, expected, found)
@@ -350,7 +359,7 @@ def put_packets(places, values, epoch, mask):
 
 @triton.jit
 def take_packets(places, epoch, mask, deadline, error, rank, index):
-    """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*."""
+    """float32 values of *places* (int64 pointers, this rank's) when all of them are of *epoch*; it ends as `wait`."""
     word = tl.load(places, mask=mask, other=0, volatile=True)
     missing = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
     polls, late = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
@@ -359,7 +368,7 @@ def take_packets(places, epoch, mask, deadline, error, rank, index):
         missing = tl.sum((mask & ((word >> 32) != epoch)).to(tl.int32))
         polls += 1
         if polls % POLLS == 0:
-            late = expired(deadline)
+            late = given_up(deadline, error)
     if missing > 0:
         fail(error, rank, PACKET, index, epoch, missing)
     return word.to(tl.uint32).to(tl.float32, bitcast=True)

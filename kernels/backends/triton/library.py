@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -42,6 +43,11 @@ class Sequential:
             self._received = self._buffer((world, self.chunk, extent.columns))
         if self._tuned:
             self._into_windows(self._tuned)
+
+    @cached_property
+    def _lanes(self) -> list[torch.cuda.Stream]:
+        """What copy engines are given their work on: the same for all sets of operands."""
+        return shares.lanes(self.context)
 
     @property
     def _how(self) -> str:
@@ -102,7 +108,7 @@ class Sequential:
             case "direct":
                 return shares.direct(self.context, self._pushed(self.sets[number]))
             case _:
-                return shares.copies(self.context, self._pushed(self.sets[number]))
+                return shares.copies(self.context, self._pushed(self.sets[number]), self._lanes)
 
     def _nccl(self, operands: Operands) -> Call:
         dist: Any = torch.distributed

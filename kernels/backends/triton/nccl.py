@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -42,7 +43,9 @@ class Tuned:
                 f"collective = library_tuned does not run with torch {torch.__version__}: it registers buffers as "
                 "NCCL windows, which came with torch 2.11. Accepted: torch 2.11 or newer, or collective = library."
             )
-        self._groups = {DEFAULT: group, WINDOWS: group} | {name: _of(count) for name, count in CHANNELS.items()}
+        self._groups = {DEFAULT: group, WINDOWS: group} | {
+            name: _of(count, self._backend.options._timeout) for name, count in CHANNELS.items()
+        }
         self._pools: list[Any] = []
 
     def group_for(self, setting: str) -> Any:
@@ -67,12 +70,16 @@ class Tuned:
         self._pools.clear()
 
 
-def _of(channels: int) -> Any:
-    """A group of all ranks with a communicator of so many *channels*."""
+def _of(channels: int, limit: timedelta) -> Any:
+    """A group of all ranks with a communicator of so many *channels*; the watchdog ends calls after *limit*.
+
+    torch would give it 10 minutes, whatever the main group has.
+    """
     dist: Any = torch.distributed
     options = dist.ProcessGroupNCCL.Options()
+    options._timeout = limit  # torch warns where it is another than the keyword
     options.config.min_ctas = options.config.max_ctas = channels
-    return dist.new_group(backend="nccl", pg_options=options)
+    return dist.new_group(backend="nccl", pg_options=options, timeout=limit)
 
 
 _made: tuple[Any, Tuned] | None = None

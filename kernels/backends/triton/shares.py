@@ -78,8 +78,20 @@ def put_kernel(context: Context, where: Layout) -> Kernel:
     )  # fmt: skip
 
 
-def copies(context: Context, source: Tensor) -> Call:
-    """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered."""
+def lanes(context: Context) -> list[torch.cuda.Stream]:
+    """Streams for the copies of one trial, whichever set of operands it takes.
+
+    One for each share, and one more: torch deals streams from a pool of 32 in turn, so one of them may be the stream
+    that the calls run on, and `at_once` leaves that out.
+    """
+    return [torch.cuda.Stream(context.device) for _ in range(context.world + 1)]
+
+
+def copies(context: Context, source: Tensor, streams: Sequence[torch.cuda.Stream]) -> Call:
+    """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered.
+
+    *streams*: the trial's `lanes`.
+    """
     where = layout(context, source)
     share = where.rows * where.width
     order = [(context.rank + step) % context.world for step in range(context.world)]
@@ -89,18 +101,21 @@ def copies(context: Context, source: Tensor) -> Call:
          where.source.view(-1)[peer * where.source_step : peer * where.source_step + share])
         for peer in order
     ]  # fmt: skip
-    streams = [torch.cuda.Stream(context.device) for _ in pairs]
     return between_meetings(context, lambda: at_once(pairs, streams, context.device))
 
 
 def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Sequence[torch.cuda.Stream], device: torch.device) -> None:
-    """Copies each (target, source) on a stream of its own; the current stream goes on when all are done."""
+    """Copies each (target, source) on a stream of its own; the current stream goes on when all are done.
+
+    *streams*: one more than *pairs*, all different; the current one, or the last, copies nothing.
+    """
     current = torch.cuda.current_stream(device)
-    for stream, (target, source) in zip(streams, pairs, strict=True):
+    others = [stream for stream in streams if stream != current][: len(pairs)]
+    for stream, (target, source) in zip(others, pairs, strict=True):
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             target.copy_(source)
-    for stream in streams:
+    for stream in others:
         current.wait_stream(stream)
 
 

@@ -79,6 +79,25 @@ def expires(rank: Rank) -> None:
 
 
 @triton.jit(do_not_specialize=["rank"])
+def waits_on(counter, packets, error, limit_ns, left_ns, rank):
+    deadline = device.deadline_after(limit_ns)
+    device.wait(counter, 1, deadline, error, rank, device.SIGNAL, 5)
+    tl.store(left_ns, deadline - device.now())
+    lanes = tl.arange(0, 4)
+    device.take_packets(packets + lanes, 1, lanes < 4, deadline, error, rank, 6)
+    tl.store(left_ns + 1, deadline - device.now())
+
+
+def fails_first(rank: Rank, limit_s: float) -> tuple[list[float], str | None]:
+    """Seconds that were left when a wait and one for packets gave up, after one that failed on the same rank."""
+    counter, left_ns = rank.signals(1).mine, torch.zeros(2, dtype=torch.int64)
+    rank.launcher(waits, counter, rank.error, rank.limit_ns, rank.rank)()
+    packets = rank.tensor(4, dtype=torch.int64).mine
+    rank.launcher(waits_on, counter, packets, rank.error, int(limit_s * 1e9), left_ns, rank.rank)()
+    return [left / 1e9 for left in left_ns.tolist()], rank.failure()
+
+
+@triton.jit(do_not_specialize=["rank"])
 def listed(found, tiles, slice_tiles, rank, ORDER: tl.constexpr, WORLD: tl.constexpr):
     for step in range(tiles * WORLD):
         owner, number = device.tile_in_order(step, tiles, slice_tiles, rank, ORDER, WORLD)

@@ -229,6 +229,7 @@ def scopes(kernel: Kernel) -> list[str]:
             polled |= words if "ld" in each.suffixes and "relaxed" in each.suffixes else set()
         elif words & SIGNALS and (each.is_store or each.suffixes[-1] != "b64"):  # b64: the table itself
             broken.append(f"{where} -- a signal that is not atomic")
+    polled.discard("error")  # it ends waits and hands no data over
     return broken + [f"{word} is polled and never read with acquire" for word in sorted(polled - acquired)]
 
 

@@ -1,17 +1,24 @@
 """What surrounds the kernels of a gang: NCCL's windows end with their group, and every graph of a trial is verified."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from kernels.backends.triton import backend as triton_backend
-from kernels.backends.triton import nccl
+from kernels.backends.triton import nccl, overlapped
 from kernels.backends.triton.backend import TritonTrial
 from tests.kernels.triton.conftest import gpu_trial
 
+Work = Callable[[], object]
+
 MANY_SETS = 4
+UNWRITTEN = 7.0
+"""What lies in memory that was allocated."""
 
 
 class Windows:
@@ -47,32 +54,50 @@ def test_settings_are_those_of_the_process_without_places_on_its_host(monkeypatc
     }  # fmt: skip
 
 
-class Replayed:
-    """As a graph would be: what it plays, it plays when asked for its seconds."""
+class Stream:
+    """Does what is put on it, or keeps it while a graph is captured."""
 
-    def __init__(self, context: Any, calls: Any, stream: Any, *, captured: bool) -> None:
-        self.calls = calls
+    def __init__(self) -> None:
+        self.kept: list[Work] | None = None
+
+    def put(self, work: Work) -> None:
+        if self.kept is None:
+            work()
+        else:
+            self.kept.append(work)
+
+
+class Replayed:
+    """As a graph would be: its calls are made once, at capture; what they put on the stream happens at each replay."""
+
+    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool) -> None:
+        self.calls, self.works = calls, None
+        if captured:
+            self.works = stream.kept = []
+            for call in calls:
+                call()
+            stream.kept = None
 
     def seconds(self) -> float:
-        for call in self.calls:
-            call()
+        for each in self.calls if self.works is None else self.works:
+            each()
         return 1e-3
 
 
-class Result:
-    """What calls write: which values of the operands it is of."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def fill_(self, value: float) -> None:
-        self.value = value
+def prepared(works: list[Work], result: Tensor, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int) -> TritonTrial:
+    """A trial whose calls put *works* on the stream, on a gang of one that nobody times."""
+    stream = Stream()
+    return of_calls(
+        [lambda work=work: stream.put(work) for work in works], result, stream, monkeypatch, calls_per_graph
+    )
 
 
-def prepared(each: list[Any], result: Result, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int) -> TritonTrial:
-    """A trial whose calls are *each*, on a gang of one that nobody times."""
+def of_calls(
+    each: list[Work], result: Tensor, stream: Stream, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int = 0
+) -> TritonTrial:
+    """A trial whose calls are *each*."""
     monkeypatch.setattr(triton_backend, "Replay", Replayed)
-    gang: Any = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=None)
+    gang: Any = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=stream)
     asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
     asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=calls_per_graph))
     context: Any = SimpleNamespace(failure=lambda: None)
@@ -80,33 +105,70 @@ def prepared(each: list[Any], result: Result, monkeypatch: pytest.MonkeyPatch, c
     return TritonTrial(gang, asked, calls, context)
 
 
-def rehearsed(one: TritonTrial, result: Result) -> list[tuple[int, float]]:
+def rehearsed(one: TritonTrial, result: Tensor) -> list[tuple[int, float]]:
     """At each stop the values that are asked for, and those that are there."""
-    return [(values, result.value) for values in one.rehearse()]
+    return [(values, float(result)) for values in one.rehearse()]
+
+
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_operators_of_torch_are_right_in_memory_that_was_not_written_when_they_were_captured(
+    monkeypatch: pytest.MonkeyPatch, operator: str
+) -> None:
+    """They allocate their result, at capture as well: then nothing has written it before the first replay."""
+    result, stream = torch.zeros(()), Stream()
+
+    def multiplied(first: Tensor) -> Tensor:
+        made = torch.full((), UNWRITTEN)
+        stream.put(lambda: made.copy_(first))
+        return made
+
+    operators = SimpleNamespace(
+        fused_all_gather_matmul=lambda first, *_, **__: (None, (multiplied(first),)),
+        fused_matmul_reduce_scatter=lambda first, *_: multiplied(first),
+    )
+    monkeypatch.setattr(overlapped, "torch", SimpleNamespace(ops=SimpleNamespace(symm_mem=operators)))
+    context: Any = SimpleNamespace(problem=SimpleNamespace(operator=operator))
+    sets = [{"first": torch.tensor(float(number == MANY_SETS - 1)), "second": result} for number in range(MANY_SETS)]
+    each = [overlapped.call(context, own, SimpleNamespace(group_name=""), result) for own in sets]
+    assert rehearsed(of_calls(each, result, stream, monkeypatch), result) == [(0, 0.0), (1, 1.0)]
+
+
+def test_poison_lies_where_the_graphs_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is other memory after capture: what is poisoned is that, so a graph that writes nothing shows."""
+    result, stream = torch.zeros(()), Stream()
+
+    def call() -> None:
+        made = torch.full((), UNWRITTEN)
+        if stream.kept is None:
+            made.fill_(0.0)
+        result.set_(made)
+
+    (_, (_, seen)) = rehearsed(of_calls([call] * MANY_SETS, result, stream, monkeypatch), result)
+    assert seen != seen
 
 
 @pytest.mark.parametrize("calls_per_graph", [0, 1, 3])
 def test_a_result_is_that_of_the_first_call_and_then_of_the_last_one_of_the_graphs(
     monkeypatch: pytest.MonkeyPatch, calls_per_graph: int
 ) -> None:
-    result = Result()
+    result = torch.zeros(())
     each = [lambda number=number: result.fill_(float(number == MANY_SETS - 1)) for number in range(MANY_SETS)]
     one = prepared(each, result, monkeypatch, calls_per_graph)
     assert rehearsed(one, result) == [(0, 0.0), (1, 1.0)]
 
 
 def test_a_call_that_leaves_the_result_of_the_call_before_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Result()
+    result = torch.zeros(())
     each = [lambda: result.fill_(0.0)] * (MANY_SETS - 1) + [lambda: None]
     assert rehearsed(prepared(each, result, monkeypatch, 0), result) == [(0, 0.0), (1, 0.0)]
 
 
 def test_a_graph_in_which_nothing_is_written_leaves_poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Result()
+    result = torch.zeros(())
     left = iter([0.0] * 4)  # the four eager calls write
 
     def first() -> None:
-        result.value = next(left, result.value)
+        result.fill_(next(left, float(result)))
 
     (_, seen) = rehearsed(prepared([first, *[lambda: None] * 3], result, monkeypatch, 0), result)
     assert seen[0] == 1
@@ -118,11 +180,11 @@ def test_a_call_that_takes_what_came_for_an_earlier_one_shows_also_where_places_
     monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
     """As a GEMV would that reads a packet's place before the packet is there: what lies there is two calls old."""
-    result, sent = Result(), [0.0] * late
+    result, sent = torch.zeros(()), [0.0] * late
 
     def call(number: int) -> None:
         sent.append(float(number == MANY_SETS - 1))
-        result.value = sent[-1 - late]
+        result.fill_(sent[-1 - late])
 
     each = [lambda number=number: call(number) for number in range(MANY_SETS)]
     assert rehearsed(prepared(each, result, monkeypatch, 0), result)[-1] == (1, 0.0)

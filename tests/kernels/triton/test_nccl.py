@@ -1,10 +1,15 @@
 """`library_tuned` is the winner of the committed sweep, at every size and collective."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from kernels.backends.triton import nccl
 from kernels.backends.triton.library import setting_of
 from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS, WINNERS, winner
 from kernels.operators import OPERATORS, problem
@@ -79,3 +84,22 @@ def test_a_sequential_trial_asks_for_the_bytes_that_the_sweep_counts(
 ) -> None:
     of = problem(operator, shape, dtype="bfloat16", world=2)
     assert setting_of(of) == setting == WINNERS[OPERATORS[operator].collective][message_bytes(of)]
+
+
+def test_groups_with_more_channels_wait_as_long_as_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch would give each 10 minutes."""
+    limit, made = timedelta(seconds=61), []
+
+    class Options:
+        def __init__(self) -> None:
+            self.config, self._timeout = SimpleNamespace(), timedelta(minutes=10)
+
+    def new_group(*, backend: str, pg_options: Options, timeout: timedelta | None = None) -> int:
+        made.append((timeout, pg_options._timeout, pg_options.config.max_ctas))
+        return len(made)
+
+    distributed: Any = SimpleNamespace(ProcessGroupNCCL=SimpleNamespace(Options=Options), new_group=new_group)
+    monkeypatch.setattr(nccl, "torch", SimpleNamespace(distributed=distributed, device=torch.device))
+    backend = SimpleNamespace(register_mem_pool=None, options=SimpleNamespace(_timeout=limit))
+    nccl.Tuned(SimpleNamespace(_get_backend=lambda device: backend), torch.device("cpu"))
+    assert made == [(limit, limit, channels) for channels in CHANNELS.values()]

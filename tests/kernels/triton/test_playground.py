@@ -26,6 +26,8 @@ LINES_MOST = 80
 ORDERS = ("natural", "remote_first", "rotated", "interleaved")
 ERROR_MOST = {torch.float32: 2e-6, torch.float16: 4e-3}
 """Four roundings of values below 8; of float32 some more, since sums are taken in another order."""
+AHEAD_S = 10.0
+"""A deadline that no test waits for."""
 SHORT_S = 3.0
 """A run's deadline once all ranks have imported what they run; to answer takes them milliseconds."""
 
@@ -173,6 +175,14 @@ def test_a_wait_that_expires_says_who_waited_for_what() -> None:
         with pytest.raises(RankFailure, match=r"waited 0\.5 s for signal 4: the counter was 0 instead of 1"):
             gang.run(does.expires)
         assert 0.5 <= time.monotonic() - began < 100, "of the 120 s that a run may take"
+
+
+def test_after_a_wait_that_expired_no_other_one_of_the_rank_lasts_and_the_first_is_told() -> None:
+    """A graph of many calls would last a deadline for each."""
+    with ranks(2, interpreted=True, limit_s=0.5) as gang:
+        for left_s, sentence in gang.run(does.fails_first, AHEAD_S):
+            assert min(left_s) > 0, "the second wait and the packets ended before their deadline"
+            assert "signal 4: the counter was 0 instead of 1" in sentence
 
 
 def test_a_run_has_a_deadline_that_names_who_is_late() -> None:

@@ -152,6 +152,21 @@ def test_all_threads_of_a_block_leave_a_wait_in_the_same_turn(name: str, moments
     assert reads(kernel, "%globaltimer") == moments + agreements
 
 
+@pytest.mark.parametrize("name", [*SENDERS, *GEMVS, "meet"])
+def test_a_wait_that_failed_before_ends_the_others_for_all_threads_of_a_block_alike(name: str) -> None:
+    """The word is part of what the threads agree about: a reading for each agreement, just before it."""
+    kernel = read(name)
+    asked = [at for at, each in enumerate(kernel.instructions) if "relaxed" in each.suffixes
+             and kernel.words(each) == {"error"}]  # fmt: skip
+    agreed = [at for at, each in enumerate(kernel.instructions) if each.name.startswith("bar.red.or")]
+    assert asked
+    for first, last in zip(asked, agreed, strict=True):
+        between = [each.name for each in kernel.instructions[first:last]]
+        assert between == ["ld.relaxed.gpu.global.u32", "mov.u64", "setp.ge.u64", "setp.ne.or.u32"]
+        assert "raised" in kernel.instructions[first].operands
+        assert "raised" in kernel.instructions[last - 1].operands
+
+
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemms_use_the_tensor_cores_of_hopper(name: str) -> None:
     assert "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16" in compiled(name).ptx

@@ -1,9 +1,15 @@
 """Collectives of our own between two meetings: right on interpreted ranks, call after call, and in their PTX."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import pytest
+import torch
 
+from kernels.backends.triton import shares
+from kernels.backends.triton.library import Sequential
 from kernels.backends.triton.shares import layout, put_kernel, sum_kernel
 from tests.kernels.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
@@ -57,3 +63,56 @@ def test_sums_are_read_and_written_sixteen_bytes_at_once() -> None:
     touched = [each for each in kernel.instructions if each.is_store or each.name.startswith("ld.global")]
     assert touched
     assert {each.bits for each in touched} == {128}
+
+
+class Lane:
+    """A stream: torch makes a new one of the next of a pool, in turn."""
+
+    pool = 32
+    made = 0
+
+    def __init__(self, device: Any = None) -> None:
+        self.number = Lane.made % Lane.pool
+        Lane.made += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lane) and other.number == self.number
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def wait_stream(self, other: "Lane") -> None:
+        assert other != self
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_copies_of_all_operands_share_a_few_streams_of_which_none_is_the_callers(
+    monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """The pool has come round to the stream on which calls run, which is current when they are captured, not before."""
+    world, sets = 4, 64
+    trial = gpu_trial("gemm_all_to_all", GEMM, world=world, dtype="float16", scheme="sequential",
+                      collective="copy_engine")  # fmt: skip
+    current: list[Lane] = []
+    used: list[int] = []
+
+    @contextmanager
+    def on(stream: Lane) -> Iterator[None]:
+        used.append(stream.number)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "Stream", Lane)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
+    monkeypatch.setattr(shares, "between_meetings", lambda context, push: push)
+    first, second = torch.empty(GEMM["m"], GEMM["k"]), torch.empty(GEMM["k"], GEMM["n"])
+    monkeypatch.setattr(Lane, "made", 0)
+    one = Sequential(context_of(trial), [{"a": first, "b": second}] * sets, None)
+    calls = [one.collective(number) for number in range(sets)]
+    assert Lane.made == world + 1
+    Lane.made = turn + Lane.pool  # the backend's own stream, dealt one of the same
+    current.append(Lane())
+    for call in (calls[0], calls[-1]):
+        used.clear()
+        call()
+        assert len(set(used)) == len(used) == world
+        assert current[0].number not in used

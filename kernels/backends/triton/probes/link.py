@@ -72,7 +72,7 @@ def copies(site: Site, pattern: str, num_bytes: int, streams: int) -> list[Call]
     sets = min(SETS_MOST, max(1, site.source.numel() // each))
     meeting = Meeting(site)
     to = [(site.rank + 1 + near) % site.world for near in range(peers(site.world, pattern))]
-    lanes = [torch.cuda.Stream(site.device) for _ in range(len(to) * streams)]
+    lanes = [torch.cuda.Stream(site.device) for _ in range(len(to) * streams + 1)]
 
     def pushed(number: int) -> Call:
         part = slice(number * each, (number + 1) * each)
