@@ -204,7 +204,7 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
         start.record()
         launch()
         stop.record()
-        found = places.found()
+        found = places.found() | recording.state(where)
         group.barrier()
         seconds = start.elapsed_time(stop) / 1e3
         answers.put({"rank": rank, "name": variant.name, "breaks": variant.breaks, "rounds": size.each * size.channels,

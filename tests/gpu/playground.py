@@ -64,6 +64,11 @@ def back_to_back(rank: Rank, shape: tuple[int, int, int], calls: int) -> int:
     return int(wrong)
 
 
+def state(rank: Rank) -> dict[str, Any]:
+    """Of a rank's GPU and its NCCL."""
+    return recording.state(rank.device)
+
+
 @contextmanager
 def gang() -> Iterator[Gang]:
     """One rank per GPU, which can import the files of the tutorial."""
@@ -90,6 +95,7 @@ def main() -> int:
             "largest error": {order: max(made.run(operator.check, ODD, 20, torch.bfloat16, order)) for order in orders},
             "wrong values back to back": made.run(this.back_to_back, ODD, CALLS),
             "seconds": made.run(timing.compared, TIMED, orders)[0],
+            "ranks": made.run(this.state),
         }
     facts = {"provenance": recording.provenance(machine_here().name), "protocol": PROTOCOL,
              "shape": dict(zip(("tokens", "heads", "dim"), TIMED, strict=True)), "dtype": "bfloat16"}  # fmt: skip

@@ -17,6 +17,8 @@ import torch
 
 from cluster.seating import Ranks
 from kernels import files
+from kernels.backends.triton import nccl
+from kernels.backends.triton.meter import Meter
 from kernels.outcome import Measurement, Outcome, Sample, Span, row, span_values
 from kernels.prints import source_print
 
@@ -57,6 +59,18 @@ def driver() -> dict[str, str]:
     return {}
 
 
+def state(device: torch.device | str) -> dict[str, Any]:
+    """How the GPU of this rank is now, and what its NCCL was told: a probe's answer holds it beside its numbers."""
+    known = torch.cuda.get_device_properties(device)
+    seen = Meter(str(known.uuid), known.name).read()
+    return {"condition": without_who(seen), "nccl": nccl.settings(os.environ)}
+
+
+def without_who(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """A device's condition, which names no single card."""
+    return {name: value for name, value in seen.items() if name not in WHO}
+
+
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """*document* as a probe's file, beside its place and then renamed: no half of one is left."""
     files.write(path, json.dumps(document, indent=1) + "\n")
@@ -74,7 +88,7 @@ def recorded(
     if os.environ.get("KEEP_TILES") != "1":
         spans = tuple(replace(span, tiles=()) for span in spans)
     clock = {"clock_tick_s": spans[0].tick_s} if spans else {}
-    conditions = [{name: value for name, value in seen.items() if name not in WHO} for seen in outcome.conditions]
+    conditions = [without_who(seen) for seen in outcome.conditions]
     line = {
         **row(_with_ranks(replace(outcome, block=block), ran)), "source": "recorded", "provenance": {**facts, **clock},
         "trial": outcome.trial.to_json(),

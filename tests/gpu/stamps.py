@@ -64,14 +64,14 @@ def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
             backend.barrier()
             seconds = replays[name].seconds()
             samples[name] += [seconds] if index >= 2 else []
-    begin = time.monotonic()
+    state, begin = recording.state(backend.device), time.monotonic()
     spans = prepared.spans(0)
     found = clock.measured(torch.device(backend.device))
     return {
         "rank": seat.rank, "samples": samples, "failure": prepared.context.failure(),
         "tick_s": found.tick_s, "read_s": found.read_s, "timeline_took_s": time.monotonic() - begin,
         "spans": len(spans), "tiles": sum(len(span.tiles) for span in spans),
-        "seen_s": max((span.stop_s for span in spans), default=0.0),
+        "seen_s": max((span.stop_s for span in spans), default=0.0), **state,
     }  # fmt: skip
 
 

@@ -16,5 +16,6 @@ def test_no_round_is_broken_under_load_of_the_links(world: int) -> None:
     print(table(rows))
     assert len(rows) == world * len(VARIANTS)
     assert [row for row in rows if not row["breaks"] and (row["broken"] or row["failure"])] == []
+    assert all(row["nccl"]["NCCL_GRAPH_REGISTER"] == "0" and "gpu" not in row["condition"] for row in rows)
     assert all(row["load_bytes"] > 0 and row["ended"] == Size().channels for row in rows)
     assert all(row["broken"] == row["rounds"] for row in rows if row["name"] == CERTAIN)

@@ -47,6 +47,12 @@ def test_it_is_timed_beside_torch_and_nccl(gang: Gang) -> None:
     assert all(0 < seconds < 0.1 for seconds in found.values())
 
 
+def test_every_rank_tells_its_gpus_condition_and_nccls_settings(gang: Gang) -> None:
+    for told in gang.run(playground.state):
+        assert told["nccl"]["NCCL_GRAPH_REGISTER"] == "0"
+        assert not {"gpu", "gpu_name"} & set(told["condition"])
+
+
 def test_a_wait_that_expires_is_a_sentence_and_the_process_of_a_rank_ends(gang: Gang) -> None:
     """The last one: it ends the gang."""
     with pytest.raises(RankFailure, match=r"Rank 0 waited 5 s for signal 0: .* was 0 instead of 1"):

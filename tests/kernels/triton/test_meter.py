@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kernels.backends.triton import meter
+from tests.gpu import recording
 
 
 class Nvml:
@@ -45,6 +46,22 @@ class Nvml:
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter.util, "find_spec", lambda name: name)
     monkeypatch.setattr(meter, "import_module", lambda name: Nvml())
+
+
+@pytest.mark.usefixtures("library")
+def test_a_probes_answer_holds_the_condition_of_a_gpu_that_it_does_not_name_and_what_nccl_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = SimpleNamespace(uuid="1a2b", name="NVIDIA H200")
+    monkeypatch.setattr(recording.torch.cuda, "get_device_properties", lambda device: known)
+    monkeypatch.setattr(recording.torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "0")
+    told = recording.state("cuda:0")
+    assert told["condition"] == {
+        "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5, "power_now_watts": 702.0,
+        "throttled": ["power cap", "heat (hardware)"],
+    }  # fmt: skip
+    assert {"version": "2.28.9", "NCCL_GRAPH_REGISTER": "0"}.items() <= told["nccl"].items()
 
 
 @pytest.mark.usefixtures("library")
