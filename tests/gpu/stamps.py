@@ -76,7 +76,11 @@ def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def broken(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
-    """Rank 0 fails when it is to be seen, and the others wait for it: what every rank says, and after how long."""
+    """Rank 0 fails when it is to be seen, and the others wait for it: what every rank says, and after how long.
+
+    Where they wait in a kernel of ours, all answer. In a call of NCCL they wait until they are ended (`watch._on_all`),
+    and only rank 0 answers: when its peers have died, or after the group's timeout.
+    """
     backend, trial = TritonBackend(replace(seat, deadline_s=BROKEN_S)), Trial.from_json(entry)
     (prepared,) = backend.prepare([trial])
     timed = [prepared.run() for _ in range(2)]
@@ -87,7 +91,12 @@ def broken(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
             prepared.spans(0)
         except Unseen as unseen:
             said = str(unseen)
-    return {"timed": all(seconds > 0 for seconds in timed), "said": said, "after_s": time.monotonic() - begin}
+    return {
+        "rank": seat.rank,
+        "timed": all(seconds > 0 for seconds in timed),
+        "said": said,
+        "after_s": time.monotonic() - begin,
+    }
 
 
 def fails(*_: Any) -> list[Any]:

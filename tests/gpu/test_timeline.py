@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS
 from kernels.backends.triton import gemv
 from kernels.outcome import Measurement, Span
 from kernels.plan import Kind, Plan
@@ -106,3 +107,14 @@ def test_a_rank_that_fails_when_it_is_to_be_seen_hangs_nobody() -> None:
     assert len(found) == world
     assert all(answer["timed"] and answer["said"] for answer in found), found
     assert all(answer["after_s"] < 4 * BROKEN_S for answer in found), found
+
+
+@pytest.mark.skipif(not WORLDS, reason="needs two GPUs")
+def test_a_rank_that_fails_where_others_wait_in_nccl_does_not_wait_for_ever_and_keeps_what_it_timed() -> None:
+    """Only the first rank is sure to answer; the gang ends the others."""
+    limit_s = LONGEST_COMPILATION_SECONDS + 4 * BROKEN_S
+    found = gang.answered(broken, trials(WORLDS[0], "library")[:1], WORLDS[0], limit_s + 60.0)[0]
+    (first,) = [answer for answer in found if answer.get("rank") == 0]
+    assert first["timed"]
+    assert first["said"]
+    assert first["after_s"] < limit_s

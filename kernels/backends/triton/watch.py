@@ -77,7 +77,11 @@ def _moments(context: Context, replay: Replay) -> tuple[int, int]:
 def _on_all(gang: Gang, make: Callable[[], Made]) -> Made:
     """What *make* gives, when it works on all ranks: they go on together or not at all.
 
-    Nothing in *make* waits for a peer on the host, so that a rank that fails meets the others here.
+    Nothing in *make* waits for a peer on the host, so that a rank that fails meets the others here. On the GPU our
+    kernels wait until their deadline. A call of NCCL whose peer never comes has none, and its rank is silent: torch's
+    watchdog ends the process after the group's timeout (`heap.Group`), but does not know calls in a captured
+    graph; those end with their process, when whoever hears the ranks' reports (`cluster.deadline`) gives the gang up.
+    The rank that failed waits for the others on the host no longer than that timeout, and says what it has timed.
     """
     made, why = None, ""
     try:
