@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -13,13 +14,15 @@ from tests.chaos import family
 
 UP_S = 120.0
 """A command about the cluster ends within this time."""
+ENDS_S = 50.0
+"""After Ctrl-C within this one: twice 20 s are its keeper's."""
 
 
 class Kept:
     """One cluster of this run's own; commands about it are waited for by `tick`."""
 
-    def __init__(self, folder: Path, num_ranks: int) -> None:
-        self._folder, self._num_ranks = folder, num_ranks
+    def __init__(self, folder: Path, num_ranks: int, up_s: float = UP_S) -> None:
+        self._folder, self._num_ranks, self._up_s = folder, num_ranks, up_s
         self._orders: deque[str] = deque()
         self._command: subprocess.Popen[bytes] | None = None
         self._order, self._began_at = "", 0.0
@@ -74,12 +77,11 @@ class Kept:
         command = self._command
         assert command is not None
         status, seconds = command.poll(), time.monotonic() - self._began_at
-        if status is None and seconds < UP_S:
+        if status is None and seconds < self._up_s:
             return
         if status is None:
-            command.kill()
-            command.wait()
-            self.troubles.append(f"`workbench cluster {self._order}` did not end within {UP_S:.0f} s.")
+            self._end(command)
+            self.troubles.append(f"`workbench cluster {self._order}` did not end within {self._up_s:.0f} s.")
         text = self._log().read_text(errors="replace")
         if "Traceback" in text:
             self.troubles.append(f"`workbench cluster {self._order}` printed a traceback: {text[-600:]}")
@@ -87,6 +89,16 @@ class Kept:
         record = scheduler_file.read()
         if self._order == "up" and status == 0 and record is not None:
             self.address = record.address
+
+    @staticmethod
+    def _end(command: subprocess.Popen[bytes]) -> None:
+        """By Ctrl-C: a killed `up` would leave the keeper that it waits for."""
+        command.send_signal(signal.SIGINT)
+        try:
+            command.wait(ENDS_S)
+        except subprocess.TimeoutExpired:
+            command.kill()
+            command.wait()
 
     def _log(self) -> Path:
         return self._folder / f"cluster{self._number}.log"

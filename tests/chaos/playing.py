@@ -10,22 +10,47 @@ from pathlib import Path
 
 from tests.chaos import family, left
 from tests.chaos.disk import Full
-from tests.chaos.keeping import Kept
+from tests.chaos.keeping import UP_S, Kept
 from tests.chaos.script import MOMENT_S, Fault, Whom, faults_of
-from tests.chaos.stores import Stores
+from tests.chaos.stores import AGAIN_S, Stores
 from tests.chaos.striking import Striker
-from tests.chaos.sweeping import STORE_BYTES, Clients
+from tests.chaos.sweeping import HANGS_S, STORE_BYTES, Clients
 
 TICK_S, REAP_S = 0.03, 0.5
 VICTIM_S = 4.0
 """A fault whose victim does not come to life within this time does not happen."""
 NEVER_S = 120.0
 """Without a complete sweep for so long the cluster is ended and begun anew."""
+GONE_S = 5.0
+"""Segments of ranks that nobody uses are gone within this time."""
 REST_EVERY = 8
 """After so many rounds all clients end, and the cluster is looked at while it is idle."""
 REST_S = 90.0
 RECENT = 4
 """So many of the last faults are named where recovery failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Limits of a host on which a sweep completes within `recovery_s` of the last fault; none is below its default."""
+
+    recovery_s: float
+
+    @property
+    def never_s(self) -> float:
+        return max(NEVER_S, self.recovery_s)
+
+    @property
+    def rest_s(self) -> float:
+        return max(REST_S, self.recovery_s)
+
+    @property
+    def victim_s(self) -> float:
+        return max(VICTIM_S, self.recovery_s / 15)
+
+    @property
+    def gone_s(self) -> float:
+        return max(GONE_S, self.recovery_s / 15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +89,11 @@ class Play:
 
     def __init__(self, rooms: Rooms, seed: int, num_ranks: int, num_clients: int, recovery_s: float) -> None:
         self.rooms, self.seed, self.num_ranks = rooms, seed, num_ranks
-        self.recovery_s = recovery_s
-        self.kept = Kept(rooms.folder, num_ranks)
-        self.clients = Clients(rooms.folder, rooms.disk, num_clients)
+        self.patience = Patience(recovery_s)
+        self.kept = Kept(rooms.folder, num_ranks, max(UP_S, recovery_s))
+        self.clients = Clients(rooms.folder, rooms.disk, num_clients, max(HANGS_S, recovery_s))
         self.striker = Striker(self.kept, self.clients, rooms.disk, rooms.memory)
-        self.stores = Stores()
+        self.stores = Stores(max(AGAIN_S, recovery_s))
         self.tally = Tally()
         self._completed: list[tuple[float, float]] = []
         """Begin and end of every sweep that measured all it was asked for."""
@@ -82,8 +107,9 @@ class Play:
     def begin(self) -> None:
         """A cluster, and a sweep that nothing disturbs."""
         began = time.monotonic()
-        if not self._until(lambda: self._complete_since(began) is not None, NEVER_S):
-            self.tally.troubles.append(f"no sweep was complete within {NEVER_S:.0f} s before the first fault")
+        never_s = self.patience.never_s
+        if not self._until(lambda: self._complete_since(began) is not None, never_s):
+            self.tally.troubles.append(f"no sweep was complete within {never_s:.0f} s before the first fault")
 
     def round(self, number: int) -> None:
         """The faults of one round, then recovery from each of them."""
@@ -104,16 +130,16 @@ class Play:
     def rest(self) -> None:
         """All clients end; then the cluster is idle, and stores are looked through."""
         self.clients.resting = True
-        if not self._until(lambda: not self.clients.running, REST_S + NEVER_S):
+        if not self._until(lambda: not self.clients.running, self.patience.rest_s + self.patience.never_s):
             self.tally.troubles.append(f"clients do not end: {', '.join(map(str, self.clients.running.values()))}")
-        self._until(lambda: self.kept.address is not None, NEVER_S)
-        whole = self._until(self._is_whole, REST_S)
+        self._until(lambda: self.kept.address is not None, self.patience.never_s)
+        whole = self._until(self._is_whole, self.patience.rest_s)
         if not whole:
             self.tally.troubles.append(
-                f"after {REST_S:.0f} s without clients the cluster is not whole: {self._parts()}"
+                f"after {self.patience.rest_s:.0f} s without clients the cluster is not whole: {self._parts()}"
             )
         self._ports |= family.listening()
-        if segments := left.until_nothing(left.segments if self.rooms.memory else list, 5.0):
+        if segments := left.until_nothing(left.segments if self.rooms.memory else list, self.patience.gone_s):
             self.tally.troubles.append(f"segments are left while nobody measures: {', '.join(segments)}")
         self._look_through()
         self.clients.resting = False
@@ -123,19 +149,19 @@ class Play:
         """Everything ends; whatever is left is a trouble."""
         self.clients.resting = True
         self.striker.lift_all()
-        self._until(lambda: not self.clients.running, REST_S + NEVER_S)
-        self._until(lambda: self.kept.address is not None, NEVER_S)
+        self._until(lambda: not self.clients.running, self.patience.rest_s + self.patience.never_s)
+        self._until(lambda: self.kept.address is not None, self.patience.never_s)
         if self.kept.address is not None:
             self.tally.troubles += self.stores_once_more()
         self._look_through()
         self._ports |= family.listening()
         self.kept.end()
-        self._until(lambda: not self.kept.busy, NEVER_S)
+        self._until(lambda: not self.kept.busy, self.patience.never_s)
         self.tally.troubles += self.kept.troubles
         troubles = {
             "processes": left.until_nothing(left.processes),
             "shared memory": left.until_nothing(
-                lambda: left.in_memory(self.rooms.memory is not None, self._was_in_memory), 5.0),
+                lambda: left.in_memory(self.rooms.memory is not None, self._was_in_memory), self.patience.gone_s),
             "temporary files": left.files(self.rooms.folder / "tmp", left.DASKS),
             "state": left.files(self.rooms.folder / "state", left.LOG),
             "open ports": [str(port) for port in left.open_ports(self._ports)],
@@ -190,7 +216,7 @@ class Play:
         """Whether it happened; a successor that is to be killed may take a while to begin."""
         if fault.whom is Whom.MEMORY and self.rooms.memory is None:
             return False
-        return self._until(lambda: self.striker.strike(fault) is not None, VICTIM_S)
+        return self._until(lambda: self.striker.strike(fault) is not None, self.patience.victim_s)
 
     # recovery
 
@@ -201,20 +227,20 @@ class Play:
     def _recovered(self, struck: list[Struck]) -> float | None:
         """How long after the last of these faults the first sweep was complete that began after it; None: never."""
         last_at = max((one.over_at for one in struck), default=time.monotonic())
-        self._until(lambda: time.monotonic() >= last_at, NEVER_S)
-        self._until(lambda: self._complete_since(last_at) is not None, NEVER_S)
-        self._until(lambda: not self.striker.lasts, NEVER_S)
+        self._until(lambda: time.monotonic() >= last_at, self.patience.never_s)
+        self._until(lambda: self._complete_since(last_at) is not None, self.patience.never_s)
+        self._until(lambda: not self.striker.lasts, self.patience.never_s)
         ended_at = self._complete_since(last_at)
         recovered_s = None if ended_at is None else ended_at - last_at
         if recovered_s is not None:
             self.tally.recoveries_s += [recovered_s] * len(struck)
-        if recovered_s is None or recovered_s > self.recovery_s:
+        if recovered_s is None or recovered_s > self.patience.recovery_s:
             faults = "; ".join(str(one.fault) for one in struck[-RECENT:])
             self.tally.troubles.append(f"a sweep was complete {_after(recovered_s)} the last fault, accepted: "
-                                       f"{self.recovery_s:.0f} s. {self._parts()} Last: {faults}")  # fmt: skip
+                                       f"{self.patience.recovery_s:.0f} s. {self._parts()} Last: {faults}")  # fmt: skip
         if recovered_s is None:
             self.kept.restart()
-            self._until(lambda: not self.kept.busy and self.kept.address is not None, NEVER_S)
+            self._until(lambda: not self.kept.busy and self.kept.address is not None, self.patience.never_s)
         return recovered_s
 
     # looking

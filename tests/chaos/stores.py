@@ -25,7 +25,8 @@ AGAIN_S = 120.0
 class Stores:
     """Looks at clients that have ended, at their stores, and counts what is in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, again_s: float = AGAIN_S) -> None:
+        self._again_s = again_s
         self.outcomes: Counter[str] = Counter()
         """By what they are; failures by their stage."""
         self.statuses: Counter[int] = Counter()
@@ -73,8 +74,11 @@ class Stores:
         with _gone_afterwards(path) as space:
             space.write_text(_space_of(row))
             words = ["sweep", str(space), "--cluster", address, "--store", str(path), "--fresh", "--json"]
-            ran = subprocess.run([sys.executable, "-m", "workbench.cli", *words], capture_output=True, text=True,
-                                 timeout=AGAIN_S)  # fmt: skip
+            try:
+                ran = subprocess.run([sys.executable, "-m", "workbench.cli", *words], capture_output=True, text=True,
+                                     timeout=self._again_s)  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return [f"trial {row['key']} was not measured again within {self._again_s:.0f} s"]
         rows = json.loads(ran.stdout).get("rows", []) if ran.stdout else []
         same = ("operator", "world", "scheme", "axes", "part")
         again = [each for each in rows if each["source"] == "measured" and all(each[key] == row[key] for key in same)]

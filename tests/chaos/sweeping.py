@@ -98,8 +98,8 @@ class Client:
 class Clients:
     """So many places, in each of which one client follows the other."""
 
-    def __init__(self, folder: Path, disk: Full, num_places: int) -> None:
-        self._folder, self._disk = folder, disk
+    def __init__(self, folder: Path, disk: Full, num_places: int, hangs_s: float = HANGS_S) -> None:
+        self._folder, self._disk, self._hangs_s = folder, disk, hangs_s
         self._num_places = num_places
         self.running: dict[int, Client] = {}
         self.ended: list[Client] = []
@@ -118,7 +118,7 @@ class Clients:
             if client.process.poll() is not None:
                 client.ended_at = now
                 self.ended.append(self.running.pop(place))
-            elif now - client.began_at > HANGS_S and not client.hung:
+            elif now - client.began_at > self._hangs_s and not client.hung:
                 client.hung = True
                 client.process.kill()
         if address is None or self.resting:
