@@ -19,6 +19,7 @@ import pytest
 from distributed import Nanny, Scheduler, Security, SpecCluster
 from distributed.comm.core import connect
 from fake_cluster import measured
+from loops import apart
 
 from cluster import launch
 from cluster.broker import dask_settings
@@ -127,7 +128,7 @@ def test_the_scheduler_itself_hears_no_stranger(stranger: Any, encrypted: Target
         return await comm.read()
 
     with pytest.raises(OSError):  # noqa: PT011 - of several kinds, and never an answer
-        asyncio.run(asyncio.wait_for(asked(), 4))
+        apart(asyncio.wait_for(asked(), 4))
 
 
 def test_a_worker_without_the_certificate_does_not_get_in(encrypted: Target, file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import subprocess
@@ -17,6 +16,7 @@ import psutil
 import pytest
 from distributed.deploy import ssh as launcher
 from fake_cluster import alive, eventually, measured
+from loops import apart
 
 from cluster import launch
 from cluster.dispatch import Cluster
@@ -105,7 +105,7 @@ def test_a_worker_that_is_closed_takes_only_its_own_certificate_away_and_closes_
         assert one.handed.name != other.handed.name
         return [one.handed.name]
 
-    (name,) = asyncio.run(closes())
+    (name,) = apart(closes())
     assert told == ["closed", f"back {name}"]
 
 
@@ -121,7 +121,7 @@ def test_a_worker_that_does_not_start_leaves_no_certificate(told: list[str], mon
         await spec["cls"](scheduler="tls://s:1", **spec["options"]).start()
 
     with pytest.raises(OSError, match="failed to start"):
-        asyncio.run(starts())
+        apart(starts())
     assert [words.partition(" ")[0] for words in told] == ["over", "back"]
 
 

@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from loops import apart
 
 KUBE, DASK, KR8S = "dask_kubernetes.operator", "DaskCluster", "Secret"
 FORGOTTEN = {"apiVersion": "v1", "kind": KR8S, "metadata": {"name": "ours"}}
@@ -106,7 +107,7 @@ def test_a_secret_that_was_left_behind_is_no_hindrance_and_the_new_one_goes_with
     there[KR8S, "ours"] = FORGOTTEN
     made = pods()
     cluster = DaskCluster({"metadata": {"name": "ours"}})
-    asyncio.run(made._hand_secret(cluster))
+    apart(made._hand_secret(cluster))
     (owner,) = there[KR8S, "ours"]["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == (DASK, "ours", f"uid of {DASK}")
 
@@ -114,7 +115,7 @@ def test_a_secret_that_was_left_behind_is_no_hindrance_and_the_new_one_goes_with
 def test_a_cluster_that_does_not_come_up_leaves_nothing(there: dict[tuple[str, str], Any]) -> None:
     there[KR8S, "ours"] = FORGOTTEN
     with pytest.raises(TimeoutError, match="Operator"):
-        asyncio.run(pods()._create_cluster())
+        apart(pods()._create_cluster())
     assert not there
 
 
@@ -124,12 +125,12 @@ def test_closing_that_fails_removes_the_secret(
     monkeypatch.setattr(KubeCluster, "closes", False)
     there[KR8S, "ours"] = FORGOTTEN
     with pytest.raises(TimeoutError, match="deleting"):
-        asyncio.run(pods()._close())
+        apart(pods()._close())
     assert not there
 
 
 def test_a_second_cluster_of_this_user_touches_nothing_of_the_first(there: dict[tuple[str, str], Any]) -> None:
     there.update({(KR8S, "ours"): "its Secret", (DASK, "ours"): "it"})
     with pytest.raises(OSError, match="409: DaskCluster"):
-        asyncio.run(pods()._create_cluster())
+        apart(pods()._create_cluster())
     assert there == {(KR8S, "ours"): "its Secret", (DASK, "ours"): "it"}
