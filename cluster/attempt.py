@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
@@ -26,6 +27,8 @@ _GIVING_BACK_S, _STOPPED_S = 5.0, 1.0
 """So long what is given back is waited for, and by who was stopped; it goes on its way all the same."""
 _LAST_WORD_S = 1.0
 """Why a stream ended may come so much later than the answer that it is unknown: they come by two connections."""
+_LATE_S = 0.2
+"""Results leave a rank at once: those of before its gang broke are here so much later at the latest."""
 _PARTING_S = 5.0
 """Ranks that waited for one whose process was ended notice it within this time, or are ended, too."""
 
@@ -72,6 +75,8 @@ class Attempt:
         self.stream = cluster.next_stream()
         self.batches = cluster.feed.open(self.stream)
         self.arrived: Iterator[Event] = iter(())
+        self.late: list[Event] = []
+        """For the caller, of ranks whose gang was broken by then."""
         self.places: list[dict[str, Any]] = []
         self.futures: list[Future[None]] = []
         self.beat_at = time.monotonic()
@@ -94,7 +99,9 @@ class Attempt:
         except _Broken as broken:
             # ranks without an order are idle: what was refused before leaves them as they are
             verdict = self._excused(broken.verdict)
+            self._hear_late(verdict)
             self._give_back(spoiled=bool(self.futures), idle=self._survivors(verdict))
+            yield from self.late
             self.again = self.watch.again(verdict)
             yield from self.watch.failures(verdict)
             if isinstance(broken, _WaitedOut):
@@ -106,13 +113,16 @@ class Attempt:
     def _through(self) -> Iterator[Event]:
         session = yield from self._granted()
         self._same_kernels()
-        ran = agreement.ran(self.places, self.ask.backend)
         self._order(session, self._meeting(session))
         while not self.watch.done:
-            event = self._next()
-            if self.watch.heard(event, time.monotonic()):
-                yield event | (ran if event["kind"] == "result" else {})
+            yield from self._heard(self._next())
         self._judge()
+
+    def _heard(self, event: Event) -> list[Event]:
+        """*event* of a rank, as the caller should see it; nothing where it is for the watch alone."""
+        if not self.watch.heard(event, time.monotonic()):
+            return []
+        return [event | (agreement.ran(self.places, self.ask.backend) if event["kind"] == "result" else {})]
 
     # the gang: asked for, checked, given back
 
@@ -158,6 +168,20 @@ class Attempt:
                 self.cluster.call("release", within_s=within_s, client=self.cluster.client.id, **how)
         self.futures.clear()
 
+    def _hear_late(self, verdict: Verdict) -> None:
+        """Nothing measured is lost: what another rank said before its gang broke may arrive after why it broke."""
+        if not self.held or verdict.rank is None:
+            return
+        give_up_at = time.monotonic() + _LATE_S
+        with contextlib.suppress(queue.Empty):
+            while True:
+                for event in self.arrived:
+                    if "rank" not in event:  # the broker's word, for who listens next
+                        self.arrived = itertools.chain([event], self.arrived)
+                        return
+                    self.late += self._heard(event)
+                self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
+
     def _survivors(self, verdict: Verdict) -> list[str]:
         """Workers whose rank need not be replaced with the guilty one; they notice soon that it is gone."""
         if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
@@ -169,7 +193,7 @@ class Attempt:
                 for event in self.arrived:
                     if event["kind"] == "ended":  # another worker left
                         raise _Broken(self._ended(event))
-                    self.watch.heard(event, time.monotonic())
+                    self.late += self._heard(event)
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
         gone = {verdict.rank, *self.watch.unsure(verdict)}
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]

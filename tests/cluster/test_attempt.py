@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,8 +13,8 @@ from fake_bench import FakeTrial
 
 from cluster import attempt
 from cluster.ask import Ask
-from cluster.attempt import Attempt
-from cluster.deadline import Limits, Watch
+from cluster.attempt import Attempt, _Broken
+from cluster.deadline import Limits, Verdict, Watch
 from cluster.feed import Batches, Event
 
 ENDED = {"kind": "ended", "worker": None, "message": "The client said nothing for 11 s."}
@@ -92,3 +93,21 @@ def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_hea
     broker.late = {"request", "release"}
     assert "is gone (no answer within 20 s)" in failure_of(broker)["message"]
     assert broker.questions == ["request", "release"]
+
+
+def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    one = attempt_at(broker)
+    monkeypatch.setattr(attempt.agreement, "ran", lambda places, backend: {})
+    verdict = Verdict(1, "launch", None, "CUDA error")
+
+    def breaks() -> Iterator[Event]:
+        one.held = True
+        one.watch.heard({"kind": "result", "rank": 1, "trial": "a"}, 0.0)
+        result = {"kind": "result", "rank": 0, "trial": "a"}
+        threading.Timer(0.05, lambda: broker.batches.put([result])).start()
+        raise _Broken(verdict)
+        yield
+
+    monkeypatch.setattr(one, "_through", breaks)
+    assert [(event["kind"], event["trial"], event["rank"]) for event in one.events()] == [("result", "a", 0)]
