@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from kernels.axes import Value
+from kernels.backends import offers
 from kernels.backends.offers import Runner
 from kernels.backends.refusals import refusal
 from kernels.outcome import Measurement, Outcome
 from kernels.problem import Problem
 from kernels.protocol import Protocol
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import BASELINE, axes, schedule
+from kernels.schedule import Schedule
+from kernels.schemes import BASELINE, schedule
 from kernels.schemes.library import CALLS
 from kernels.trial import Trial
 
-BASELINE_AXES = ("collective", "kernel")
-"""What tells baselines apart; *kernel* is the library's or ours, where there is that choice."""
 MOST = 8
 """Schedules that are timed in turns, parts not counted."""
 FASTEST = 2
@@ -80,18 +78,9 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
 
 
 def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
-    """Every sequential schedule that the ranks run: each collective, computed by the library and by ours."""
-    known = {axis.name: axis for axis in axes(problem, BASELINE, ranks.machine, ranks.fabric)}
-    names = [name for name in BASELINE_AXES if name in known]
-    made: dict[Schedule, None] = {}
-    for values in product(*(known[name].values for name in names)):
-        try:
-            asked = schedule(problem, BASELINE, dict(zip(names, values, strict=True)), ranks.machine, ranks.fabric)
-        except Refusal:
-            continue
-        if ranks.refusal(problem, asked) is None:
-            made[asked] = None
-    return list(made)
+    """Every sequential schedule of the usual tile that the ranks run."""
+    usual = schedule(problem, BASELINE, {}, ranks.machine, ranks.fabric)
+    return list(offers.baselines(problem, usual["tile"], ranks))
 
 
 def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:

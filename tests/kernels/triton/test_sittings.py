@@ -71,7 +71,7 @@ def collectives(block: Block) -> list[str]:
 def test_the_first_block_holds_every_baseline_that_is_legal(problem: Problem) -> None:
     known = {axis.name: axis for axis in axes(problem, "sequential", RANKS.machine, RANKS.fabric)}
     legal = sittings.baselines(problem, RANKS)
-    for name in sittings.BASELINE_AXES:
+    for name in ("collective", "kernel"):
         axis: Axis | None = known.get(name)
         assert axis is None or {each[name] for each in legal} == set(axis.values), name
     assert len(set(legal)) == len(legal)
