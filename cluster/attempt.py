@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
 from distributed import Client, Future, KilledWorker
@@ -122,7 +123,12 @@ class Attempt:
         """*event* of a rank, as the caller should see it; nothing where it is for the watch alone."""
         if not self.watch.heard(event, time.monotonic()):
             return []
-        return [event | (agreement.ran(self.places, self.ask.backend) if event["kind"] == "result" else {})]
+        return [event | (self._ran if event["kind"] == "result" else {})]
+
+    @cached_property
+    def _ran(self) -> dict[str, Any]:
+        """What every result says of the ranks that were granted."""
+        return agreement.ran(self.places, self.ask.backend)
 
     # the gang: asked for, checked, given back
 

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,17 @@ def measure_it(store: Store, fake_cluster: Any, machine: Machine) -> Callable[[E
 @pytest.fixture
 def fake_cluster() -> FakeCluster:
     return FakeCluster()
+
+
+@pytest.fixture
+def connected_fake(fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find the fake cluster, whatever address they are given."""
+
+    @contextmanager
+    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[FakeCluster]:
+        yield fake_cluster
+
+    monkeypatch.setattr("workbench.cli_measure.connected", connected)
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,15 +32,8 @@ Answer = tuple[int, str, str]
 
 
 @pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_cluster: Any,
-            monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:  # fmt: skip
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], connected_fake: None) -> Callable[..., Answer]:
     """command(words...) -> status, stdout, stderr; what is measured, the fake cluster measures."""
-
-    @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
-        yield fake_cluster
-
-    monkeypatch.setattr(cli_measure, "connected", connected)
 
     def run(*words: str, store: bool = True) -> Answer:
         status = cli.status([*words, *(("--store", str(tmp_path / "store.sqlite")) if store else ())])

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import typer
 
 from kernels.failed import Failed
 from kernels.schedule import Refusal
-from workbench import cli, cli_app, cli_measure, cli_status
+from workbench import cli, cli_app, cli_status
 from workbench.cli_show import DOCUMENT_KEYS
 from workbench.store import Store, database
 
@@ -31,15 +30,9 @@ Answer = tuple[int, str, str]
 
 
 @pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_cluster: Any,
-            monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:  # fmt: skip
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], connected_fake: None) -> Callable[..., Answer]:
     """command(words...) -> status, stdout, stderr; the fake cluster measures. `sweep` sweeps SPACE."""
 
-    @contextmanager
-    def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
-        yield fake_cluster
-
-    monkeypatch.setattr(cli_measure, "connected", connected)
     (tmp_path / "space.toml").write_text(SPACE)
 
     def run(*words: str, store: bool = True) -> Answer:
