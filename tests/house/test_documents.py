@@ -16,7 +16,7 @@ from kernels.trial import PARTS
 from workbench.cli_app import app
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))
 FOLDERS = "kernels|cluster|workbench|notebooks|tests|data|docs"
 
 FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)")
@@ -28,9 +28,12 @@ YOURS = ("data/runs",)
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_that_is_named_exists(document: str) -> None:
-    text = (ROOT / document).read_text()
-    named = {*FILE.findall(text), *LINK.findall(text)}
-    missing = sorted(name for name in named if not (ROOT / name).exists() and not name.startswith(YOURS))
+    path = ROOT / document
+    text = path.read_text()
+    named = {name: ROOT / name for name in FILE.findall(text)} | {
+        link: path.parent / link for link in LINK.findall(text)
+    }
+    missing = sorted(name for name, place in named.items() if not place.exists() and not name.startswith(YOURS))
     assert not missing, f"{document} names what does not exist: {', '.join(missing)}"
 
 

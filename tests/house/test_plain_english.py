@@ -23,7 +23,13 @@ STILTED = re.compile(
 """Turns of phrase that hide who does what; the plain form of each is a sentence whose verb comes early."""
 GLUED = re.compile(r"(?<![`\w.])[a-z]{2,}\.[A-Z][a-z]+ [a-z]")
 """Two sentences without a space between them: somebody replaced more than they meant."""
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+)
 NO_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|^\|.*?$|^!\[.*?$", re.MULTILINE | re.DOTALL)
 """Code blocks, comments, tables and pictures of a document."""
 SAID = re.compile(r"[A-Z{`].*[.!?:]$|\bAccepted\b")

@@ -49,6 +49,13 @@ def test_no_file_is_too_long(root: Path, python_files: list[Path]) -> None:
     assert not long, f"at most {FILE_LINES_MOST} lines a file:\n" + "\n".join(long)
 
 
+def test_the_architecture_is_short(root: Path) -> None:
+    lines = line_count(root / "ARCHITECTURE.md")
+    assert lines <= FILE_LINES_MOST, (
+        f"ARCHITECTURE.md has {lines} lines: what is a record, or of one part alone, is for docs/"
+    )
+
+
 def test_the_usual_file_is_short(root: Path, room_files: list[Path]) -> None:
     usual = median(line_count(root / path) for path in room_files)
     assert usual <= FILE_LINES_MEDIAN, f"the median file has {usual} lines, {FILE_LINES_MEDIAN} are allowed"
