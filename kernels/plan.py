@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -37,19 +37,53 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
-class Lane(IntEnum):
-    """What a step occupies on its rank."""
+class Pool(IntEnum):
+    """What a step holds units of while it is issued, without preemption."""
 
     COMPUTE = 0
-    """The SM pool, or a CPU rank's one thread."""
+    """The SM slots of a GPU, or a CPU rank's one thread."""
     COPY_ENGINE = 1
+    """The copy engines of a GPU."""
     LINK = 2
     """This rank's egress direction."""
     LIBRARY = 3
+    """The channels of the library."""
 
     @property
     def word(self) -> str:
         return self.name.lower()
+
+
+EVERYTHING = 0
+"""As a share: all units of the pool that the steps with a stated share leave on that rank."""
+ANY_STREAM = -1
+"""As a stream: ordered by nothing but what steps wait for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launches:
+    """Kernels and library calls that steps belong to, as columns: one row for each launch on each rank."""
+
+    rank: Ints
+    name: tuple[str, ...]
+    """What is called: `gemm_send`, `compute`, `all_to_all` ..."""
+    stream: Ints
+    """Launches of one rank and stream begin in order, each after all steps of the one before have been issued."""
+    priority: Ints
+    """Of the steps that are ready, those of the launch with the higher priority go first; 0 is usual."""
+    resident_blocks: Ints
+    """Blocks that an SM holds at once; 0: as many as fit."""
+    grid: Ints
+    """Blocks in all; 0: as many as fit."""
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @classmethod
+    def of(cls, rank: Ints, name: Sequence[str], *, stream: int, grid: int = 0) -> Launches:
+        """Launches of usual priority, *name* for each entry of *rank*, all on one *stream* of their rank."""
+        usual = np.zeros(len(rank), dtype=np.int64)
+        return cls(rank, tuple(name), usual + stream, usual, usual, usual + grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +111,9 @@ COLUMNS = (
     "kind",
     "peer",
     "index",
-    "lane",
+    "launch",
+    "pool",
+    "share",
     "tile_start",
     "tile_stop",
     "k_start",
@@ -91,7 +127,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Plan:
-    """Steps as columns. On every rank and lane, of the steps that are ready the lowest `turn` goes first."""
+    """Steps as columns. On every rank and pool, of the steps that are ready the lowest `turn` goes first."""
 
     problem: Problem
     schedule: Schedule
@@ -101,7 +137,14 @@ class Plan:
     """The other rank of a put or pull; -1 where there is none."""
     index: Ints
     """Counts the steps of one (rank, kind, peer)."""
-    lane: Ints
+    launch: Ints
+    """The row of `launches` that the step belongs to: steps of one launch share its grid, its stream, its start."""
+    pool: Ints
+    share: Ints
+    """Units of the pool that the step holds while it is issued.
+
+    Steps of EVERYTHING and steps with a share of their own never compete: they wait in lines of their own.
+    """
     tile_start: Ints
     tile_stop: Ints
     """Range of `tiles[rank]` that is computed, sent, reduced or copied; empty for operand moves."""
@@ -120,6 +163,7 @@ class Plan:
     after: Ints
     tiles: tuple[Tiles, ...]
     """By rank."""
+    launches: Launches
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -178,13 +222,24 @@ class Step(NamedTuple):
 
     rank: int
     kind: Kind
-    lane: Lane
+    pool: Pool
     peer: int = -1
+    share: int = EVERYTHING
     tiles: tuple[int, int] = (0, 0)
     k: tuple[int, int] = (0, 0)
     rows: tuple[int, int] = (0, 0)
     num_bytes: int = 0
     in_place: bool = False
+
+
+Launched = Callable[[Ints, Ints], tuple[Launches, Ints]]
+"""From the columns `rank` and `kind` the launches, and by step the one it belongs to."""
+
+
+def one_launch(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
+    """Everything that a rank does is one kernel."""
+    ranks = np.arange(int(rank.max(initial=-1)) + 1)
+    return Launches.of(ranks, ("kernel",) * len(ranks), stream=0), rank.copy()
 
 
 class Planner:
@@ -202,14 +257,17 @@ class Planner:
         index = self._counts.get(counted, 0)
         self._counts[counted] = index + 1
         spans = (*step.tiles, *step.k, *step.rows)
-        self._rows.append((*counted, index, step.lane, *spans, step.num_bytes, step.in_place))
+        self._rows.append((*counted, index, 0, step.pool, step.share, *spans, step.num_bytes, step.in_place))
         self._after.append(list(after))
         return len(self._rows) - 1
 
-    def plan(self) -> Plan:
+    def plan(self, launched: Launched = one_launch) -> Plan:
+        """The columns; *launched* says which launches there are and which of them each step belongs to."""
         table = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         starts, flat = _csr(self._after)
         columns = dict(zip(COLUMNS, table.T.copy(), strict=True))
+        launches, columns["launch"] = launched(columns["rank"], columns["kind"])
         return Plan(
-            problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat, tiles=self.tiles
-        )
+            problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat, tiles=self.tiles,
+            launches=launches,
+        )  # fmt: skip

@@ -14,7 +14,7 @@ from kernels.backends.offers import Runner
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
 from kernels.outcome import Estimate
-from kernels.plan import Kind, Lane
+from kernels.plan import Kind, Pool
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import axes as offered_axes
@@ -107,7 +107,7 @@ class Lesson:
         plan = expand(self.problem, self.trial(scheme, **axes).schedule)
         return pd.DataFrame([{
             "step": plan.address(step), "kind": Kind(int(plan.kind[step])).word,
-            "lane": Lane(int(plan.lane[step])).word,
+            "pool": Pool(int(plan.pool[step])).word,
             "tiles": int(plan.tile_stop[step] - plan.tile_start[step]), "bytes": bytes_text(int(plan.num_bytes[step])),
             "waits for": ", ".join(plan.address(int(other)) for other in plan.waits_for(step)) or "nothing",
         } for step in range(len(plan))]).set_index("step")  # fmt: skip

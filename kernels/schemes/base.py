@@ -12,7 +12,7 @@ from kernels.axes import Axis, Tile, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Operator
-from kernels.plan import Kind, Lane, Plan, Planner, Step, Tiles
+from kernels.plan import EVERYTHING, Kind, Plan, Planner, Pool, Step, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -206,7 +206,7 @@ def compute(
     planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (), k: tuple[int, int] | None = None
 ) -> int:
     """A compute step of *rank* over tiles *at*."""
-    return planner.add(Step(rank, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
+    return planner.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
 
 
 def put_tiles(
@@ -214,8 +214,8 @@ def put_tiles(
 ) -> int:
     """The results of tiles *at* leave *rank* for *peer*."""
     num_bytes = result_bytes(planner.problem, planner.tiles[rank], at)
-    lane = put_lane(planner.schedule)
-    step = Step(rank, Kind.PUT, lane, peer, tiles=at, num_bytes=num_bytes, in_place=in_place)
+    pool, share = put_pool(planner.schedule)
+    step = Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
     return planner.add(step, after)
 
 
@@ -223,18 +223,22 @@ def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *, k
     """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
     span = k or full_k(planner.problem)
     num_bytes = operand_bytes(planner.problem, rows, span)
-    return planner.add(Step(rank, Kind.PUT, put_lane(planner.schedule), peer, rows=rows, k=span, num_bytes=num_bytes))
+    pool, share = put_pool(planner.schedule)
+    return planner.add(Step(rank, Kind.PUT, pool, peer, share, rows=rows, k=span, num_bytes=num_bytes))
 
 
-def put_lane(schedule: Schedule) -> Lane:
-    """Copy-engine puts occupy their engine, which drives the link; all others the link."""
-    return Lane.COPY_ENGINE if schedule.get("engine") == "copy_engine" else Lane.LINK
+def put_pool(schedule: Schedule) -> tuple[Pool, int]:
+    """Who moves the bytes of a put, and how much of it: copy engines, the SMs of one kernel, or who drives the link."""
+    if schedule.scheme == "fused":
+        return Pool.COMPUTE, int(schedule.get("comm_sms") or EVERYTHING)
+    engines = "copy_engine" in (schedule.get("engine"), schedule.get("collective"))
+    return (Pool.COPY_ENGINE if engines else Pool.LINK), EVERYTHING
 
 
 def reduce(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int]) -> int:
     """The sum over all ranks of tiles *at*, which *rank* owns: world reads and one write."""
     num_bytes = (planner.problem.world + 1) * result_bytes(planner.problem, planner.tiles[rank], at)
-    return planner.add(Step(rank, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=num_bytes), after)
+    return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 
 def unstage(
@@ -243,7 +247,7 @@ def unstage(
     """Operand rows leave *rank*'s staging buffer for where they are read: those of *source*, or of all (-1)."""
     sources = planner.problem.world if source < 0 else 1
     num_bytes = 2 * sources * operand_bytes(planner.problem, rows, k)
-    return planner.add(Step(rank, Kind.COPY, Lane.COMPUTE, source, rows=rows, k=k, num_bytes=num_bytes), after)
+    return planner.add(Step(rank, Kind.COPY, Pool.COMPUTE, source, rows=rows, k=k, num_bytes=num_bytes), after)
 
 
 def peers_from(rank: int, world: int) -> list[int]:

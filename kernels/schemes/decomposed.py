@@ -13,7 +13,7 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, library, reads
+from kernels.schemes import base, launches, library, reads
 from kernels.schemes.base import Block, Scheme
 from kernels.schemes.finish import Unit, deliver
 
@@ -152,7 +152,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
         _receive(planner, layouts, cuts)
     else:
         _send(planner, layouts, cuts)
-    return planner.plan()
+    return planner.plan(launches.one_each(problem))
 
 
 @dataclass(frozen=True, slots=True)

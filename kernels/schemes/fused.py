@@ -15,7 +15,7 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, reads
+from kernels.schemes import base, launches, reads
 from kernels.schemes.base import Block, Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
 from kernels.schemes.slices import SLICES, TURNS, slice_size
@@ -210,7 +210,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
         for rank, (_, slices) in enumerate(orders)
     ]
     deliver(planner, units, in_place=schedule.get("write") != "staged")
-    return planner.plan()
+    return planner.plan(launches.one_kernel(problem, schedule))
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
@@ -238,7 +238,7 @@ def _receive(problem: Problem, schedule: Schedule) -> Plan:
         for number, block in enumerate(mine):
             after = [arrived[rank][block.chunk, block.row_start]] if block.chunk != rank else []
             base.compute(planner, rank, order.range_of(number), after=after)
-    return planner.plan()
+    return planner.plan(launches.one_kernel(problem, schedule))
 
 
 def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dict[tuple[int, int], int]]:

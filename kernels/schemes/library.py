@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
 from kernels.operators import Flow
-from kernels.plan import Kind, Lane, Planner, Step
+from kernels.plan import Kind, Planner, Pool, Step
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base
@@ -51,7 +51,7 @@ def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequen
     for rank in range(world):
         whole = base.result_bytes(problem, planner.tiles[rank], at[rank])
         sent = share * whole * (world - 1) // world
-        step = planner.add(Step(rank, Kind.COLLECTIVE, Lane.LIBRARY, tiles=at[rank], num_bytes=sent), after)
+        step = planner.add(Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, tiles=at[rank], num_bytes=sent), after)
         ends.append(_unpack(planner, rank, at[rank], step))
     return ends
 
@@ -62,7 +62,7 @@ def _unpack(planner: Planner, rank: int, at: tuple[int, int], step: int) -> int:
         return step
     whole = base.result_bytes(planner.problem, planner.tiles[rank], at)
     received = whole // planner.problem.world if base.stated(planner.problem).reduces else whole
-    return planner.add(Step(rank, Kind.COPY, Lane.COMPUTE, tiles=at, num_bytes=2 * received), [step])
+    return planner.add(Step(rank, Kind.COPY, Pool.COMPUTE, tiles=at, num_bytes=2 * received), [step])
 
 
 def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None = None) -> list[int]:
@@ -72,6 +72,6 @@ def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None
     one = base.operand_bytes(problem, rows, span)
     ends = []
     for rank in range(world):
-        step = planner.add(Step(rank, Kind.COLLECTIVE, Lane.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one))
+        step = planner.add(Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one))
         ends.append(base.unstage(planner, rank, -1, rows, span, after=[step]))
     return ends

@@ -11,7 +11,7 @@ from kernels.operators import Flow
 from kernels.plan import Plan, Planner
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, decomposed, fused, library, reads
+from kernels.schemes import base, decomposed, fused, launches, library, reads
 from kernels.schemes.base import Cut, Scheme
 from kernels.schemes.finish import Unit, deliver
 
@@ -72,7 +72,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     everything = (0, len(order.tiles))
     if base.stated(problem).flow is Flow.RECEIVE:
         _receive(planner, everything)
-        return planner.plan()
+        return planner.plan(launches.in_order(problem, schedule))
     steps = [base.compute(planner, rank, everything) for rank in range(world)]
     if schedule["collective"] in library.CALLS:
         library.collective(planner, [everything] * world, after=steps)
@@ -83,7 +83,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
             planner,
             [[Unit(c, order.range_of(c), steps[r]) for c in (*base.peers_from(r, world), r)] for r in range(world)],
         )
-    return planner.plan()
+    return planner.plan(launches.in_order(problem, schedule))
 
 
 def _receive(planner: Planner, everything: tuple[int, int]) -> None:

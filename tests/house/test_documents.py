@@ -10,7 +10,7 @@ import typer.main
 from kernels.fabric import KINDS as FABRICS
 from kernels.operators import OPERATORS
 from kernels.outcome import SOURCES, STAGES
-from kernels.plan import Kind, Lane
+from kernels.plan import Kind, Pool
 from kernels.schemes import SCHEMES
 from kernels.trial import PARTS
 from workbench.cli_app import app
@@ -58,7 +58,7 @@ def test_every_command_of_the_documents_exists() -> None:
 
 def test_every_word_that_people_meet_is_explained() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    plan_words = [member.name for enum in (Kind, Lane) for member in enum]
+    plan_words = [member.name for enum in (Kind, Pool) for member in enum]
     words = [*OPERATORS, *SCHEMES, *SOURCES, *STAGES, *PARTS, *FABRICS, *plan_words]
     absent = [word for word in words if f"`{word}`" not in text]
     assert not absent, f"ARCHITECTURE.md does not explain: {', '.join(absent)}"

@@ -3,7 +3,7 @@
 import pytest
 
 from kernels.operators import problem
-from kernels.plan import COLUMNS, Kind, Lane, Plan, Planner, Step, Tiles
+from kernels.plan import COLUMNS, Kind, Plan, Planner, Pool, Step, Tiles
 from kernels.schedule import Schedule
 from kernels.schemes.base import Block, cut, tile
 
@@ -16,9 +16,9 @@ def small() -> Plan:
     planner = Planner(asked, Schedule("fused", (("tile", "2x4x2"),)), [tiles, tiles])
     for number in range(2):
         at = (number, number + 1)
-        made = planner.add(Step(0, Kind.COMPUTE, Lane.COMPUTE, tiles=at, k=(0, 2)))
-        sent = planner.add(Step(0, Kind.PUT, Lane.LINK, 1, tiles=at, num_bytes=32), [made])
-        planner.add(Step(1, Kind.REDUCE, Lane.COMPUTE, tiles=at, num_bytes=96), [sent])
+        made = planner.add(Step(0, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=(0, 2)))
+        sent = planner.add(Step(0, Kind.PUT, Pool.LINK, 1, tiles=at, num_bytes=32), [made])
+        planner.add(Step(1, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=96), [sent])
     return planner.plan()
 
 

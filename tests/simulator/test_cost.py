@@ -8,7 +8,7 @@ import pytest
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
-from kernels.plan import Kind, Lane, Plan
+from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import expand, schedule
 from workbench.simulator.cost import compute_seconds, resolve, slots_left, step_costs
 from workbench.simulator.rates import work_seconds
@@ -72,7 +72,7 @@ def test_a_put_is_a_copy_by_the_rank_then_a_message_on_its_link(laptop: Machine)
     plan = plan_of(laptop, "sequential")
     costs, put = step_costs(plan, laptop, LINK), int(np.flatnonzero(plan.kind == Kind.PUT)[0])
     sent = 128 * 512 * 4
-    assert costs.lane[put] == Lane.COMPUTE
+    assert costs.lane[put] == Pool.COMPUTE
     assert costs.issue[put] == pytest.approx(20e-6 + float(work_seconds(laptop, "copy", "float32", 2 * sent)))
     assert costs.transit[put] == pytest.approx(sent / 1e9 + 1e-4)
     assert costs.delay[put] == pytest.approx(1e-3 + 50e-6)
@@ -89,7 +89,7 @@ def test_what_is_in_place_is_only_signalled(laptop: Machine) -> None:
 def test_a_copy_engine_has_a_lane_of_its_own(gpu_pod: Machine) -> None:
     plan = plan_of(gpu_pod, "decomposed", NVLINK, engine="copy_engine")
     costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
-    assert set(costs.lane[puts]) == {Lane.COPY_ENGINE}
+    assert set(costs.lane[puts]) == {Pool.COPY_ENGINE}
     assert set(costs.issue[puts]) == {4e-6}
 
 

@@ -12,7 +12,7 @@ from kernels.axes import tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
-from kernels.plan import Kind, Lane, Plan
+from kernels.plan import Kind, Plan, Pool
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import library
@@ -48,7 +48,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
     plan, count = replace(plan, schedule=library.carried_out(plan.schedule)), len(plan)
     issue, transit, delay = np.zeros(count), np.zeros(count), np.zeros(count)
-    lane, link = plan.lane.copy(), np.full(count, -1, dtype=np.int64)
+    lane, link = plan.pool.copy(), np.full(count, -1, dtype=np.int64)
     overhead = step_overhead(plan.schedule, machine)
     computes = plan.kind == Kind.COMPUTE
     issue[computes] = compute_seconds(plan, machine)[computes] + overhead
@@ -234,11 +234,11 @@ def _send(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> tuple[Ints,
     costs, schedule = machine.costs, plan.schedule
     size = plan.num_bytes[moves]
     if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
-        return np.full(len(size), Lane.COPY_ENGINE), np.full(len(size), costs.copy_engine_seconds)
+        return np.full(len(size), Pool.COPY_ENGINE), np.full(len(size), costs.copy_engine_seconds)
     if machine.device.kind == "gpu" and (schedule.scheme != "fused" or schedule.get("comm_sms")):
-        return np.full(len(size), Lane.LINK), np.full(len(size), step_overhead(schedule, machine))
+        return np.full(len(size), Pool.LINK), np.full(len(size), step_overhead(schedule, machine))
     copied = np.where(plan.in_place[moves] == 1, 0.0, work_seconds(machine, "copy", plan.problem.dtype, 2 * size))
-    return np.full(len(size), Lane.COMPUTE), costs.step_seconds + copied
+    return np.full(len(size), Pool.COMPUTE), costs.step_seconds + copied
 
 
 def _largest(plan: Plan, calls: NDArray[np.bool_]) -> Floats:

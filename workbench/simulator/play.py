@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.outcome import Span
-from kernels.plan import Kind, Lane, Plan
+from kernels.plan import Kind, Plan, Pool
 from workbench.simulator.cost import StepCosts
 
 Floats = NDArray[np.float64]
@@ -65,7 +65,7 @@ class _Stage:
         self.unfinished = count
         self._issue, self._transit = costs.issue.tolist(), costs.transit.tolist()
         self._delay, self._begin = costs.delay.tolist(), costs.start_seconds
-        self._lane = (plan.rank * len(Lane) + costs.lane).tolist()
+        self._lane = (plan.rank * len(Pool) + costs.lane).tolist()
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
         self._turn = plan.turn.tolist()
@@ -164,7 +164,7 @@ def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
     A put whose bytes are in place already does nothing else worth drawing; measured spans leave it out, too.
     """
     words = [Kind(kind).word for kind in range(len(Kind))]
-    lanes = [Lane(lane).word for lane in range(len(Lane))]
+    lanes = [Pool(lane).word for lane in range(len(Pool))]
     rank, kind = plan.rank.tolist(), plan.kind.tolist()
     name = [f"{r}/{words[k]}/{p}/{i}" for r, k, p, i in
             zip(rank, kind, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip

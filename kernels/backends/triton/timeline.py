@@ -12,7 +12,7 @@ from kernels.backends.triton import gemv, receive
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
 from kernels.operators import OPERATORS, Flow
 from kernels.outcome import Span, TileTimes
-from kernels.plan import Kind, Lane, Plan
+from kernels.plan import Kind, Plan, Pool
 
 Ints = NDArray[np.int64]
 
@@ -95,7 +95,9 @@ def ends(plan: Plan, spans: Sequence[Span]) -> list[float]:
 
 
 def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -> Span:
-    kind, lane = Kind(int(plan.kind[step])), Lane(int(plan.lane[step]))
+    """A put is drawn where its bytes go, whoever moves them."""
+    kind = Kind(int(plan.kind[step]))
+    lane = Pool.LINK if kind is Kind.PUT else Pool(int(plan.pool[step]))
     return Span(plan.address(step), int(plan.rank[step]), kind.word, lane.word, start_s, stop_s, tick_s=tick_s)
 
 

@@ -38,7 +38,7 @@ def test_torch_s_overlapped_operators_have_the_plan_of_a_decomposed_schedule(ope
     plan, decomposed = (expand(trial.problem, one) for one in (trial.schedule, carried_out(trial.schedule)))
     assert (plan.schedule, decomposed.schedule.scheme) == (trial.schedule, "decomposed")
     assert plan.wire_bytes(0) == decomposed.wire_bytes(0) == OPERATORS[operator].wire_bytes(trial.problem)
-    assert (plan.lane == decomposed.lane).all()
+    assert (plan.pool == decomposed.pool).all()
 
 
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if name.startswith("gem") or "all_gather" in name])

@@ -1,0 +1,90 @@
+"""Every step belongs to one launch of its rank: one kernel, a few in order, or one for each step."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine, load
+from kernels.operators import problem
+from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Plan, Pool
+from kernels.schemes import expand, schedule
+
+GEMM = {"m": 2048, "n": 512, "k": 256}
+NVLINK = Fabric(kind="nvlink")
+
+
+@pytest.fixture(scope="module")
+def h200() -> Machine:
+    return load(Path(__file__).parents[2] / "data/machines/h200_nvl8.toml")
+
+
+def planned(machine: Machine, operator: str, scheme: str, **axes: str | int) -> Plan:
+    asked = problem(operator, GEMM, world=4)
+    return expand(asked, schedule(asked, scheme, axes, machine, NVLINK))
+
+
+def of_rank(plan: Plan, rank: int) -> list[tuple[str, set[Kind]]]:
+    """The launches of *rank* in order: name and the kinds of their steps."""
+    numbers = np.flatnonzero(plan.launches.rank == rank)
+    return [(plan.launches.name[n], {Kind(kind) for kind in plan.kind[plan.launch == n]}) for n in numbers.tolist()]
+
+
+def test_a_fused_schedule_is_one_kernel_on_each_rank_with_its_grid(h200: Machine) -> None:
+    plan = planned(h200, "gemm_reduce_scatter", "fused", grid=132)
+    assert plan.launches.name == ("gemm_send",) * 4
+    assert plan.launches.grid.tolist() == [132] * 4
+    assert (plan.launch == plan.rank).all()
+
+
+def test_blocks_that_only_send_are_a_share_of_the_slots_and_who_computes_has_the_rest(h200: Machine) -> None:
+    plan = planned(h200, "all_gather_gemm", "fused", comm_sms=16)
+    puts = plan.kind == Kind.PUT
+    assert set(plan.pool) == {Pool.COMPUTE}
+    assert (set(plan.share[puts]), set(plan.share[~puts])) == ({16}, {EVERYTHING})
+    assert set(planned(h200, "all_gather_gemm", "fused", comm_sms=0).share) == {EVERYTHING}
+
+
+@pytest.mark.parametrize(
+    ("operator", "collective", "expected"),
+    [
+        ("gemm_all_to_all", "direct", [("compute", {Kind.COMPUTE}), ("put_rows", {Kind.PUT})]),
+        (
+            "gemm_all_to_all",
+            "library",
+            [("compute", {Kind.COMPUTE}), ("all_to_all", {Kind.COLLECTIVE}), ("unpack", {Kind.COPY})],
+        ),
+        (
+            "all_gather_gemm",
+            "library",
+            [("all_gather", {Kind.COLLECTIVE}), ("unpack", {Kind.COPY}), ("compute", {Kind.COMPUTE})],
+        ),
+        ("all_gather_gemm", "copy_engine", [("copy_rows", {Kind.PUT}), ("compute", {Kind.COMPUTE})]),
+        (
+            "gemm_all_reduce",
+            "two_shot",
+            [("compute", {Kind.COMPUTE}), ("two_shot_all_reduce", {Kind.PUT, Kind.REDUCE})],
+        ),
+    ],
+)
+def test_a_sequential_schedule_launches_in_the_order_of_the_flow(
+    h200: Machine, operator: str, collective: str, expected: list[tuple[str, set[Kind]]]
+) -> None:
+    plan = planned(h200, operator, "sequential", collective=collective)
+    assert [of_rank(plan, rank) for rank in range(4)] == [expected] * 4
+    assert set(plan.launches.stream) == {0}
+
+
+def test_pieces_are_launched_one_by_one_on_any_stream(h200: Machine) -> None:
+    plan = planned(h200, "all_gather_gemm", "decomposed", engine="copy_engine", pieces=4)
+    assert (plan.launches.rank[plan.launch] == plan.rank).all()
+    assert [plan.launches.name[launch] for launch in plan.launch] == [Kind(kind).word for kind in plan.kind]
+    assert set(plan.launches.stream) == {ANY_STREAM}
+    assert set(plan.pool[plan.kind == Kind.PUT]) == {Pool.COPY_ENGINE}
+
+
+def test_a_part_keeps_the_launches_of_its_steps(h200: Machine) -> None:
+    plan = planned(h200, "gemm_all_to_all", "sequential", collective="library")
+    computes = plan.part("compute")
+    assert {computes.launches.name[launch] for launch in computes.launch} == {"compute"}
