@@ -107,7 +107,7 @@ class FromCluster:
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
                                           cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
             if event["kind"] == "waiting":
-                yield Waiting.heard(event)
+                yield Waiting.heard(event, self._wait_s)
                 continue
             if (compiling := slowest.heard(event)) is not None:
                 yield compiling

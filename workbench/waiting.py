@@ -14,14 +14,17 @@ class Waiting:
     world: int = 0
     seconds: float = 0.0
     why: str = ""
+    most_s: float | None = None
+    """Who is granted nothing within it gives up; None where nobody said."""
 
     @classmethod
-    def heard(cls, event: Mapping[str, Any]) -> Waiting:
-        """What a cluster's `waiting` event says; the one that says nothing ends the wait."""
-        return cls(event["world"], event["seconds"], event["why"]) if event["why"] else cls()
+    def heard(cls, event: Mapping[str, Any], most_s: float) -> Waiting:
+        """What a cluster's `waiting` event says; the one that says nothing ends the wait. *most_s*: its limit."""
+        return cls(event["world"], event["seconds"], event["why"], most_s) if event["why"] else cls()
 
     def __str__(self) -> str:
         if not self.world:
             return ""
         ranks = f"{self.world} ranks" if self.world > 1 else "1 rank"
-        return f"waiting for {ranks} for {self.seconds:.0f} s ({self.why})"
+        most = "" if self.most_s is None else f" of at most {self.most_s:.0f} s"
+        return f"waiting for {ranks} for {self.seconds:.0f} s{most} ({self.why})"

@@ -198,3 +198,9 @@ def test_a_recording_is_read_once_while_sliders_move(explorer: Explorer, monkeyp
     explorer.question.ratio.value = 2.0
     explorer.question.ratio.value = 4.0
     assert len(read) == before
+
+
+def test_a_run_waits_for_ranks_as_long_as_the_form_says(explorer: Explorer, lab: FakeLab) -> None:
+    explorer.question.wait.value = 30.0
+    run(explorer)
+    assert {limits.wait_s for limits in lab.limits} == {30.0}

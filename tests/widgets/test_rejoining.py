@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from IPython.display import DisplayHandle
 
+from cluster.deadline import WAIT_S
 from kernels.fabric import parse
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually
@@ -20,8 +21,9 @@ from workbench.presets import preset
 from workbench.run import run as begun
 from workbench.space import Choice, Space
 from workbench.store import Store
-from workbench.widgets import exploring
-from workbench.widgets.exploring import Explorer, explorer, explorer_of, prepare
+from workbench.widgets import explorers, exploring
+from workbench.widgets.explorers import explorer, explorer_of, prepare
+from workbench.widgets.exploring import Explorer
 from workbench.widgets.frozen import Frozen
 from workbench.widgets.live_chart import LiveChart, charts_in
 
@@ -30,12 +32,12 @@ from workbench.widgets.live_chart import LiveChart, charts_in
 def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """All that cells show; every explorer has the fake cluster, and this person's runs are elsewhere."""
     made: list[Any] = []
-    monkeypatch.setattr(exploring, "_explorers", {})
+    monkeypatch.setattr(explorers, "_explorers", {})
     monkeypatch.setattr(exploring, "display", made.append)
     monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
     monkeypatch.setattr(exploring, "Finder", lambda tell, cluster, of=exploring.Finder: of(tell, lab))
     yield made
-    for each in exploring._explorers.values():
+    for each in explorers._explorers.values():
         each.close()
         assert each.session.wait(100)
         assert eventually(lambda each=each: not each.frozen.busy)
@@ -62,6 +64,19 @@ def test_the_same_words_show_the_same_explorer_and_other_words_another(shown: li
     assert len({id(view) for view in shown}) == 3
 
 
+def test_the_same_explorer_waits_as_long_as_its_cell_says(shown: list[Any]) -> None:
+    explorer()
+    made = explorer_of()
+    assert made.question.wait_s == WAIT_S
+    explorer(wait_s=25)
+    assert shown[0] is shown[1]
+    assert (made.question.wait_s, made.question.wait.label) == (25.0, "25 s")
+    explorer()
+    assert made.question.wait_s == 25.0
+    with pytest.raises(ValueError, match=r"wait_s = 0\.5 is too short: 0\.5 < 1\. Accepted: 1 second or more\."):
+        explorer(wait_s=0.5)
+
+
 def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer of its timeline once sent rows into another test."""
     sent: list[LiveChart] = []
@@ -75,8 +90,8 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
-    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(exploring.LOOKING_MOST + 2)]
-    assert [each.finder._closed for each in made] == [True] * 2 + [False] * exploring.LOOKING_MOST
+    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorers.LOOKING_MOST + 2)]
+    assert [each.finder._closed for each in made] == [True] * 2 + [False] * explorers.LOOKING_MOST
     made[-1].page.view.close()
     explorer_of(store=tmp_path / "0.sqlite")
     assert made[-1].finder._closed, "its page is gone"

@@ -187,10 +187,11 @@ def test_a_wait_is_told_while_it_lasts(
     monkeypatch.setattr(fake_cluster, "stream", waiting)
     sitting = run(make_experiment(PIECES), store, FromCluster(fake_cluster, wait_s=7.0), machine)
     assert [found for found in sitting if isinstance(found, Sample)]
-    assert told == ["waiting for 2 ranks for 4 s (1 request is before)", ""]
+    assert told == ["waiting for 2 ranks for 4 s of at most 7 s (1 request is before)", ""]
     assert {limits.wait_s for limits in fake_cluster.limits} == {7.0}
     assert all(limits.expected_s for limits in fake_cluster.limits)
     assert str(Waiting(1, 2.0, "w0 is starting")) == "waiting for 1 rank for 2 s (w0 is starting)"
+    assert str(Waiting(1, 2.0, "w0 is starting", 7.0)) == "waiting for 1 rank for 2 s of at most 7 s (w0 is starting)"
 
 
 def test_without_a_terminal_a_long_wait_is_told_now_and_then() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["Explorer", "LiveChart", "explorer"]
 
-_HOMES = {"Explorer": "exploring", "LiveChart": "live_chart", "explorer": "exploring"}
+_HOMES = {"Explorer": "exploring", "LiveChart": "live_chart", "explorer": "explorers"}
 
 
 def __getattr__(name: str) -> Any:

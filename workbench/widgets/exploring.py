@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from IPython.display import display
@@ -16,7 +15,6 @@ from cluster.seating import Workers
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal
 from workbench import compared
-from workbench.charts import theme
 from workbench.charts.words import context
 from workbench.forecast import COUNTED_MOST, Forecast, forecast
 from workbench.links import known_link
@@ -31,7 +29,7 @@ from workbench.store import Store
 from workbench.widgets.calibrating import Calibrating
 from workbench.widgets.cells import cells, same_problem
 from workbench.widgets.explorer_page import Page, Parts
-from workbench.widgets.finding import LOOKING_MOST, Finder
+from workbench.widgets.finding import Finder
 from workbench.widgets.frozen import Frozen
 from workbench.widgets.judging import Judge
 from workbench.widgets.live_chart import Click, charts_in
@@ -68,7 +66,7 @@ class Explorer:
         self.shown = Shown(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
         self.finder = Finder(self._found, cluster)
-        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks)
+        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks, lambda: self.question.wait_s)
         self.loading = Loading(self.question, self.shown)
         self.calibrating = Calibrating(self.finder.cluster, self.refresh)
         self.page = Page(Parts(
@@ -367,34 +365,3 @@ class Explorer:
         self.panels.open = TRIALS
         self.results.show(found, rows)
         self.calibrating.show(rows)
-
-
-_explorers: dict[tuple[str, Path | None, str | None], Explorer] = {}
-"""Of this kernel, by what they were asked for."""
-
-
-def explorer(run: str = LAST, *, store: str | Path | None = None, cluster: str | None = None) -> None:
-    """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
-
-    *store* is a file of runs other than this person's own; *cluster* is a scheduler's address other than the lab's.
-    The same words show the same explorer again, with all that goes on in it; a restarted kernel begins afresh.
-    """
-    explorer_of(run, None if store is None else Path(store), cluster).show()
-
-
-def prepare() -> None:
-    """What `explorer()` will show is made before its page is there; the lab has its kernel do so."""
-    explorer_of().frozen.can_wait = True
-
-
-def explorer_of(run: str = LAST, store: Path | None = None, cluster: str | None = None) -> Explorer:
-    """This kernel's one explorer for these words: a page that is loaded anew joins it instead of beginning another."""
-    words = run, store and store.resolve(), cluster
-    for closed in [other for other, made in _explorers.items() if made.page.view.comm is None]:
-        _explorers.pop(closed).close()  # somebody closed all widgets
-    if words not in _explorers:
-        theme.enable()
-        for older in list(_explorers.values())[: 1 - LOOKING_MOST]:
-            older.finder.close()
-        _explorers[words] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
-    return _explorers[words]

@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets
 
+from cluster.deadline import WAIT_S
 from kernels.axes import Axis, Value
 from kernels.fabric import KINDS, OF_BACKEND, parse
 from kernels.machine import Machine
@@ -42,6 +43,8 @@ from workbench.widgets.problem_form import ProblemForm
 from workbench.widgets.unavailable import Unavailable
 from workbench.widgets.words import refusal_html, sizes_html, unavailable_html
 
+WAITS = (("30 s", 30.0), ("2 min", 120.0), ("10 min", WAIT_S), ("1 hour", 3600.0), ("12 hours", 43200.0))
+"""How long a run may wait for ranks."""
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
 
@@ -94,11 +97,13 @@ class Question(Quiet):
         self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
         self.protocol = dropdown("Protocol", [(_protocol_words(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
         self.fresh = tick("Measure again what is known", "wb-fresh")
+        self.wait = dropdown("Wait for ranks", WAITS, "wb-wait", WAIT_S)
+        self.wait.tooltip = "Give up when no ranks are granted within this time"
         schemes = side_by_side(self.scheme, self.sweep_schemes)
         self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
         self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.unavailable])
         chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
-        advanced = [*map(or_words, chosen), self.axes.advanced, self.fresh, self.elsewhere]
+        advanced = [*map(or_words, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
         inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
         self.more = fold("Advanced", "wb-more", inside)
         self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
@@ -160,6 +165,19 @@ class Question(Quiet):
             if protocol and row["protocol"] in PROTOCOLS:
                 self.protocol.value = row["protocol"]
         self.load(row["scheme"], row["axes"])
+
+    @property
+    def wait_s(self) -> float:
+        """How long a run may wait for ranks."""
+        return float(self.wait.value)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Sets how long a run may wait for ranks; ValueError where that is less than a second."""
+        if not seconds >= 1:
+            raise ValueError(f"wait_s = {seconds:g} is too short: {seconds:g} < 1. Accepted: 1 second or more.")
+        if seconds not in [value for _, value in self.wait.options]:
+            self.wait.options = (*self.wait.options, (f"{seconds:g} s", float(seconds)))
+        self.wait.value = float(seconds)
 
     def choose_machine(self, name: str) -> None:
         """Another machine, which may have been made a moment ago."""

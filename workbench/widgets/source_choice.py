@@ -31,9 +31,10 @@ OWN_RUNS = 20
 class SourceChoice:
     """`view` is the choice; `sitting` makes of a question what is to be iterated."""
 
-    def __init__(self, store: Store, find: Callable[[], Cluster],
-                 ranks: Callable[[int, str], Ranks | None]) -> None:  # fmt: skip
-        self._store, self._find, self._ranks = store, find, ranks
+    def __init__(self, store: Store, find: Callable[[], Cluster], ranks: Callable[[int, str], Ranks | None],
+                 wait_s: Callable[[], float]) -> None:  # fmt: skip
+        """*wait_s*: how long a run may wait for ranks, when it begins."""
+        self._store, self._find, self._ranks, self._wait_s = store, find, ranks, wait_s
         self._listeners: list[Callable[[], Any]] = []
         self._read: tuple[Any, list[Recorded]] | None = None
         self.source = one_of(SOURCES, MEASURE, "wb-source", TOOLTIPS)
@@ -102,7 +103,7 @@ class SourceChoice:
                 return FromSimulator(machine, self._ranks)
             case "recordings":
                 return FromRecordings(self.recorded(), self.speed.value)
-        return FromCluster(self._find())
+        return FromCluster(self._find(), wait_s=self._wait_s())
 
     def _source_changed(self, _: Any) -> None:
         replay = self.value == REPLAY
