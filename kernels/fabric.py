@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernels.machine import BACKENDS, Machine
 from kernels.schedule import Refusal
-
-if TYPE_CHECKING:
-    from kernels.machine import Machine
 
 KINDS = ("emulated", "shared_memory", "network", "nvlink")
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
 between hosts; `nvlink`: peer access between GPUs."""
-OF_BACKEND = {"cpu": ("emulated", "shared_memory", "network"), "triton": ("nvlink", "network")}
-"""What can link the ranks of a backend; of GPUs, a network is simulated only."""
 
 NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
 DEFAULT = "emulated:wire_to_compute=1"
@@ -130,7 +126,7 @@ def usual(machine: Machine, world: int) -> str:
 def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
     """Why *world* ranks of *machine* cannot be linked by *fabric*, or None."""
     gpus = machine.backend == "triton"
-    accepted = [kind for kind in OF_BACKEND[machine.backend]
+    accepted = [kind for kind in BACKENDS[machine.backend]
                 if kind != "network" or not gpus or machine.has_network]  # fmt: skip
     if fabric.emulated and gpus:
         return (

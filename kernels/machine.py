@@ -22,6 +22,8 @@ TUNED = "library_tuned_"
 CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES))
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
+BACKENDS = {"cpu": ("emulated", "shared_memory", NETWORK), "triton": ("nvlink", NETWORK)}
+"""Who runs plans, and what can link the ranks of each, the usual link first; of GPUs, a network is simulated only."""
 LINKS = ("nvlink", "pcie", "infinity_fabric", "memory", NETWORK)
 """What joins the ranks of one dimension: inside a host, or between hosts."""
 
@@ -197,7 +199,7 @@ _ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwi
             "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
 """What something is divided by."""
 
-_WORDS = {"backend": ("cpu", "triton"), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
+_WORDS = {"backend": tuple(BACKENDS), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
           "link": LINKS}  # fmt: skip
 
 

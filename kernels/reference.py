@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS, Flow, ResultLayout
 from kernels.problem import Problem
 
 POWER_LAW_EXPONENT = 1.05
@@ -106,7 +106,7 @@ def expected(problem: Problem, rank: int, seed: int, device: str = "cpu", values
     parts = [partial(problem, own, mine) for own in everyone]
     if operator.reduces:
         return torch.stack(parts).sum(0)
-    return torch.cat(parts, dim=1 if operator.name == "embedding_all_to_all" else 0)
+    return torch.cat(parts, dim=1 if operator.layout is ResultLayout.COLUMNS else 0)
 
 
 def _received(problem: Problem, everyone: list[Operands], rank: int, mine: slice) -> Tensor:

@@ -165,12 +165,12 @@ def recommend(
     """
     from dataclasses import replace
 
+    from kernels.schemes import COMPARED
     from workbench import metrics
     from workbench.cli_tuned import found, show_recommended
     from workbench.links import link_here
     from workbench.recommend import every
     from workbench.recommend import recommend as best_of
-    from workbench.request import COMPARED
 
     asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
              "fabric": fabric}  # fmt: skip

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernels.backends.refusals import BACKENDS
+from kernels.machine import BACKENDS
 from kernels.schedule import Refusal
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels.machine import Machine
 from kernels.protocol import is_one_call
+from kernels.schemes import COMPARED
 from kernels.units import seconds_text
 from workbench import metrics
 from workbench.cli_outcomes import clock_heading, gain_text, heading, signed, tell_shared
@@ -18,7 +19,7 @@ from workbench.cli_words import Axes, facts
 from workbench.compared import TOGETHER
 from workbench.machines import trust
 from workbench.provenance import provenance
-from workbench.request import COMPARED, Request
+from workbench.request import Request
 from workbench.store import Store
 from workbench.tuned import Known, Tuned, Winner, known, tuned
 

@@ -13,6 +13,7 @@ from kernels.axes import is_tile
 from kernels.fabric import KINDS as FABRICS
 from kernels.fabric import parse
 from kernels.hardware import Hardware
+from kernels.machine import BACKENDS
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import ROW_KEYS, SOURCES, STAGES, Span, span
 from kernels.schedule import Refusal
@@ -43,7 +44,7 @@ from workbench.forms import (
     shown,
 )
 
-_BACKENDS = one_of(("cpu", "triton"))
+_BACKENDS = one_of(BACKENDS)
 _TRIAL = {"problem": TABLE, "schedule": TABLE, "backend": _BACKENDS, "machine": TEXT, "fabric": TABLE,
           "protocol": TABLE, "part": one_of(PARTS)}  # fmt: skip
 _PROBLEM = {"operator": one_of(OPERATORS), "shape": SIZES, "dtype": one_of(DTYPE_BYTES), "world": COUNT}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from cluster import gpus
 from kernels import texts
-from kernels.fabric import OF_BACKEND
-from kernels.machine import Machine, load
+from kernels.machine import BACKENDS, Machine, load
 from kernels.schedule import Refusal
 from workbench import left_out
 from workbench.resources import LAPTOP as LAPTOP
@@ -75,7 +74,7 @@ def trust(name: str) -> str:
 def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
     """Why *world* ranks of this host, or ranks *elsewhere* of this version, cannot measure on *of*; or None."""
     count = 0 if elsewhere or of.backend == "cpu" else len(gpus.here())
-    able = [name for name in OF_BACKEND if name == "cpu" or elsewhere or count]
+    able = [name for name in BACKENDS if name == "cpu" or elsewhere or count]
     if of.backend in able:
         if world <= count or count == 0:
             return None

@@ -9,22 +9,18 @@ from typing import Any
 from kernels import fabric as fabrics
 from kernels import operators
 from kernels.axes import Axis
-from kernels.backends.refusals import BACKENDS, dtypes
+from kernels.backends.refusals import dtypes
 from kernels.fabric import Fabric
-from kernels.machine import Machine
+from kernels.machine import BACKENDS, Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Refusal
-from kernels.schemes import axes, scheme
+from kernels.schemes import COMPARED, axes, run_by, scheme
 from workbench import machines, place, presets
 from workbench.experiment import Experiment
 from workbench.naming import operator_title
 from workbench.space import Space, choices
 
-COMPARED = ("sequential", "decomposed", "fused")
-"""The schemes that are compared where none is stated."""
-MEASURED = {"cpu": COMPARED, "triton": ("sequential", "fused")}
-"""Those of them that ranks can run, by backend; the others are simulated only."""
 WORLD = 2
 
 
@@ -75,7 +71,7 @@ class Request:
 
     def measured(self) -> Request:
         """The same; where no scheme is stated, those that the backend's ranks can run."""
-        return replace(self, schemes=self.schemes or MEASURED[self.machine_description().backend])
+        return replace(self, schemes=self.schemes or run_by(self.machine_description().backend))
 
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""

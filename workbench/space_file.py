@@ -12,11 +12,11 @@ from kernels import operators, texts
 from kernels.machine import Machine
 from kernels.protocol import protocol
 from kernels.schedule import Refusal
-from kernels.schemes import axes, scheme
+from kernels.schemes import COMPARED, axes, scheme
 from kernels.units import DTYPE_BYTES
 from workbench.blocks import PARTS
 from workbench.experiment import Experiment
-from workbench.request import COMPARED, Request
+from workbench.request import Request
 from workbench.search import Search
 from workbench.space import EVERY, Space
 

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from importlib import util
 
 from kernels.backends.base import Backend, Seat
-from kernels.backends.refusals import BACKENDS, dtypes, refusal
+from kernels.backends.refusals import dtypes, refusal
 from kernels.schedule import Refusal
 
-__all__ = ["BACKENDS", "dtypes", "open_backend", "refusal", "warm_backends"]
+__all__ = ["dtypes", "open_backend", "refusal", "warm_backends"]
 
 
 def open_backend(name: str, seat: Seat) -> Backend:
     """The backend called *name*, opened for one rank of a gang."""
-    opens: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu, "triton": _triton}
-    if name not in opens:
-        raise Refusal(f"This rank has no backend {name!r}. Accepted: {', '.join(opens)}.")
-    return opens[name](seat)
+    if name not in _OPENS:
+        raise Refusal(f"This rank has no backend {name!r}. Accepted: {', '.join(_OPENS)}.")
+    return _OPENS[name](seat)
 
 
 def warm_backends() -> None:
@@ -61,3 +60,7 @@ def _triton(seat: Seat) -> Backend:
     from kernels.backends.triton.backend import TritonBackend
 
     return TritonBackend(seat)
+
+
+_OPENS: dict[str, Callable[[Seat], Backend]] = {"cpu": _cpu, "triton": _triton}
+"""By name; the names are those of `kernels.machine.BACKENDS`."""

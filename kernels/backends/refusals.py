@@ -8,7 +8,7 @@ from kernels.operators import OPERATORS
 from kernels.schemes import reads
 from kernels.trial import Trial
 
-BACKENDS = ("cpu", "triton")
+_REFUSES = {"cpu": cpu_refusals.refusal, "triton": triton_refusals.refusal}
 
 
 def refusal(trial: Trial, shares_heap: bool) -> str | None:
@@ -17,9 +17,8 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
     A sentence that begins with an axis is about that axis alone, whatever the others are, or about a scheme that has
     one schedule only: another value of the axis is what would be accepted.
     """
-    refuses = {"cpu": cpu_refusals.refusal, "triton": triton_refusals.refusal}
     unread = reads.refusal(trial.problem, trial.schedule, trial.backend)
-    return refuses[trial.backend](trial, shares_heap) or unread
+    return _REFUSES[trial.backend](trial, shares_heap) or unread
 
 
 def dtypes(backend: str, operator: str) -> tuple[str, ...]:

@@ -36,10 +36,8 @@ def regions(problem: Problem, schedule: Schedule) -> dict[str, Region]:
         shapes = {"stage": (world, staged, extent.columns), "out": (rows, extent.columns)}
     elif operator.reduces:
         shapes = {"stage": (world, chunk, extent.columns), "out": (chunk, extent.columns)}
-    elif operator.name == "embedding_all_to_all":
-        shapes = {"out": (chunk, world * extent.columns)}
     else:
-        shapes = {"out": (world * chunk, extent.columns)}
+        shapes = {"out": operator.local(problem)["output"]}
     return place(shapes, problem.itemsize)
 
 

@@ -13,12 +13,12 @@ from kernels.operators import (
     gemm_reduce_scatter,
     gemv_all_reduce,
 )
-from kernels.operators.base import Extent, Flow, Key, Operator
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.units import DTYPE_BYTES
 
-__all__ = ["OPERATORS", "Extent", "Flow", "Key", "Operator", "operator", "problem"]
+__all__ = ["OPERATORS", "Extent", "Flow", "Key", "Operator", "ResultLayout", "operator", "problem"]
 
 OPERATORS: dict[str, Operator] = {
     "embedding_all_to_all": embedding_all_to_all.OPERATOR,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernels.operators import gemm
-from kernels.operators.base import Flow, Sizes
+from kernels.operators.base import Flow, Shape, Sizes
 from kernels.problem import Problem
 
 
@@ -18,6 +20,10 @@ def _whole(problem: Problem) -> Sizes:
     return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
 
 
+def _sizes(shard: Shape, b: Shape, world: int) -> dict[str, Any]:
+    return {"m": world * shard[0], "n": b[1], "k": shard[1]}
+
+
 OPERATOR = gemm.operator(
     name="all_gather_gemm",
     title="all-gather -> GEMM",
@@ -27,5 +33,7 @@ OPERATOR = gemm.operator(
     flow=Flow.RECEIVE,
     collective="all_gather",
     local=_local,
+    first_words="[m/world, k]",
+    sizes=_sizes,
     whole=_whole,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from kernels.problem import Problem
 
@@ -15,6 +16,14 @@ class Flow(StrEnum):
     SEND = "compute -> send"
     RECEIVE = "receive -> compute"
     BROADCAST = "reduce -> broadcast"
+
+
+class ResultLayout(StrEnum):
+    """Where a rank's result holds what each rank computed for it."""
+
+    ROWS = "one rank's rows below the other's"
+    COLUMNS = "one rank's columns beside the other's"
+    WHOLE = "no part of it is one rank's alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,8 @@ class Key:
 
 
 Sizes = Mapping[str, tuple[int, ...]]
+Shape = tuple[Any, ...]
+"""Of one tensor: ints, or symbols of torch's tracer that stand for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +68,7 @@ class Operator:
     work: str
     """`gemm`, `gemv` or `gather`: which speed curve of the machine it runs on."""
     reduces: bool
+    layout: ResultLayout
     keys: tuple[Key, ...]
     splits: Mapping[str, str]
     """Name of each legal split -> the direction it cuts: rows, columns, contraction, rows_and_contraction."""
@@ -70,9 +82,18 @@ class Operator:
     memory_bytes: Callable[[Problem], int]
     """Bytes one rank must read and write in its own memory (HBM), each operand once."""
     local: Callable[[Problem], Sizes]
-    """Shapes of one rank's operands and result."""
+    """Shapes of one rank's two operands and its result, `output`."""
+    operand_words: tuple[str, str]
+    """Shapes of the same operands in words of `keys`: "[m, k]"."""
+    sizes: Callable[[Shape, Shape, int], Mapping[str, Any]]
+    """Shapes of the two operands and world -> sizes by key: the inverse of `local`."""
     whole: Callable[[Problem], Sizes]
     """Shapes of the same over all ranks."""
+
+    def operands(self) -> dict[str, int]:
+        """The two operands as `local` calls them, each with its number of dimensions."""
+        smallest = Problem(self.name, tuple((key.name, 1) for key in self.keys), "float32", 1)
+        return {name: len(shape) for name, shape in self.local(smallest).items() if name != "output"}
 
     def chunk_rows(self, problem: Problem) -> int:
         """Rows that one owner (destination, source) has."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
+from typing import Any
+
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
 from kernels.problem import Problem
 
 INDEX_BYTES = 8
@@ -50,6 +52,11 @@ def _whole(problem: Problem) -> Sizes:
     }
 
 
+def _sizes(tables: Shape, indices: Shape, world: int) -> dict[str, Any]:
+    count, rows, dim = tables
+    return {"tables_per_rank": count, "rows": rows, "dim": dim, "batch": indices[0], "pooling": indices[2]}
+
+
 OPERATOR = Operator(
     name="embedding_all_to_all",
     title="embedding -> all-to-all",
@@ -60,6 +67,7 @@ OPERATOR = Operator(
     collective="all_to_all",
     work="gather",
     reduces=False,
+    layout=ResultLayout.COLUMNS,
     keys=(
         Key(name="tables_per_rank", doc="embedding tables on one rank"),
         Key(name="rows", doc="rows of each table"),
@@ -75,5 +83,7 @@ OPERATOR = Operator(
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,
+    operand_words=("[tables_per_rank, rows, dim]", "[batch, tables_per_rank, pooling]"),
+    sizes=_sizes,
     whole=_whole,
 )

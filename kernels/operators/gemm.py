@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
 from kernels.problem import Problem
 
 KEYS = (
@@ -36,21 +37,36 @@ def memory_bytes(problem: Problem) -> int:
     return (m * k + k * n + m * n) * problem.itemsize
 
 
+def sizes(first: Shape, second: Shape, world: int) -> Mapping[str, Any]:
+    """The sizes where the first operand holds all of m x k."""
+    return {"m": first[0], "n": second[1], "k": first[1]}
+
+
 def operator(
-    *, flow: Flow, collective: str, local: Callable[[Problem], Sizes], whole: Callable[[Problem], Sizes], **words: str
+    *,
+    flow: Flow,
+    collective: str,
+    local: Callable[[Problem], Sizes],
+    whole: Callable[[Problem], Sizes],
+    sizes: Callable[[Shape, Shape, int], Mapping[str, Any]] = sizes,
+    first_words: str = "[m, k]",
+    **words: str,
 ) -> Operator:
     """The GEMM operator with this flow and collective; *words* are its name, words, occurs and source.
 
     A direction can be cut where its pieces are of use alone: of what arrives its rows and its contraction, of what
     leaves its rows and its columns.
     """
+    sends = flow is Flow.SEND
+    reduces = collective in ("reduce_scatter", "all_reduce")
     received = {"rows": "rows", "contraction": "contraction", "rows_and_contraction": "rows_and_contraction"}
     return Operator(
         **words,
         flow=flow,
         collective=collective,
         work="gemm",
-        reduces=collective in ("reduce_scatter", "all_reduce"),
+        reduces=reduces,
+        layout=ResultLayout.ROWS if sends and not reduces else ResultLayout.WHOLE,
         keys=KEYS,
         splits=received if flow is Flow.RECEIVE else {"rows": "rows", "columns": "columns"},
         tile_means=TILE_MEANS,
@@ -59,5 +75,7 @@ def operator(
         flops=flops,
         memory_bytes=memory_bytes,
         local=local,
+        operand_words=(first_words, "[k, n]"),
+        sizes=sizes,
         whole=whole,
     )

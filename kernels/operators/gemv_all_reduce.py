@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.operators.base import Extent, Flow, Key, Operator, Sizes, divides
+from typing import Any
+
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
 from kernels.problem import Problem
 
 MAX_TOKENS = 8
@@ -41,6 +43,10 @@ def _whole(problem: Problem) -> Sizes:
     return {"weights": (n, k), "activations": (k, tokens), "output": (n, tokens)}
 
 
+def _sizes(weights: Shape, activations: Shape, world: int) -> dict[str, Any]:
+    return {"n": weights[0], "k": world * weights[1], "tokens": activations[1]}
+
+
 OPERATOR = Operator(
     name="gemv_all_reduce",
     title="GEMV -> all-reduce",
@@ -51,6 +57,7 @@ OPERATOR = Operator(
     collective="all_reduce",
     work="gemv",
     reduces=True,
+    layout=ResultLayout.WHOLE,
     keys=(
         Key(name="n", doc="output rows, global"),
         Key(name="k", doc="contraction, global; each rank has k/world of it"),
@@ -63,5 +70,7 @@ OPERATOR = Operator(
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,
+    operand_words=("[n, k/world]", "[k/world, tokens]"),
+    sizes=_sizes,
     whole=_whole,
 )

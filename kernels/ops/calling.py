@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from kernels.backends.base import Hang
+from kernels.operators import OPERATORS
 from kernels.ops import groups
-from kernels.ops.arguments import Operand, names
+from kernels.ops.arguments import Operand
 from kernels.ops.arguments import problem as problem_of
 from kernels.ops.cpu import CpuCalls
 from kernels.ops.groups import Ranks
@@ -52,7 +53,7 @@ def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule
         key = (group_name, first.device)
         calls = _calls(group_name, first.device)
         try:
-            return calls.call(asked, schedule, dict(zip(names(operator), (first, second), strict=True)))
+            return calls.call(asked, schedule, dict(zip(OPERATORS[operator].operands(), (first, second), strict=True)))
         except Hang as hang:
             _BROKEN[key] = str(hang)
             raise Hang(_told(str(hang))) from None

@@ -69,7 +69,7 @@ class CpuCalls:
             asked = trial(problem, schedule, self._machine)
             if (sentence := refusal(asked, shares_heap=True)) is not None:
                 raise Refusal(sentence)
-            if problem.operator == "embedding_all_to_all":
+            if OPERATORS[problem.operator].work == "gather":
                 pooling.warm()
             self._trials[problem, schedule] = asked
         return self._trials[problem, schedule]

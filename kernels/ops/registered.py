@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.operators import OPERATORS
-from kernels.ops.arguments import Operand, names, read, result_shape
+from kernels.ops.arguments import Operand, read, result_shape
 from kernels.ops.calling import call
 from kernels.ops.gradients import BACKWARD, remember
 from kernels.ops.groups import world_of
@@ -36,7 +36,7 @@ def _shape_only(operator: str) -> Callable[..., Tensor]:
 
 def _register(operator: str) -> Any:
     """torch.ops.workbench.<operator>."""
-    first, second = names(operator)
+    first, second = OPERATORS[operator].operands()
     schema = f"(Tensor {first}, Tensor {second}, str group_name='', str schedule='') -> Tensor"
     made = torch.library.custom_op(
         f"{NAMESPACE}::{operator}", _implementation(operator), mutates_args=(), device_types=DEVICES, schema=schema

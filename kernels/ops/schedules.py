@@ -11,11 +11,11 @@ from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, schedule
+from kernels.schemes import SCHEMES, axes, schedule
 from kernels.trial import Trial
 
-SCHEME = "fused"
-"""The one scheme that is an operator: the others are there to be compared with it."""
+CALLED = tuple(name for name, scheme in SCHEMES.items() if scheme.is_operator)
+"""The schemes that a call may mean, the usual one first."""
 CPU_RANKS_MOST, GPU_RANKS_MOST = 64, 8
 """GPU kernels take one descriptor per rank."""
 SLOTS, SHARED_BYTES, L2_BYTES = 132, 233_472, 52_428_800
@@ -35,13 +35,13 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
     `Schedule`; axes that are not stated take their default.
     """
     fabric = Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
-    name, *stated = [word for word in re.split(r"[\s(),]+", text) if word] or [SCHEME]
-    if name != SCHEME:
+    name, *stated = [word for word in re.split(r"[\s(),]+", text) if word] or CALLED
+    if name not in CALLED:
         raise Refusal(
             f"schedule = {text!r} does not run here: its scheme {name!r} is not an operator. Accepted: '' for the "
-            f"default, or {SCHEME} and its axes, such as '{SCHEME} slice_tiles=4'."
+            f"default, or {' or '.join(CALLED)} and its axes, such as '{CALLED[0]} slice_tiles=4'."
         )
-    known = {axis.name: axis for axis in axes(problem, SCHEME, machine, fabric)}
+    known = {axis.name: axis for axis in axes(problem, name, machine, fabric)}
     values = {}
     for word in stated:
         axis, equals, value = word.partition("=")
@@ -50,7 +50,7 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
                 f"schedule = {text!r} does not have the form axis=value at {word!r}. Accepted axes: {', '.join(known)}."
             )
         values[axis] = known[axis].parse(value) if axis in known else value
-    chosen: Schedule = schedule(problem, SCHEME, values, machine, fabric)
+    chosen: Schedule = schedule(problem, name, values, machine, fabric)
     return Trial(problem=problem, schedule=chosen, backend=machine.backend, machine=machine.name, fabric=fabric,
                  protocol=protocol("default"))  # fmt: skip
 

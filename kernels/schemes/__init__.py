@@ -19,12 +19,14 @@ from kernels.schemes.limits import too_large, too_many_steps
 
 __all__ = [
     "BASELINE",
+    "COMPARED",
     "SCHEMES",
     "Scheme",
     "axes",
     "expand",
     "needs_peer_memory",
     "refusal",
+    "run_by",
     "schedule",
     "scheme",
     "tile_order",
@@ -38,6 +40,8 @@ SCHEMES: dict[str, Scheme] = {
 }
 BASELINE = "sequential"
 """What every other scheme is compared with."""
+COMPARED = tuple(name for name, each in SCHEMES.items() if each.run_by)
+"""What is compared where no scheme is stated: all that is built."""
 
 
 def scheme(name: str) -> Scheme:
@@ -45,6 +49,11 @@ def scheme(name: str) -> Scheme:
     if name not in SCHEMES:
         raise Refusal(f"There is no scheme {name!r}. Accepted: {', '.join(SCHEMES)}.")
     return SCHEMES[name]
+
+
+def run_by(backend: str) -> tuple[str, ...]:
+    """The schemes that ranks of *backend* run; the other built ones can only be estimated for them."""
+    return tuple(name for name, each in SCHEMES.items() if backend in each.run_by)
 
 
 def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:

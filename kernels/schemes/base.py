@@ -43,6 +43,10 @@ class Scheme:
     expand: Callable[[Problem, Schedule], Plan]
     needs_peer_memory: Callable[[Schedule], bool]
     """Whether ranks must address each other's memory; if not, the gang may cross hosts."""
+    run_by: tuple[str, ...]
+    """Backends whose ranks run it; the others' only estimate it. None: it has a name, and refuses until it is built."""
+    is_operator: bool = False
+    """Whether its schedules are what `torch.ops.workbench` calls; the others are there to be compared with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,4 +37,5 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=_expand,
     needs_peer_memory=lambda schedule: True,
+    run_by=(),
 )

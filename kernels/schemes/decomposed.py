@@ -272,4 +272,5 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=_expand,
     needs_peer_memory=lambda schedule: schedule["engine"] != "library",
+    run_by=("cpu",),
 )

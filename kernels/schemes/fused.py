@@ -292,4 +292,6 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=_expand,
     needs_peer_memory=lambda schedule: True,
+    run_by=("cpu", "triton"),
+    is_operator=True,
 )

@@ -124,4 +124,5 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=_expand,
     needs_peer_memory=lambda schedule: schedule["collective"] not in library.CALLS,
+    run_by=("cpu", "triton"),
 )

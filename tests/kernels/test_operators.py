@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernels.operators import OPERATORS, Flow, operator, problem
+from kernels.operators import OPERATORS, Flow, ResultLayout, operator, problem
 from kernels.operators.embedding_all_to_all import INDEX_BYTES
 from kernels.operators.gemv_all_reduce import MAX_TOKENS
 from kernels.problem import Problem
@@ -87,6 +87,35 @@ def test_what_leaves_a_rank_is_what_the_others_lack(asked: Problem) -> None:
     else:
         expected = prod(local["output"]) * others // asked.world
     assert stated.wire_bytes(asked) == expected * asked.itemsize
+
+
+@given(problems())
+def test_sizes_are_read_off_the_shapes_of_the_two_operands(asked: Problem) -> None:
+    stated = operator(asked.operator)
+    shapes = stated.local(asked)
+    first, second = (shapes[name] for name in stated.operands())
+    sizes = stated.sizes(first, second, asked.world)
+    assert sizes == {key.name: asked[key.name] for key in stated.keys if not key.words}
+    for words, shape in zip(stated.operand_words, (first, second), strict=True):
+        named = [_size_in_words(word, asked) for word in words.strip("[]").split(", ")]
+        assert tuple(named) == shape
+
+
+def _size_in_words(word: str, asked: Problem) -> int:
+    key, _, world = word.partition("/")
+    return asked[key] // (asked.world if world else 1)
+
+
+@given(problems())
+def test_the_layout_of_a_result_says_where_the_share_of_each_rank_lies(asked: Problem) -> None:
+    stated, extent = operator(asked.operator), operator(asked.operator).extent(asked)
+    chunk, world = stated.chunk_rows(asked), asked.world
+    shapes = {
+        ResultLayout.ROWS: (world * chunk, extent.columns),
+        ResultLayout.COLUMNS: (chunk, world * extent.columns),
+        ResultLayout.WHOLE: (chunk if stated.flow is Flow.SEND else extent.rows, extent.columns),
+    }
+    assert stated.local(asked)["output"] == shapes[stated.layout]
 
 
 @given(problems())

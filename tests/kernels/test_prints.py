@@ -8,7 +8,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from kernels.backends import BACKENDS
+from kernels.machine import BACKENDS
 from kernels.prints import ABSENT, LIBRARIES, different_versions, source_print, source_prints, versions, versions_print
 
 FILES = (

@@ -9,10 +9,10 @@ import pytest
 
 from kernels import backends
 from kernels.fabric import parse
-from kernels.machine import load
-from kernels.operators import problem
+from kernels.machine import BACKENDS, load
+from kernels.operators import OPERATORS, problem
 from kernels.protocol import PROTOCOLS
-from kernels.schemes import schedule
+from kernels.schemes import BASELINE, COMPARED, SCHEMES, run_by, schedule
 from kernels.trial import Trial
 
 ROOT = Path(__file__).parents[2]
@@ -62,5 +62,24 @@ def test_a_link_that_ranks_do_not_have_is_refused_before_its_bandwidth_is_known(
 
 
 def test_ranks_of_several_hosts_are_refused_what_needs_peers_memory() -> None:
-    for backend in backends.BACKENDS:
+    for backend in BACKENDS:
         assert "hosts" in str(backends.refusal(trial(backend, dtype="bfloat16"), shares_heap=False))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_of_the_table_has_a_folder_dtypes_a_usual_link_and_the_baseline(backend: str) -> None:
+    assert (Path(backends.__file__).parent / backend / "backend.py").exists()
+    assert all(backends.dtypes(backend, operator) for operator in OPERATORS)
+    assert LINKS[backend] == BACKENDS[backend][0]
+    assert BASELINE in run_by(backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranks_run_the_schemes_that_say_so_and_refuse_the_others(backend: str) -> None:
+    asked = trial(backend, dtype="bfloat16")
+    machine = load(ROOT / "data" / "machines" / f"{MACHINES[backend]}.toml")
+    for name in COMPARED:
+        usual = replace(asked, schedule=schedule(asked.problem, name, {}, machine, asked.fabric))
+        refused = backends.refusal(usual, shares_heap=True) is not None
+        assert refused == (name not in run_by(backend)), name
+    assert {name for known in SCHEMES.values() for name in known.run_by} <= set(BACKENDS)

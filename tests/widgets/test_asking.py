@@ -3,8 +3,9 @@
 import pytest
 
 from kernels.schedule import Refusal
+from kernels.schemes import COMPARED
 from workbench.machines import machine
-from workbench.widgets.asking import COMPARED, Asked
+from workbench.widgets.asking import Asked
 
 SHAPE = (("m", 64), ("n", 64), ("k", 64))
 

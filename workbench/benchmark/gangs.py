@@ -9,10 +9,10 @@ from typing import Any
 
 from kernels.machine import Machine
 from kernels.protocol import Protocol
+from kernels.schemes import COMPARED
 from kernels.trial import Trial
 from workbench.benchmark.rows import Row, Target, quantile, spread, typical
 from workbench.benchmark.setting import DEADLINE_S, WORLD, Setting, small
-from workbench.request import COMPARED
 
 Events = list[Mapping[str, Any]]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernels.axes import Value
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
@@ -16,7 +17,7 @@ from kernels.outcome import Failure, Measurement, Sample
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Schedule
-from kernels.schemes import BASELINE, schedule, tile_order
+from kernels.schemes import BASELINE, COMPARED, schedule, tile_order
 from workbench import presets
 from workbench.answer import FromCluster
 from workbench.benchmark.rows import Row, Target, spread
@@ -47,7 +48,7 @@ class Sat:
     @property
     def compute(self) -> Measurement:
         """The sequential schedule's computation alone."""
-        return next(found for of, found in self.alone.items() if of.scheme == BASELINE)
+        return next(measurement for of, measurement in self.alone.items() if of.scheme == BASELINE)
 
     @property
     def wire_s(self) -> float:
@@ -66,13 +67,16 @@ def schemes(setting: Setting) -> Iterator[Row]:
     yield Row(name="overlap_limit", value=limit_s, unit="s", n=len(sat.compute.samples[0]), spread=_spread(sat.compute),
               how=f"{how}: the longer of compute alone ({sat.compute.time_s * 1e3:.1f} ms, measured) and wire alone "
               f"({sat.wire_s * 1e3:.1f} ms, least bytes over bandwidth); the spread is compute's.")  # fmt: skip
-    sequential, decomposed, fused = sat.whole.values()
-    yield _ratio("fused_to_limit", fused, limit_s, f"{how}: fused with {SLICES} slices over the limit.", TO_LIMIT)
-    for name, found in (("decomposed", decomposed), ("fused", fused)):
-        yield replace(
-            _ratio(f"{name}_to_sequential", found, sequential.time_s, f"{how}: {name} over sequential.", TO_SEQUENTIAL),
-            spread=spread([mine / base for mine, base in zip(_slowest(found), _slowest(sequential), strict=True)]),
-        )
+    whole = {of.scheme: measurement for of, measurement in sat.whole.items()}
+    sequential = whole.pop(BASELINE)
+    yield _ratio(
+        "fused_to_limit", whole["fused"], limit_s, f"{how}: fused with {SLICES} slices over the limit.", TO_LIMIT
+    )
+    for name, measurement in whole.items():
+        ratio = _ratio(f"{name}_to_sequential", measurement, sequential.time_s, f"{how}: {name} over sequential.",
+                       TO_SEQUENTIAL)  # fmt: skip
+        pairs = zip(_slowest(measurement), _slowest(sequential), strict=True)
+        yield replace(ratio, spread=spread([seconds / base for seconds, base in pairs]))
     for of in list(sat.whole)[1:]:
         alone = f"{how}: the computation of {of.scheme} alone over that of sequential alone: what cutting costs."
         yield _ratio(f"{of.scheme}_compute_alone", sat.alone[of], sat.compute.time_s, alone, None)
@@ -104,13 +108,12 @@ def world_4(setting: Setting) -> Iterator[Row]:
 
 
 def compared(asked: Problem, machine: Machine) -> list[Schedule]:
-    """Sequential and decomposed as they are by default, and fused with SLICES slices."""
+    """All schemes as they are by default, but fused with SLICES slices."""
     link = parse("emulated")
     first = schedule(asked, "fused", {}, machine, link)
     tiles = len(tile_order(asked, first, 0))
-    slices = {"slice_tiles": max(1, -(-tiles // SLICES))}
-    return [schedule(asked, scheme, values, machine, link)
-            for scheme, values in ((BASELINE, {}), ("decomposed", {}), ("fused", slices))]  # fmt: skip
+    values: dict[str, dict[str, Value]] = {"fused": {"slice_tiles": max(1, -(-tiles // SLICES))}}
+    return [schedule(asked, scheme, values.get(scheme, {}), machine, link) for scheme in COMPARED]
 
 
 class _Sitting:

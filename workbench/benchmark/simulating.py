@@ -13,12 +13,11 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
-from kernels.schemes import axes, expand, schedule
+from kernels.schemes import COMPARED, axes, expand, schedule
 from kernels.trial import Trial
 from workbench import machines, presets
 from workbench.benchmark.rows import Row, Target, typical
 from workbench.benchmark.setting import Setting
-from workbench.request import COMPARED
 from workbench.simulator import grid
 from workbench.simulator.predict import predict, resolved
 

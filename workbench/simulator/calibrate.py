@@ -22,7 +22,7 @@ from kernels.operators import operator, problem
 from kernels.outcome import Failure, Measurement, Outcome, Sample
 from kernels.problem import Problem
 from kernels.protocol import Protocol
-from kernels.schemes import schedule
+from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial
 from workbench.compiling import Compiling
 from workbench.simulator.cost import tile_width, work_share
@@ -323,7 +323,7 @@ def _check(fit: _Fit, operators: Sequence[str]) -> None:
     for name in operators:
         of = _check_problem(name)
         fabric = resolved(parse("emulated:wire_to_compute=1"), of, fit.machine)
-        trials = [fit.trial(of, scheme, "whole", {}, fabric) for scheme in ("sequential", "decomposed", "fused")]
+        trials = [fit.trial(of, scheme, "whole", {}, fabric) for scheme in COMPARED]
         for one in fit.measure(trials):
             estimated = predict(one.trial, fit.machine, with_spans=False).time_s
             ratios += [max(ranks) / estimated for ranks in zip(*one.samples, strict=True)]
@@ -333,8 +333,12 @@ def _check(fit: _Fit, operators: Sequence[str]) -> None:
     fit.machine = replace(fit.machine, spread=(tenths[0], tenths[-1]), provenance=provenance)
 
 
+_CHECKED_SIZES = {
+    "gather": {"tables_per_rank": 4, "rows": 50_000, "dim": 64, "batch": 1024, "pooling": 32},
+    "gemm": {"m": 512, "n": 768, "k": 768},
+}
+"""What the check is made with, by the work of an operator."""
+
+
 def _check_problem(name: str) -> Problem:
-    if name == "embedding_all_to_all":
-        sizes = {"tables_per_rank": 4, "rows": 50_000, "dim": 64, "batch": 1024, "pooling": 32}
-        return problem(name, sizes, world=WORLD)
-    return problem(name, {"m": 512, "n": 768, "k": 768}, world=WORLD)
+    return problem(name, _CHECKED_SIZES[operator(name).work], world=WORLD)

@@ -12,11 +12,10 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.protocol import protocol
 from kernels.schedule import Schedule
-from kernels.schemes import axes, reads, schedule
+from kernels.schemes import COMPARED, axes, reads, schedule
 from kernels.trial import Trial
 from workbench.experiment import Experiment
 from workbench.naming import operator_title
-from workbench.request import COMPARED
 from workbench.space import EVERY, Choice, Space
 
 SCHEME = "scheme"

@@ -11,8 +11,8 @@ import ipywidgets
 
 from cluster.deadline import WAIT_S
 from kernels.axes import Axis, Value
-from kernels.fabric import KINDS, OF_BACKEND, parse
-from kernels.machine import Machine
+from kernels.fabric import KINDS, parse
+from kernels.machine import BACKENDS, Machine
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES, reads
@@ -356,7 +356,7 @@ def _machines() -> list[tuple[str, str]]:
 
 def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
     """The usual one of its ranks first."""
-    usual = OF_BACKEND[machine.backend]
+    usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
     return tuple((LINKS[kind], kind) for kind in kinds)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.regions import regions
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS, Flow, ResultLayout
 from kernels.plan import Plan
 from kernels.reference import Operands, torch_dtype
 
@@ -62,7 +62,7 @@ class Memory:
         if self.operator.reduces:
             return self.of(owner, "stage")[source]
         out = self.of(owner, "out")
-        if self.operator.name == "embedding_all_to_all":
+        if self.operator.layout is ResultLayout.COLUMNS:
             return out[:, source * self.columns : (source + 1) * self.columns]
         return out[self._rows(source)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.fabric import OF_BACKEND
+from kernels.machine import BACKENDS
 from kernels.schemes import needs_peer_memory
 from kernels.trial import Trial
 
@@ -16,10 +16,10 @@ def refusal(trial: Trial, shares_heap: bool) -> str | None:
             f"dtype = {trial.problem.dtype} does not run on backend = cpu. Its kernels know {len(DTYPES)} dtypes. "
             f"Accepted: {', '.join(DTYPES)}."
         )
-    if trial.fabric.kind not in OF_BACKEND["cpu"]:
+    if trial.fabric.kind not in BACKENDS["cpu"]:
         return (
             f"fabric = {trial.fabric.kind} does not exist on backend = cpu: CPU ranks have no such link. Accepted: "
-            f"{', '.join(OF_BACKEND['cpu'])}."
+            f"{', '.join(BACKENDS['cpu'])}."
         )
     if not shares_heap and needs_peer_memory(trial.schedule):
         return (

@@ -13,7 +13,7 @@ from torch import Tensor
 from kernels.backends.triton import nccl, shares
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.winners import WINDOWS, winner
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS, Flow, ResultLayout
 from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schemes import library
@@ -39,7 +39,7 @@ class Sequential:
         for buffer in self._own.values():
             buffer.normal_()  # a GPU clocks higher on zeros: the computation alone would look faster than it is
         self._received: Tensor | None = None
-        if context.problem.operator == "embedding_all_to_all":
+        if self.stated.layout is ResultLayout.COLUMNS:
             self._received = self._buffer((world, self.chunk, extent.columns))
         if self._tuned:
             self._into_windows(self._tuned)

@@ -16,7 +16,7 @@ from kernels.backends.triton.graph import Meeting
 from kernels.backends.triton.kernels.put_rows import put_rows, sum_shares
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.send import TRITON_DTYPES
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS, Flow, ResultLayout
 
 Call = Callable[[], None]
 
@@ -51,7 +51,7 @@ def layout(context: Context, source: Tensor) -> Layout:
         target = "operand"
     elif stated.reduces:
         target = "stage"
-    elif context.problem.operator == "embedding_all_to_all":
+    elif stated.layout is ResultLayout.COLUMNS:
         step, stride = width, world * width
     same = stated.collective == "all_gather"
     return Layout(source=source, source_step=0 if same else share, target=target, target_step=step,
