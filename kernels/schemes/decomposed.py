@@ -18,6 +18,8 @@ from kernels.schemes.base import Block, Scheme
 from kernels.schemes.finish import Unit, deliver
 
 PIECES = (1, 2, 4, 8, 16, 32, 64)
+STEPS = {"steps": ("uniform", "local_first"), "grouping": ("fused", "unfused"), "pattern": ("all_to_all", "ring")}
+"""Who is served in a step, by axis. The library takes all peers' pieces alike: it goes with the first value of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,21 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     engines = ("library",) if fabric.kind == "network" and problem.world > 1 else engines
     most = min(max(extents(problem, split)) for split in splits[:1])
     pieces = tuple(p for p in PIECES if p <= most)
+    alone = engines == ("library",)  # on a network, where nobody else moves the pieces
+    served = {axis: values[:1] if alone else values for axis, values in STEPS.items()}
+    why = " The library is alone here, and takes the pieces of all peers in a step alike." if alone else ""
     known = (
         base.tile_axis(problem, machine),
         Axis("pieces", pieces, min(8, pieces[-1]), "How many pieces each shard is cut into.", open=True),
         Axis("split", splits, splits[0], "The direction of the cut."),
         Axis(
             "steps",
-            ("uniform", "local_first"),
+            served["steps"],
             "uniform",
-            "Every step alike, or this rank's own shard apart: first when data come in, last when they go out.",
+            f"Every step alike, or this rank's own shard apart: first when data come in, last when they go out.{why}",
         ),
-        Axis("grouping", ("fused", "unfused"), "fused", "One computation per step, or one per peer's piece."),
-        Axis("pattern", ("all_to_all", "ring"), "all_to_all", "Each step talks to all peers, or to one."),
+        Axis("grouping", served["grouping"], "fused", f"One computation per step, or one per peer's piece.{why}"),
+        Axis("pattern", served["pattern"], "all_to_all", f"Each step talks to all peers, or to one.{why}"),
         Axis(
             "engine",
             engines,
@@ -121,7 +126,8 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 def _library_refusal(schedule: Schedule) -> str | None:
     """A library collective takes every peer's piece at once."""
-    for axis, needed in (("pattern", "all_to_all"), ("grouping", "fused"), ("steps", "uniform")):
+    for axis in reversed(STEPS):
+        needed = STEPS[axis][0]
         if schedule[axis] != needed:
             return (
                 f"{axis} = {schedule[axis]} does not go with engine = library: 1 library call takes the pieces of "

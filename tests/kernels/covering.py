@@ -1,0 +1,112 @@
+"""Few schedules that have every value that `axes` offers, and every two values of two axes that are legal together."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from kernels.axes import Axis, Value
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.problem import Problem
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import SCHEMES, axes, schedule
+
+BUILT = tuple(name for name in SCHEMES if name != "concurrent")
+"""The schemes that are built: `concurrent` refuses everywhere."""
+
+Values = Mapping[str, Value]
+Complete = Callable[[Values], Schedule | None]
+"""The schedule with these values, the other axes as they may be; None where it is refused."""
+Goal = frozenset[tuple[str, Value]]
+"""One value, or two values of two axes, that some schedule is to have."""
+
+
+def legal(problem: Problem, scheme: str, machine: Machine, fabric: Fabric) -> Complete:
+    """Completes values by defaults, or by the next values that are legal beside them."""
+
+    def complete(values: Values) -> Schedule | None:
+        try:
+            return schedule(problem, scheme, values, machine, fabric)
+        except Refusal:
+            return None
+
+    return complete
+
+
+def covering(known: Sequence[Axis], complete: Complete, *, pairs: bool = True, turn: int = 0) -> list[Schedule]:
+    """Schedules with every value of *known*, and with *pairs* every two values of two axes where both may stand.
+
+    Of an open axis with many values some take part in pairs (`few`), the others stand in one schedule each. *turn*
+    begins at other values, so that a test over several worlds sees more combinations. Deterministic; empty where the
+    scheme has no legal schedule at all.
+    """
+    if complete({}) is None:
+        return []
+    options = {axis.name: rotated(axis.values, turn) for axis in known}
+    goals = dict.fromkeys(_goals(known, options, pairs))
+    chosen: dict[Schedule, None] = {}
+    while goals:
+        goal = next(iter(goals))
+        if (made := _with(goal, options, goals, complete)) is None:
+            del goals[goal]  # these values are refused together
+            continue
+        chosen[made] = None
+        reached = [each for each in goals if all(made.get(name) == value for name, value in each)]
+        assert goal in reached, f"{made} was asked for {sorted(goal)}"
+        for each in reached:
+            del goals[each]
+    return list(chosen)
+
+
+def offered(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, tile: str | None = None) -> list[Axis]:
+    """The axes of *scheme*; a *tile* so small that the problem has many of them comes before those offered."""
+    return [
+        Axis(axis.name, (tile, *axis.values), tile, axis.doc, axis.open) if tile and axis.name == "tile" else axis
+        for axis in axes(problem, scheme, machine, fabric)
+    ]
+
+
+def absent(known: Sequence[Axis], schedules: Sequence[Schedule]) -> list[str]:
+    """The values of *known* that none of *schedules* has, as `axis = value`."""
+    return [
+        f"{axis.name} = {value}" for axis in known for value in axis.values
+        if not any(each.get(axis.name) == value for each in schedules)
+    ]  # fmt: skip
+
+
+def few(axis: Axis, values: Sequence[Value]) -> Sequence[Value]:
+    """Of an open axis the first, a middle and the last value; of others all."""
+    return [values[at] for at in sorted({0, len(values) // 2, len(values) - 1})] if axis.open else values
+
+
+def rotated(values: Sequence[Value], turn: int) -> Sequence[Value]:
+    """*values* from another one on."""
+    first = turn % len(values)
+    return [*values[first:], *values[:first]]
+
+
+def _goals(known: Sequence[Axis], options: Mapping[str, Sequence[Value]], pairs: bool) -> Iterator[Goal]:
+    for one, other in combinations(known, 2) if pairs else ():
+        for value in few(one, options[one.name]):
+            yield from (frozenset({(one.name, value), (other.name, more)}) for more in few(other, options[other.name]))
+    for axis in known:
+        yield from (frozenset({(axis.name, value)}) for value in options[axis.name])
+
+
+def _with(
+    goal: Goal, options: Mapping[str, Sequence[Value]], goals: Mapping[Goal, None], complete: Complete
+) -> Schedule | None:
+    """A schedule with *goal*, and of the other axes the values that reach most *goals*, as far as they are legal."""
+    values = dict(goal)
+    made = complete(values)
+    for name in options if made is not None else ():
+        if name in values:
+            continue
+        reach = dict.fromkeys(options[name], 0)
+        for each in goals:
+            left = [pair for pair in each if values.get(pair[0]) != pair[1]]
+            if len(left) == 1 and left[0][0] == name:
+                reach[left[0][1]] += 1
+        value = max(reach, key=lambda each: reach[each])
+        if (richer := complete({**values, name: value})) is not None:
+            made, values[name] = richer, value
+    return made
