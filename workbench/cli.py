@@ -1,15 +1,13 @@
 """The command line's door: whatever ends a command, from its first moment on, is one sentence and an exit status."""
 
-from __future__ import annotations
-
+# Until `CtrlC.begin` Ctrl-C is a traceback: nothing is loaded before it that Python has not loaded itself. That is why
+# annotations are plain here, and why it is `_signal`: `signal` loads enum first, and typing takes as long again.
+import _signal as signal
 import atexit
 import codecs
 import os
-import signal
 import sys
 from io import TextIOWrapper
-from types import FrameType
-from typing import Any, cast
 
 JSON = "--json"
 IN_ASCII = "in ascii"
@@ -38,7 +36,7 @@ class CtrlC:
         if self.pressed:
             raise KeyboardInterrupt
 
-    def _pressed(self, number: int, frame: FrameType | None) -> None:
+    def _pressed(self, number: int, frame: object) -> None:
         if self.pressed and not self.is_loaded:
             os._exit(130)
         self.pressed = True
@@ -70,8 +68,10 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
     """The exit status of one command line. With --json one document is printed, whatever happens."""
-    from workbench import cli_app, cli_show, cli_status, left_out
-
+    try:
+        from workbench import cli_app, cli_show, cli_status, left_out
+    except ImportError as error:
+        return _without(error, JSON in arguments)
     cli_show.begin()
     left_out.begin()
     try:
@@ -81,7 +81,7 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
         return int(code or cli_status.DONE)
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(cast(Any, error).ctx.get_help())
+            print(cli_app.help_of(error))
             return cli_status.DONE
         told = ValueError(cli_app.usage(error)) if isinstance(error, cli_app.USAGE) else error
         if ctrl_c is not None and ctrl_c.pressed:  # whatever a library made of it
@@ -95,6 +95,20 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
     finally:
         for sentence in left_out.sentences():
             cli_show.say(sentence)
+
+
+def _without(error: ImportError, json_wanted: bool) -> int:
+    """The exit status where a library is missing without which there is no command; what it prints has none either."""
+    import json
+
+    from workbench import missing
+
+    if (sentence := missing.sentence(error)) is None:
+        raise error
+    if json_wanted:
+        print(json.dumps({"outcome": "failure", "stage": "lost", "message": sentence}))
+    print(sentence, file=sys.stderr)
+    return 1
 
 
 def _printed(code: int) -> int:

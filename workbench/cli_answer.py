@@ -276,6 +276,7 @@ def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[
 def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, Any]:
     """How it ended, counts, the fastest of each problem; `best` is that of the one problem, where there is one only.
 
+    `status` is the exit status, and `status_about` says in a sentence what it is about where it is not 0.
     `run_again` says what was broken off when a rank was lost; `not_begun` how many were left when the run ended early.
     `measure_together` says what has no ratio, and what to do; null where all of it compares. `off`: whose estimates.
     """
@@ -287,7 +288,9 @@ def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, An
               for outcome in ("measurement", "estimate", "failure")}  # fmt: skip
     counts["refused"] = sum(row["stage"] == "refused" for row in rows)
     ended = {"stopped": sat is not None and sat.stopped, "message": str(sat.error) if sat and sat.error else None,
-             "run_again": sat.again.to_json() if sat else [], "not_begun": sat.not_begun if sat else 0}  # fmt: skip
+             "run_again": sat.again.to_json() if sat else [], "not_begun": sat.not_begun if sat else 0,
+             "status": sat.status if sat else cli_status.of_rows(rows),
+             "status_about": sat.about() if sat else cli_status.about(rows)}  # fmt: skip
     return {"run": sat.run if sat else None, **counts, **ended,
             "best": bests[0] if len(bests) == 1 else None, "bests": bests,
             "measure_together": advice(rows) or None,

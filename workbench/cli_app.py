@@ -59,6 +59,11 @@ USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
 """What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
 
 
+def help_of(error: Any) -> str:
+    """What to print where no command was named, of the error that says so."""
+    return str(error.ctx.get_help())
+
+
 def usage(error: Any) -> str:
     """What is wrong with a command line, of an error of the kind USAGE."""
     context = getattr(error, "ctx", None)

@@ -42,8 +42,19 @@ class Sat:
             return cli_status.STOPPED
         if self.error is not None:
             return cli_status.of_error(self.error) or cli_status.FAILED
-        beside = [row for row in self.rows if not row["asked"] and cli_status.has_failed(row)]
-        return cli_status.of_rows([*self.asked(), *beside])
+        return cli_status.of_rows([*self.asked(), *self._beside()])
+
+    def about(self) -> str | None:
+        """What the status is about where it is not 0, in one sentence."""
+        if self.stopped:
+            return str(self.reason())
+        if self.error is not None:
+            return str(self.error)
+        return cli_status.about(self.asked(), self._beside())
+
+    def _beside(self) -> list[dict[str, Any]]:
+        """What failed of what was timed beside the schedules."""
+        return [row for row in self.rows if not row["asked"] and cli_status.has_failed(row)]
 
     def asked(self) -> list[dict[str, Any]]:
         """What was asked for, without the estimates beside it."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
 
 from kernels.failed import Failed
 from kernels.texts import reason
+from workbench import missing
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 """All was done; something failed; it cannot be asked, and asked again it never can; a person stopped it."""
@@ -38,6 +39,8 @@ def of_error(error: BaseException) -> int | None:
             return STOPPED
         case Failed():
             return FAILED
+        case ImportError():
+            return FAILED if missing.sentence(error) else None
         case OSError():
             return REFUSED if error.errno in NAMES else FAILED
         case ValueError():
@@ -51,6 +54,19 @@ def of_rows(rows: Iterable[Mapping[str, Any]]) -> int:
     if any(stage is not None and stage not in NO_FAILURE for stage in stages) or not stages:
         return FAILED
     return REFUSED if all(stage == "refused" for stage in stages) else DONE
+
+
+def about(asked: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    """What the status of *asked*, and of what failed *beside* it, is about in one sentence; None where all is well."""
+    if of_rows([*asked, *beside]) == DONE:
+        return None
+    failed = [row for row in asked if has_failed(row)]
+    schedules = "1 schedule" if len(asked) == 1 else f"{len(asked):,} schedules"
+    counts = [f"{len(failed):,} of {schedules} failed"] if failed else []
+    counts += [f"{len(beside):,} of what is timed beside the schedules failed"] if beside else []
+    if not counts:
+        return f"All of {schedules} were refused. {asked[0]['message']}" if asked else "It has 0 schedules."
+    return f"{' and '.join(counts)}. {[*failed, *beside][0]['message']}"
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
@@ -72,6 +88,8 @@ def sentence(error: BaseException) -> str:
         return str(Stopped())
     if isinstance(error, OSError):
         return one_line(_of_system(error))
+    if isinstance(error, ImportError) and (what := missing.sentence(error)):
+        return one_line(what)
     return one_line(str(error) if of_error(error) is not None else f"{type(error).__name__}: {error}")
 
 

@@ -111,8 +111,12 @@ def _difference(name: str, one: Any, other: Any) -> str:
 
 def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool) -> None:
     """The estimates that are furthest off, then how far they are by kind, then in all."""
+    for reason in summary["without_estimate"]:
+        some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
+        say(f"{some} no estimate: {reason['message']}")
     if not rows:
-        say("0 measurements are stored: `workbench run` makes some.")
+        if not summary["without_estimate"]:
+            say("0 measurements are stored: `workbench run` makes some.")
         return
     common = same([facts(row) for row in rows])
     axes = Axes.of(rows)

@@ -5,6 +5,7 @@ The estimate that was made before it was measured stands there too: that one nev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 from kernels.machine import Machine
 from kernels.outcome import row as row_of
 from kernels.prints import source_print
-from kernels.schedule import Refusal
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import machines, recordings
@@ -22,6 +22,8 @@ from workbench.store import Store
 
 CLOSE = 0.15
 """An estimate is close when it is within this share of the measured time."""
+
+ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
 
 
 def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -35,8 +37,8 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
                 before[row["key"]] = row["time_s"]
             elif row["outcome"] == "measurement" and row["source"] == "measured":
                 newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
-    rows = _estimated(newest.values(), None)
-    return rows, {**_summary(rows), "off": [each.to_json() for each in off_now(rows)]}
+    rows, without = _estimated(newest.values(), None)
+    return rows, {**_summary(rows), **without, "off": [each.to_json() for each in off_now(rows)]}
 
 
 def off_now(rows: Iterable[Mapping[str, Any]]) -> list[Off]:
@@ -49,9 +51,9 @@ def validate_recordings(
     names: Iterable[str], machine: Machine | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """As `validate`, of recordings; by *machine*, or by the one that each trial names."""
-    found = [one.measurement for name in names for one in recordings.recordings(name)]
-    rows = _estimated([(row_of(one), one.trial) for one in found], machine)
-    return rows, _summary(rows)
+    recorded = [one.measurement for name in names for one in recordings.recordings(name)]
+    rows, without = _estimated([(row_of(one), one.trial) for one in recorded], machine)
+    return rows, {**_summary(rows), **without}
 
 
 def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -65,14 +67,19 @@ def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
              "lowest": min(ratios), "highest": max(ratios)} for kind, ratios in sorted(kinds.items())]  # fmt: skip
 
 
-def _estimated(measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None) -> list[dict[str, Any]]:
-    rows = []
+def _estimated(
+    measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows with today's estimates, and by the key `without_estimate` how many trials have none, for each reason."""
+    rows, reasons = [], Counter[str]()
     for row, trial in measured:
-        if trial.is_one_call:  # estimates are of calls in a row
+        if trial.is_one_call:
+            reasons[ONE_CALL] += 1
             continue
         try:
             estimate = predict(trial, machine or machines.machine(trial.machine), with_spans=False)
-        except Refusal:
+        except ValueError as reason:  # an unknown machine, a damaged file of one, what it cannot run
+            reasons[str(reason)] += 1
             continue
         keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "backend", "machine",
                 "fabric", "block", "source_print")  # fmt: skip
@@ -81,7 +88,8 @@ def _estimated(measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Mac
             "low_s": estimate.low_s, "high_s": estimate.high_s, "calibrated": estimate.calibrated,
             "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
         })  # fmt: skip
-    return rows
+    without = [{"count": count, "message": sentence} for sentence, count in reasons.items()]
+    return rows, {"without_estimate": without}
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

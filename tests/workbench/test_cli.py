@@ -177,7 +177,8 @@ def test_sweep_measures_a_file_and_fills_in_what_is_missing(
     found = document(command("sweep", str(space), "--json"))
     assert found["summary"] | {"run": 0, "best": 0, "bests": 0, "off": 0} == {
         "run": 0, "measurement": 3, "estimate": 3, "failure": 1, "refused": 1, "stopped": False, "message": None,
-        "run_again": [], "not_begun": 0, "measure_together": None, "best": 0, "bests": 0, "off": 0}  # fmt: skip
+        "run_again": [], "not_begun": 0, "status": 0, "status_about": None, "measure_together": None,
+        "best": 0, "bests": 0, "off": 0}  # fmt: skip
     assert found["summary"]["bests"] == [found["summary"]["best"]]
     assert list(found["rows"][0]) == list(ROW_KEYS)
     fake_cluster.lists.clear()

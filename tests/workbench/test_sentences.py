@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from cluster import noise, scheduler_file
 from kernels import texts
-from workbench import cli, cli_status, left_out, machines, recordings, resources
+from workbench import cli, cli_status, left_out, machines, missing, recordings, resources
 from workbench.store import Store
 
+(ENTRY,) = metadata.entry_points(group="console_scripts", name="workbench")
 GEMM = ("gemm_all_to_all", "--shape", "m=256", "--shape", "n=128", "--shape", "k=64")
 DEEP = "[" * 100_000 + "]" * 100_000
 KIND = texts.TextKind("space file", "a space", "a TOML file", most_bytes=1000)
@@ -263,14 +265,73 @@ def test_what_dask_says_goes_into_a_file(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_commands_are_loaded_ends_in_one_word(tmp_path: Path) -> None:
-    """It is pressed as soon as the door's handler stands, which is before anything of ours is loaded."""
+    """It is pressed when the first file but the door's own is looked for."""
     code = (
-        "import os, signal, sys\nfrom workbench import cli\n"
-        "begin = cli.CtrlC.begin\n"
-        "def pressed(self):\n    begin(self)\n    os.kill(os.getpid(), signal.SIGINT)\n"
-        "cli.CtrlC.begin = pressed\nsys.argv = ['workbench', 'presets', '--json']\ncli.main()\n"
+        "import sys\n"
+        "class Pressing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name not in ('workbench', 'workbench.cli', *sys.builtin_module_names):\n"
+        "            sys.meta_path.remove(self)\n            import os\n            os.kill(os.getpid(), 2)\n"
+        "sys.meta_path.insert(0, Pressing())\nsys.argv = ['workbench', 'presets', '--json']\n"
+        f"from {ENTRY.module} import {ENTRY.attr}\n{ENTRY.attr}()\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100,
                          cwd=resources.data_directory().parent)  # fmt: skip
     assert (ran.returncode, ran.stderr) == (130, "Stopped.\n")
     assert json.loads(ran.stdout)["stage"] == "cancelled"
+
+
+# Libraries
+
+
+WITHOUT = {
+    "nbconvert": ("report", "last", "-o", "report.html"),
+    "nbclient": ("report", "notebook.ipynb", "-o", "report.html"),
+    "pandas": ("export", "last", "--to", "csv", "-o", "rows.csv"),
+    "distributed": ("run", *GEMM, "--json"),
+    "typer": ("presets", "--json"),
+}
+
+
+@pytest.mark.parametrize(("library", "words"), WITHOUT.items(), ids=WITHOUT)
+def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
+    library: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with Store(tmp_path / "store.sqlite"):
+        pass
+    (tmp_path / "notebook.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    store = () if library in ("typer", "nbclient") else ("--store", str(tmp_path / "store.sqlite"))
+    code = f"import sys\nsys.modules[{library!r}] = None\nsys.argv = {['workbench', *words, *store]!r}\n"
+    ran = subprocess.run([sys.executable, "-c", f"{code}from workbench import cli\ncli.main()"], capture_output=True,
+                         text=True, timeout=100, cwd=tmp_path)  # fmt: skip
+    named = f"The Python package {library} is not installed, and this needs it. Accepted: pip install '{library}>="
+    assert (ran.returncode, ran.stderr.startswith(named), ran.stderr.count("\n")) == (1, True, 1), ran.stderr
+    assert ran.stdout == "" or json.loads(ran.stdout)["message"] == ran.stderr.strip()
+
+
+def test_a_library_of_an_extra_and_one_that_another_brings_along() -> None:
+    extra = missing.sentence(ModuleNotFoundError("no", name="dask_jobqueue.slurm"))
+    assert str(extra).endswith(" Accepted: pip install 'overlap-workbench[jobqueue]'.")
+    assert "Accepted: pip install bs4, or all of the" in str(missing.sentence(ModuleNotFoundError("no", name="bs4")))
+    broken = missing.sentence(ImportError("libcudart.so is missing", name="torch"))
+    assert str(broken).startswith("The Python package torch cannot be loaded (libcudart.so is missing), and this")
+    assert missing.sentence(ModuleNotFoundError("no", name="workbench.nothing")) is None
+
+
+# What has no estimate
+
+
+def test_a_recording_of_a_machine_that_is_unknown_here_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = recordings.paths()["laptop_overlap_2_ranks"].read_text()
+    path = tmp_path / "elsewhere.jsonl"
+    path.write_text(shipped.replace(f'"{machines.LAPTOP}"', '"nowhere_cpu"'))
+    count = len(shipped.splitlines())
+    assert cli.status(["validate", "--recording", str(path)]) == 0
+    said = f"{count} trials have no estimate: There is no machine 'nowhere_cpu'. Accepted: {machines.LAPTOP}, "
+    assert capsys.readouterr().err.startswith(said)
+    assert cli.status(["validate", "--recording", str(path), "--recording", "laptop_overlap_2_ranks", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert [reason["count"] for reason in summary["without_estimate"]] == [count]
+    assert summary["count"] == count

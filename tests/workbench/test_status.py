@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from kernels.failed import Failed
-from kernels.schedule import Refusal
-from workbench import cli, cli_app, cli_status
+from workbench import cli, cli_app
 from workbench.cli_show import DOCUMENT_KEYS
 from workbench.store import Store, database
 
@@ -49,38 +47,12 @@ def document(answer: Answer) -> Any:
     return json.loads(answer[1])
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "stage"),
-    [
-        (ValueError("x"), 2, "refused"), (Refusal("x"), 2, "refused"), (Failed("x"), 1, "lost"),
-        (OSError(28, "No space left on device"), 1, "lost"), (KeyboardInterrupt(), 130, "cancelled"),
-        (typer.Abort(), 130, "cancelled"), (cli_status.Stopped(), 130, "cancelled"),
-        (TypeError("x"), None, "lost"),
-    ],
-)  # fmt: skip
-def test_each_error_has_one_status(error: BaseException, status: int | None, stage: str) -> None:
-    assert (cli_status.of_error(error), cli_status.failure(error)["stage"]) == (status, stage)
-
-
-def row(stage: str | None) -> dict[str, Any]:
-    return {"outcome": "failure" if stage else "measurement", "stage": stage}
-
-
-@pytest.mark.parametrize(
-    ("stages", "status"),
-    [
-        ([None], 0), ([None, "refused"], 0), ([None, "cancelled"], 0), (["refused", "refused"], 2), ([], 1),
-        *(([None, "refused", stage], 1) for stage in ("compile", "launch", "hang", "wrong", "lost")),
-    ],
-)  # fmt: skip
-def test_a_refused_combination_is_no_failure(stages: list[str | None], status: int) -> None:
-    assert cli_status.of_rows(map(row, stages)) == status
-
-
 def test_a_sweep_in_which_something_failed_ends_with_one(command: Callable[..., Answer], fake_cluster: Any) -> None:
     fake_cluster.failures["decomposed"] = ("hang", 1)
     assert command("sweep")[0] == 1
-    assert document(command("run", *TINY, "--json"))["summary"]["failure"] == 1
+    summary = document(command("run", *TINY, "--json"))["summary"]
+    assert (summary["failure"], summary["status"]) == (1, 1)
+    assert summary["status_about"].startswith("1 of 3 schedules failed and 1 of ")
 
 
 def test_a_sweep_of_failures_only_promises_no_report_and_ends_with_one(
@@ -110,6 +82,10 @@ def test_what_stands_beside_the_schedules_counts_too(
     status, _, err = command("run", *TINY)
     assert status == 1
     assert re.search(rf"\({part} alone\) ha(s|ve) no time: rank 1 is silent", err)
+    answer = command("run", *TINY, "--fresh", "--json")
+    summary = document(answer)["summary"]
+    assert (answer[0], summary["status"], summary["failure"]) == (1, 1, 0)
+    assert re.fullmatch(r"\d of what is timed beside the schedules failed\. rank 1 is silent", summary["status_about"])
 
 
 # A document whatever happens
@@ -207,6 +183,7 @@ def test_a_scheduler_that_dies_in_a_sweep_leaves_what_was_measured(
         assert told["summary"]["not_begun"] == 5
         assert sum(each["outcome"] == "measurement" for each in told["rows"]) >= 8
         assert (told["summary"]["message"], told["summary"]["stopped"]) == ("The scheduler is gone.", False)
+        assert told["summary"]["status_about"] == "The scheduler is gone."
 
 
 @pytest.mark.parametrize("scheme", [None, "fused"])

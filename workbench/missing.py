@@ -1,0 +1,47 @@
+"""A library that is not installed, or cannot be loaded: which one it is, and what installs it."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+DISTRIBUTION = "overlap-workbench"
+OURS = ("workbench", "cluster", "kernels")
+"""A module of ours that is not there is our mistake, and its traceback says where."""
+CALLED = {"cuda": "cuda-bindings", "pynvml": "nvidia-ml-py", "vl_convert": "vl-convert-python"}
+"""Modules that pip knows by another name."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"extra == ['\"]([a-z]+)['\"]")
+
+
+def sentence(error: ImportError) -> str | None:
+    """What a person reads of *error*; None where it is about no library."""
+    module = (error.name or "").partition(".")[0]
+    if not module or module in OURS:
+        return None
+    what = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
+    return f"The Python package {module} {what}, and this needs it. Accepted: {_remedy(module)}."
+
+
+def _remedy(module: str) -> str:
+    """What installs *module*: one of our requirements, or what one of them brings along."""
+    name = _plain(CALLED.get(module, module))
+    for requirement in _requirements():
+        stated, _, marker = requirement.partition(";")
+        named = _NAME.match(stated)
+        if named is not None and _plain(named[0]) == name:
+            extra = _EXTRA.search(marker)
+            return f"pip install '{f'{DISTRIBUTION}[{extra[1]}]' if extra else stated.strip()}'"
+    return f"pip install {name}, or all of the workbench anew (`make clean`, then `make lab`)"
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # a folder of sources that nobody installed
+        return []
