@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +12,11 @@ import typer
 from cluster.deadline import WAIT_S
 from workbench import cli_options as options
 from workbench import cli_status
+from workbench.cli_asking import Words, asking, documented
+from workbench.cli_asking import request as request_of
 from workbench.cli_outcomes import show_failures, show_outcomes
 from workbench.cli_place import placed
-from workbench.cli_show import document, documents, say, say_known, say_off, show_json, show_rows
+from workbench.cli_show import document, say, say_known, say_off, show_json, show_rows
 from workbench.cli_sitting import Sat, measured, opened
 
 if TYPE_CHECKING:
@@ -22,18 +24,9 @@ if TYPE_CHECKING:
     from workbench.request import Request
 
 
+@asking()
 def run(
-    operator: options.Operator,
-    preset: options.Preset = None,
-    shape: options.Shape = None,
-    dtype: options.Dtype = None,
-    world: options.World = None,
-    scheme: options.Scheme = None,
-    settings: options.Settings = None,
-    backend: options.Backend = None,
-    machine: options.Machine = None,
-    fabric: options.Fabric = None,
-    protocol: options.Protocol = "default",
+    words: Words,
     cluster: options.Cluster = None,
     wait: options.Wait = WAIT_S,
     fresh: options.Fresh = False,
@@ -45,17 +38,16 @@ def run(
     Of the floor: the time over what no schedule can beat, which is computation alone at its fastest, or the fewest
     bytes over the link. Speed-up over sequential: how many times faster than computing first and communicating then.
     """
-    asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
-             "fabric": fabric, "protocol": protocol}  # fmt: skip
-    with documented(json, operator, scheme, "measured", asked, shape, settings):
-        request = placed(_request(operator, shape, scheme, settings, asked), cluster).measured()
+    with documented(json, words, "measured"):
+        asked = placed(request_of(words), cluster)
+        request = asked.measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
         sat = measured(experiment, request.machine_description(), cluster, store, wait)
         wanted = sat.asked()
         if not wanted:
             raise sat.reason()
         if json:
-            _show_documents(wanted, scheme, sat)
+            _show_documents(wanted, asked, sat)
     if not json:
         whole = [row for row in sat.rows if row["part"] == "whole"]
         show_outcomes(whole)
@@ -66,33 +58,22 @@ def run(
     return sat.status
 
 
+@asking()
 def predict(
-    operator: options.Operator,
-    preset: options.Preset = None,
-    shape: options.Shape = None,
-    dtype: options.Dtype = None,
-    world: options.World = None,
-    scheme: options.Scheme = None,
-    settings: options.Settings = None,
-    backend: options.Backend = None,
-    machine: options.Machine = None,
-    fabric: options.Fabric = None,
-    protocol: options.Protocol = "default",
+    words: Words,
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
     """Ask the simulator the same question, for this computer or any machine."""
     from workbench.predictions import predictions
 
-    asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
-             "fabric": fabric, "protocol": protocol}  # fmt: skip
-    with documented(json, operator, scheme, "estimated", asked, shape, settings):
-        request = _request(operator, shape, scheme, settings, asked)
+    with documented(json, words, "estimated"):
+        request = request_of(words)
         known = opened(store) if _store_path(store).exists() else None
         rows = predictions(request.experiment(), request.machine_description(), known)
         _refuse_nothing(rows)
         if json:
-            _show_documents(rows, scheme)
+            _show_documents(rows, request)
     if not json:
         show_outcomes(rows)
     _say_failures(rows, [row for row in rows if row["outcome"] == "failure"])
@@ -144,17 +125,9 @@ def sweep(
     return sat.status
 
 
+@asking(without=("protocol",))
 def recommend(
-    operator: options.Operator,
-    preset: options.Preset = None,
-    shape: options.Shape = None,
-    dtype: options.Dtype = None,
-    world: options.World = None,
-    scheme: options.Scheme = None,
-    settings: options.Settings = None,
-    backend: options.Backend = None,
-    machine: options.Machine = None,
-    fabric: options.Fabric = None,
+    words: Words,
     count: Annotated[int, typer.Option(min=1, help="How many schedules to name.")] = 5,
     store: options.StorePath = None,
     json: options.Json = False,
@@ -172,10 +145,8 @@ def recommend(
     from workbench.recommend import every
     from workbench.recommend import recommend as best_of
 
-    asked = {"preset": preset, "dtype": dtype, "world": world, "backend": backend, "machine": machine,
-             "fabric": fabric}  # fmt: skip
-    with documented(json, operator, scheme, "estimated", asked, shape, settings):
-        request = _request(operator, shape, scheme, settings, asked)
+    with documented(json, words, "estimated"):
+        request = request_of(words)
         place = request.machine_description()
         stated, link = request.problem(place), request.link(place)
         winners, measured_rows = found(request, _store_path(store))
@@ -206,36 +177,9 @@ def _store_path(path: Path | None) -> Path:
     return place(path)
 
 
-def _request(operator: str, shape: list[str] | None, scheme: str | None, settings: list[str] | None,
-             stated: Mapping[str, Any]) -> Request:  # fmt: skip
-    from workbench.request import Request, pairs
-
-    return Request(
-        operator=operator, shape=pairs(shape or (), "--shape"), schemes=(scheme,) if scheme else (),
-        settings=tuple((name, (value,)) for name, value in pairs(settings or (), "--set")), **stated,
-    )  # fmt: skip
-
-
-@contextmanager
-def documented(
-    json: bool, operator: str, scheme: str | None, source: str, asked: Mapping[str, Any],
-    shape: Sequence[str] | None, settings: Sequence[str] | None,
-) -> Iterator[None]:  # fmt: skip
-    """What ends a command prints its failure document, too: what was typed, as far as a document has a place for it."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt) as error:
-        if json and not documents():
-            typed = {"operator": operator, "scheme": scheme, **asked}
-            typed |= {"shape": dict(text.partition("=")[::2] for text in shape or ()) or None,
-                      "axes": dict(text.partition("=")[::2] for text in settings or ()) or None}  # fmt: skip
-            show_json(document({**typed, "source": source, **cli_status.failure(error)}))
-        raise
-
-
-def _show_documents(wanted: Sequence[Mapping[str, Any]], scheme: str | None, sat: Sat | None = None) -> None:
-    """One document for one schedule; rows where three are compared."""
-    if scheme is not None:
+def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, sat: Sat | None = None) -> None:
+    """One document where one scheme was stated; rows where several are compared."""
+    if request.schemes:
         show_json(document(wanted[-1]))
     else:
         show_rows([document(row) for row in wanted], _summary(wanted, sat))

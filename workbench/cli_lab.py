@@ -99,8 +99,8 @@ def up(
     from dataclasses import asdict
 
     from cluster import launch
-    from workbench.request import pairs
     from workbench.resources import runs_directory
+    from workbench.typed import pairs
 
     fields = _fields(kind, dict(pairs(settings or (), "--set")))
     record = launch.up(kind, runs_directory() / "clusters", **fields)

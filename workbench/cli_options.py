@@ -1,32 +1,27 @@
-"""The options that several commands share; every one is a field of a Request."""
+"""The options that several commands share: those of the fields of a Request, and those beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Operator = Annotated[str, typer.Argument(help="A name that `workbench operators` lists.", show_default=False)]
-Preset = Annotated[str | None, typer.Option(help="Sizes of a public model: `workbench presets` lists them.")]
-Shape = Annotated[list[str] | None, typer.Option(help="One size, as m=1024; once per shape key of the operator.")]
-Dtype = Annotated[
-    str | None, typer.Option(help="Default: float32 on cpu and for embeddings, else bfloat16; a preset has its own.")
-]
-World = Annotated[int | None, typer.Option(help="Number of ranks. Default: the preset's, or 2.")]
-Scheme = Annotated[
-    str | None, typer.Option(help="Default: sequential, decomposed (not on triton) and fused are compared.")
-]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One axis, as pieces=8; others keep their default.")]
-Backend = Annotated[str | None, typer.Option(help="cpu or triton. Default: the machine's.")]
-Machine = Annotated[
-    str | None,
-    typer.Option(help="`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."),
-]
-Fabric = Annotated[str | None, typer.Option(help="emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")]
-Protocol = Annotated[
-    str, typer.Option(help="How to time it: quick, default, thorough or latency (GPUs: one call per graph).")
-]
+from workbench import typed
+
+
+def option_of(field: str) -> Any:
+    """The option that asks for *field* of a Request."""
+    asked = typed.option(field)
+    return typer.Option(*([asked.flag] if asked.flag else []), help=asked.help)
+
+
+def argument_of(field: str) -> Any:
+    """The argument that asks for *field* of a Request."""
+    return typer.Argument(help=typed.option(field).help, show_default=False)
+
+
+Machine = Annotated[str | None, option_of("machine")]
 Cluster = Annotated[
     str | None,
     typer.Option(

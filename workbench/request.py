@@ -20,26 +20,14 @@ from workbench import machines, place, presets
 from workbench.experiment import Experiment
 from workbench.naming import operator_title
 from workbench.space import Space, choices
+from workbench.typed import Typed
 
 WORLD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """Nothing in it is checked yet; None stands for what was not stated."""
-
-    operator: str
-    preset: str | None = None
-    shape: tuple[tuple[str, str], ...] = ()
-    dtype: str | None = None
-    world: int | None = None
-    schemes: tuple[str, ...] = ()
-    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Axis name and the values wanted; each goes to every scheme that has the axis."""
-    backend: str | None = None
-    machine: str | None = None
-    fabric: str | None = None
-    protocol: str = "default"
+class Request(Typed):
+    """What was typed, and what it means here."""
 
     def machine_description(self) -> Machine:
         """The machine, by default the one of CPU ranks or of this host's GPUs; Refusal where it has another backend."""
@@ -103,13 +91,3 @@ class Request:
 
 def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in pairs)
-
-
-def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
-    """`name=value` texts of one option of the command line."""
-    split = [text.partition("=") for text in texts]
-    if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
-        raise Refusal(
-            f"{option} {wrong[0]!r} does not have the form name=value. Accepted: values such as {option} m=1024."
-        )
-    return tuple((name.strip(), value.strip()) for name, _, value in split)

@@ -17,7 +17,8 @@ from tests.release.site import Site
 from workbench import cli, cli_measure, machines, space_file
 from workbench.blocks import MOST
 from workbench.experiment import Experiment
-from workbench.request import Request, pairs
+from workbench.request import Request
+from workbench.typed import pairs
 
 MACHINES = {"cpu": "laptop_cpu", "triton": "h200_nvl2"}
 NEEDS_A_CLUSTER = ("more ranks than there are", "second cluster", "nobody at the address")

@@ -10,9 +10,10 @@ from kernels.backends.triton.refusals import SCHEMES
 from kernels.schedule import Refusal
 from workbench import cli_answer, space_file
 from workbench.machines import machine
-from workbench.request import Request, pairs
+from workbench.request import Request
 from workbench.resources import data_directory
 from workbench.search import Search
+from workbench.typed import pairs
 
 HostWithGpus = Callable[..., None]
 SIZES = (("m", "256"), ("n", "128"), ("k", "64"))

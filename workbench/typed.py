@@ -1,0 +1,111 @@
+"""What a person types to ask a question: one list of fields, from which every command that asks takes its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from kernels.schedule import Refusal
+
+_OPTION = "option"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """How a command line asks for one field."""
+
+    help: str
+    typed: Any = str | None
+    """The type of what is typed; list[str]: the option may be given several times."""
+    flag: str | None = None
+    """None: the field's own name."""
+    read: Callable[[Any], Any] | None = None
+    """Makes the field's value of what was typed; Refusal where it cannot be read. None: it is the value."""
+    key: str | None = None
+    """Of the outcome documents, which say what was typed; None: the field's own name."""
+    is_required: bool = False
+    """It is an argument, which stands without a flag."""
+
+
+def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
+    """`name=value` texts of one option of the command line."""
+    split = [text.partition("=") for text in texts]
+    if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
+        raise Refusal(
+            f"{option} {wrong[0]!r} does not have the form name=value. Accepted: values such as {option} m=1024."
+        )
+    return tuple((name.strip(), value.strip()) for name, _, value in split)
+
+
+def _sizes(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    return pairs(texts or (), "--shape")
+
+
+def _values(texts: Sequence[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((name, (value,)) for name, value in pairs(texts or (), "--set"))
+
+
+def _schemes(text: str | None) -> tuple[str, ...]:
+    return (text,) if text else ()
+
+
+def _typed(help: str, default: Any = None, **more: Any) -> Any:
+    return field(default=default, metadata={_OPTION: Option(help=help, **more)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """Nothing in it is checked yet; None stands for what was not stated."""
+
+    operator: str = field(
+        metadata={_OPTION: Option(help="A name that `workbench operators` lists.", typed=str, is_required=True)}
+    )
+    preset: str | None = _typed("Sizes of a public model: `workbench presets` lists them.")
+    shape: tuple[tuple[str, str], ...] = _typed(
+        "One size, as m=1024; once per shape key of the operator.", (), typed=list[str] | None, read=_sizes
+    )
+    dtype: str | None = _typed("Default: float32 on cpu and for embeddings, else bfloat16; a preset has its own.")
+    world: int | None = _typed("Number of ranks. Default: the preset's, or 2.", typed=int | None)
+    schemes: tuple[str, ...] = _typed(
+        "Default: sequential, decomposed (not on triton) and fused are compared.",
+        (), flag="--scheme", read=_schemes, key="scheme",
+    )  # fmt: skip
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = _typed(
+        "One axis, as pieces=8; others keep their default.",
+        (), typed=list[str] | None, flag="--set", read=_values, key="axes",
+    )  # fmt: skip
+    """Axis name and the values wanted; each goes to every scheme that has the axis."""
+    backend: str | None = _typed("cpu or triton. Default: the machine's.")
+    machine: str | None = _typed(
+        "`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."
+    )
+    fabric: str | None = _typed("emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")
+    protocol: str = _typed(
+        "How to time it: quick, default, thorough or latency (GPUs: one call per graph).", "default", typed=str
+    )
+
+
+FIELDS: dict[str, Field[Any]] = {each.name: each for each in fields(Typed)}
+
+
+def option(name: str) -> Option:
+    """How a command line asks for the field *name*."""
+    known: Option = FIELDS[name].metadata[_OPTION]
+    return known
+
+
+def values(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields' values, of what was typed for each; Refusal where that cannot be read."""
+    return {name: text if (read := option(name).read) is None else read(text) for name, text in words.items()}
+
+
+def document(words: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed by the keys of a document, readable or not: where a command fails, its document says so."""
+    return {option(name).key or name: _told(text, option(name)) for name, text in words.items()}
+
+
+def _told(text: Any, asked: Option) -> Any:
+    if asked.typed != list[str] | None:
+        return text
+    return dict(each.partition("=")[::2] for each in text or ()) or None
