@@ -56,6 +56,22 @@ class Answer(Protocol):
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
         """What *world* ranks would run its trials on, as far as it can be told before; *across*: on several hosts."""
 
+    def meant(self, trial: Trial) -> Trial:
+        """What it answers where *trial* is asked for: another trial where machine and protocol are its own."""
+
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
+        """The link that it has answers for where *link* is relative; None: any, so the run finds the bandwidth."""
+
+
+class Afresh:
+    """Answers every trial as it is asked for, over the link that the run found."""
+
+    def meant(self, trial: Trial) -> Trial:
+        return trial
+
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
+        return None
+
 
 class Streams(Protocol):
     """What is asked of a cluster: `cluster.dispatch.Cluster`."""
@@ -70,7 +86,7 @@ class Streams(Protocol):
         """What a gang would run on; *across*: one on several hosts."""
 
 
-class FromCluster:
+class FromCluster(Afresh):
     """Measures on a gang of ranks."""
 
     source = "measured"
@@ -82,9 +98,9 @@ class FromCluster:
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
-            mine = list(same)
-            limits = self._limits(backend, len(mine), expected)
-            yield from self._one_gang((world, backend), mine, cancelled, limits)
+            together = list(same)
+            limits = self._limits(backend, len(together), expected)
+            yield from self._one_gang((world, backend), together, cancelled, limits)
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
         return self._cluster.ranks(world, backend, cancelled, across)
@@ -112,11 +128,11 @@ class FromCluster:
             if (compiling := slowest.heard(event)) is not None:
                 yield compiling
             gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
-            found = gather.feed(event) if gather is not None else None
-            if found is not None:
-                if not isinstance(found, Sample):
+            news = gather.feed(event) if gather is not None else None
+            if news is not None:
+                if not isinstance(news, Sample):
                     del open_trials[event["trial"]]
-                yield found
+                yield news
 
 
 def share_memory(trials: Iterable[Trial]) -> bool:
@@ -124,7 +140,7 @@ def share_memory(trials: Iterable[Trial]) -> bool:
     return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
 
 
-class FromSimulator:
+class FromSimulator(Afresh):
     """Plays the trials' plans on a machine description."""
 
     source, starting_s = "estimated", 0.0
@@ -191,10 +207,10 @@ class FromRecordings:
         entry = self._by_question.get(_question(trial))
         return entry.measurement.trial if entry else trial
 
-    def fabric(self, problem: Problem, asked: Fabric) -> Fabric:
-        """*asked*, its bandwidth the one that *problem* was recorded with."""
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric:
+        """*link*, its bandwidth the one that *problem* was recorded with."""
         met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
-        return next((fabric for fabric in met if fabric.wire_to_compute == asked.wire_to_compute), asked)
+        return next((fabric for fabric in met if fabric.wire_to_compute == link.wire_to_compute), link)
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for trial in trials:

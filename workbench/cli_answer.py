@@ -39,15 +39,15 @@ def run(
     bytes over the link. Speed-up over sequential: how many times faster than computing first and communicating then.
     """
     with documented(json, words, "measured"):
-        asked = placed(request_of(words), cluster)
-        request = asked.measured()
+        typed = placed(request_of(words), cluster)
+        request = typed.measured()
         experiment = request.experiment(parts="each", together=True, fresh=fresh)
         sat = measured(experiment, request.machine_description(), cluster, store, wait)
         wanted = sat.asked()
         if not wanted:
             raise sat.reason()
         if json:
-            _show_documents(wanted, asked, sat)
+            _show_documents(wanted, typed, sat)
     if not json:
         whole = [row for row in sat.rows if row["part"] == "whole"]
         show_outcomes(whole)
@@ -148,14 +148,14 @@ def recommend(
     with documented(json, words, "estimated"):
         request = request_of(words)
         place = request.machine_description()
-        stated, link = request.problem(place), request.link(place)
+        problem, link = request.problem(place), request.link(place)
         winners, measured_rows = found(request, _store_path(store))
-        free = every(request.schemes or COMPARED, stated, place, link)
+        free = every(request.schemes or COMPARED, problem, place, link)
         request = replace(request, settings=tuple((free | dict(request.settings)).items()))
         experiment = request.experiment()
         with opened(store) if _store_path(store).exists() else nullcontext() as remembers:
-            ranks = replace(experiment.ranks(place), fabric=link_here(link, stated, place, remembers))
-        named, num_points = best_of(stated, ranks, experiment.space, experiment.protocol, count)
+            ranks = replace(experiment.ranks(place), fabric=link_here(link, problem, place, remembers))
+        named, num_points = best_of(problem, ranks, experiment.space, experiment.protocol, count)
     rows = [{**metrics.row_of(each.estimate, None, place), "alike": each.alike} for each in named]
     if json:
         facts = {"points": num_points, "machine": place.name, "tuned": [each.to_json() for each in winners.winners],

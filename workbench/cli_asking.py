@@ -45,12 +45,12 @@ def asking(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], C
 
 def _parameter(name: str) -> Parameter:
     """The parameter of a command that typer makes the option, or the argument, of a field."""
-    asked = typed.option(name)
-    if asked.is_required:
-        return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[asked.typed, argument_of(name)])
-    default = None if asked.read else typed.FIELDS[name].default
+    known = typed.option(name)
+    if known.is_required:
+        return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[known.typed, argument_of(name)])
+    default = None if known.read else typed.FIELDS[name].default
     return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default,
-                     annotation=Annotated[asked.typed, option_of(name)])  # fmt: skip
+                     annotation=Annotated[known.typed, option_of(name)])  # fmt: skip
 
 
 def request(words: Words) -> Request:

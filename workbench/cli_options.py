@@ -12,8 +12,8 @@ from workbench import typed
 
 def option_of(field: str) -> Any:
     """The option that asks for *field* of a Request."""
-    asked = typed.option(field)
-    return typer.Option(*([asked.flag] if asked.flag else []), help=asked.help)
+    known = typed.option(field)
+    return typer.Option(*([known.flag] if known.flag else []), help=known.help)
 
 
 def argument_of(field: str) -> Any:

@@ -35,13 +35,13 @@ class Request(Typed):
             raise Refusal(f"There is no backend {self.backend!r}. Accepted: {', '.join(BACKENDS)}.")
         if self.machine is None and self.backend == "triton":
             return place.of_gpus()
-        found = machines.machine(self.machine or machines.LAPTOP)
-        if self.backend not in (None, found.backend):
+        known = machines.machine(self.machine or machines.LAPTOP)
+        if self.backend not in (None, known.backend):
             raise Refusal(
-                f"backend = {self.backend} does not run on machine {found.name}, whose backend is {found.backend}. "
-                f"Accepted: backend = {found.backend}, or another machine."
+                f"backend = {self.backend} does not run on machine {known.name}, whose backend is {known.backend}. "
+                f"Accepted: backend = {known.backend}, or another machine."
             )
-        return found
+        return known
 
     def problem(self, machine: Machine) -> Problem:
         """The checked problem: a preset's, or the one of the shape."""
@@ -65,10 +65,10 @@ class Request(Typed):
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
         meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
         world = self.problem(machine).world
-        found = fabrics.parse(self.fabric or meant or fabrics.usual(machine, world))
-        if (sentence := fabrics.refusal(found, machine, world)) is not None:
+        fabric = fabrics.parse(self.fabric or meant or fabrics.usual(machine, world))
+        if (sentence := fabrics.refusal(fabric, machine, world)) is not None:
             raise Refusal(sentence)
-        return found
+        return fabric
 
     def space(self, problem: Problem, machine: Machine, fabric: Fabric) -> Space:
         """The schemes asked for with the axis values asked for."""

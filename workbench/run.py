@@ -19,7 +19,7 @@ from kernels.schedule import Refusal, Schedule
 from kernels.trial import Trial
 from workbench import place
 from workbench.again import Again, is_broken_off
-from workbench.answer import Answer, FromRecordings
+from workbench.answer import Answer
 from workbench.blocks import Beside, Block, compute_alone, has_parts
 from workbench.compile_time import Compiled
 from workbench.compiling import Compiling
@@ -92,12 +92,12 @@ class Run(Sitting):
         """What *world* ranks of *backend* would run on; written down with the run."""
         if world not in self._ranks_of:
             self.progress.waiting = Waiting(world, 0.0, "they have not said yet what they are")
-            self._ranks_of[world] = found = self._answer.ranks(
+            self._ranks_of[world] = granted = self._answer.ranks(
                 world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
             self.progress.waiting = Waiting()
-            if found is not None and self._measures:
+            if granted is not None and self._measures:
                 gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
-                prints = {"versions": dict(found.versions), "versions_print": versions_print(found.versions)}
+                prints = {"versions": dict(granted.versions), "versions_print": versions_print(granted.versions)}
                 self.store.add_facts(self.run, {"ranks": {**prints, "hardware": gangs}})
         return self._ranks_of[world]
 
@@ -135,7 +135,7 @@ class Run(Sitting):
         times: dict[Schedule, float] = {}
         chosen = next(walk, None)
         while chosen is not None and not self.cancelled.is_set():
-            wholes = [self._meant(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen]
+            wholes = [self._answer.meant(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen]
             self.asked |= {trial.key for trial in wholes}
             yield from self._ask(wholes, beside, durations)
             times |= {trial.schedule: outcome.time_s for trial in wholes
@@ -144,10 +144,6 @@ class Run(Sitting):
                 chosen = walk.send(times)
             except StopIteration:
                 chosen = None
-
-    def _meant(self, trial: Trial) -> Trial:
-        """*trial*, or the recorded one that stands for it: machine and protocol are the recording's own."""
-        return self._answer.meant(trial) if isinstance(self._answer, FromRecordings) else trial
 
     # the fabric
 
@@ -158,8 +154,8 @@ class Run(Sitting):
         fabric = self.experiment.fabric
         if fabric.resolved or not schedules:
             return fabric
-        if isinstance(self._answer, FromRecordings):
-            return self._answer.fabric(problem, fabric)
+        if (recorded := self._answer.fabric(problem, fabric)) is not None:
+            return recorded
         hardware = self._hardware(problem.world)
         is_known = self.store.compute_seconds(self._machine.name, problem, hardware) is not None
         if not self._measures or (is_known and not self.experiment.fresh):
@@ -190,7 +186,7 @@ class Run(Sitting):
         """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
         if not self._measures:
             beside = beside.with_all() if self._answer.source == "estimated" else beside
-            for trial in map(self._meant, beside.block(wholes).trials):
+            for trial in map(self._answer.meant, beside.block(wholes).trials):
                 if trial.key not in self._settled and not self.cancelled.is_set():
                     yield from self._estimated([trial])
                     yield from self._answered([trial], None, None)
@@ -231,7 +227,7 @@ class Run(Sitting):
         problem = beside.base.problem
         if beside.legal and problem not in self._standing:
             known = {} if self.experiment.fresh else {
-                one.key: found[0] for one in beside.legal if (found := self._known_of(one))}  # fmt: skip
+                one.key: stored[0] for one in beside.legal if (stored := self._known_of(one))}  # fmt: skip
             if len(known) < len(beside.legal):
                 yield from self._until_settled(beside.legal, lambda some: [beside.first(some)], durations)
                 self._first |= {trial.key for trial in beside.legal}
@@ -307,8 +303,8 @@ class Run(Sitting):
     def _expected(self, trials: Sequence[Trial], durations: Durations) -> Expected:
         """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
         correction = self._left.correction if self._left else 1.0
-        found = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
-        return replace(found, total_s=found.total_s + self._compiled.seconds(trials))
+        estimated = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
+        return replace(estimated, total_s=estimated.total_s + self._compiled.seconds(trials))
 
     def _answered(
         self, trials: Sequence[Trial], expected: Expected | None, block: str | None, came: list[Outcome] | None = None

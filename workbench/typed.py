@@ -105,7 +105,7 @@ def document(words: Mapping[str, Any]) -> dict[str, Any]:
     return {option(name).key or name: _told(text, option(name)) for name, text in words.items()}
 
 
-def _told(text: Any, asked: Option) -> Any:
-    if asked.typed != list[str] | None:
+def _told(text: Any, known: Option) -> Any:
+    if known.typed != list[str] | None:
         return text
     return dict(each.partition("=")[::2] for each in text or ()) or None

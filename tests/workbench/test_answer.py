@@ -129,6 +129,15 @@ def test_a_relative_link_finds_the_bandwidth_it_was_recorded_with(make_trial: Ma
     assert isinstance(ask(home, other)[-1], Failure)
 
 
+def test_only_recordings_have_a_link_and_trials_of_their_own(
+    fake_cluster: Any, make_trial: MakeTrial, machine: Machine
+) -> None:
+    trial = make_trial("fused", fabric="emulated:wire_to_compute=1")
+    for home in (FromSimulator(machine), FromCluster(fake_cluster)):
+        assert home.fabric(trial.problem, trial.fabric) is None
+        assert home.meant(trial) is trial
+
+
 def test_what_was_not_recorded_is_refused_with_what_was(make_trial: MakeTrial, measure: Measure) -> None:
     home = FromRecordings([record(measure(make_trial("fused")))], speed=None)
     (refused,) = ask(home, make_trial("sequential"))
