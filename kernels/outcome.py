@@ -89,7 +89,8 @@ class Span:
     """The step's address: rank/kind/peer/index."""
     rank: int
     kind: str
-    lane: str
+    pool: str
+    """Word of the Pool that the step held a share of, or of the link while its bytes left."""
     start_s: float
     stop_s: float
     waited_for: str | None = None
@@ -98,6 +99,8 @@ class Span:
     """How far apart two moments of its clock are at least: no shorter span is exact. 0: finer than anything shown."""
     tiles: tuple[TileTimes, ...] = ()
     """On GPUs, of all SMs or of some that stand for the others."""
+    stream: int = 0
+    """Of the step's launch; 0 where that has none, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +134,7 @@ class Measurement:
 
     @property
     def medians(self) -> tuple[float, ...]:
-        return tuple(median(mine) for mine in self.samples)
+        return tuple(median(of_rank) for of_rank in self.samples)
 
     @property
     def time_s(self) -> float:
@@ -145,8 +148,8 @@ class Measurement:
 
     def quantile_s(self, share: float) -> float:
         """The slowest rank's quantile."""
-        mine = sorted(self.samples[self.medians.index(self.time_s)])
-        return mine[min(len(mine) - 1, int(share * len(mine)))]
+        slowest = sorted(self.samples[self.medians.index(self.time_s)])
+        return slowest[min(len(slowest) - 1, int(share * len(slowest)))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +207,7 @@ def trial_row(trial: Trial) -> dict[str, Any]:
 
 def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     """*outcome* as a flat row of ROW_KEYS; joined numbers (floor_s, compute_s, ...) stay None for metrics to fill."""
-    found: dict[str, Any] = trial_row(outcome.trial) | {
+    values: dict[str, Any] = trial_row(outcome.trial) | {
         "outcome": type(outcome).__name__.lower(),
         "source": outcome.source,
         "run": run,
@@ -212,13 +215,13 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     }
     match outcome:
         case Measurement():
-            found |= {
+            values |= {
                 "time_s": outcome.time_s,
                 "low_s": outcome.quantile_s(0.1),
                 "high_s": outcome.quantile_s(0.9),
                 "correct": outcome.correct,
                 "max_relative_error": outcome.max_relative_error,
-                "samples": sum(len(mine) for mine in outcome.samples),
+                "samples": sum(len(of_rank) for of_rank in outcome.samples),
                 "skew_s": outcome.skew_s,
                 "message": outcome.unseen,
                 "hardware": outcome.hardware and outcome.hardware.to_json(),
@@ -226,19 +229,19 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "versions_print": outcome.versions_print,
             }
         case Estimate():
-            found |= {
+            values |= {
                 "time_s": outcome.time_s,
                 "low_s": outcome.low_s,
                 "high_s": outcome.high_s,
                 "calibrated": outcome.calibrated,
             }
         case Failure():
-            found |= {
+            values |= {
                 "stage": outcome.stage,
                 "message": outcome.message,
                 "correct": False if outcome.stage == "wrong" else None,
             }
-    return found
+    return values
 
 
 TIMED_HOW = ("conditions", "facts")
@@ -287,7 +290,7 @@ class Gather:
             unseen=next((why for result in by_rank if (why := result["facts"].get("unseen"))), None),
             source_print=by_rank[0].get("source_print"),
             versions_print=by_rank[0].get("versions_print"),
-            hardware=Hardware.from_json(told) if (told := by_rank[0].get("hardware")) else None,
+            hardware=Hardware.from_json(hardware) if (hardware := by_rank[0].get("hardware")) else None,
             conditions=tuple(
                 {"rank": rank, "reading": number, **said}
                 for rank, result in enumerate(by_rank)
@@ -303,14 +306,27 @@ def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: values[0] if values.count(values[0]) == len(values) else values for name, values in said.items()}
 
 
-span_values: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Span)))
-"""The fields of a Span in order, for sending and storing: a hundred times faster than dataclasses.astuple."""
+_ALWAYS_WRITTEN: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Span)[:-1]))
+"""A hundred times faster than dataclasses.astuple."""
+SPAN_NEEDS = 6
+"""Fields that every written Span has."""
+_NOT_WRITTEN = (None, 0.0, (), 0)
+"""What the others are where nobody wrote them: older files end before the step waited for, the tick or the tiles."""
 
 
-def span(data: Sequence[Any]) -> Span:
-    """The Span that was sent or stored as a list of its fields; those of older recordings end before its tick."""
-    if len(data) < len(fields(Span)):
-        return Span(*data)
-    *known, tiles = data
-    made = (*known, tuple(TileTimes(*each) for each in tiles))
+def span_values(span: Span) -> tuple[Any, ...]:
+    """The fields of *span* in order, for sending and storing; a stream of 0 is left out, as it is in older files."""
+    values = _ALWAYS_WRITTEN(span)
+    return (*values, span.stream) if span.stream else values
+
+
+def all_span_values(written: Sequence[Any]) -> tuple[Any, ...]:
+    """Every field of the Span that was *written* with SPAN_NEEDS of them or more."""
+    return (*written, *_NOT_WRITTEN[len(written) - SPAN_NEEDS :])
+
+
+def span(written: Sequence[Any]) -> Span:
+    """The Span that was sent or stored as a list of its fields."""
+    *known, tiles, stream = all_span_values(written)
+    made = (*known, tuple(TileTimes(*each) for each in tiles), stream)
     return Span(*made)

@@ -6,6 +6,7 @@ For the lines of recordings and the columns of stores: both may be damaged, or m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from kernels.fabric import parse
 from kernels.hardware import Hardware
 from kernels.machine import BACKENDS
 from kernels.operators import OPERATORS, problem
-from kernels.outcome import ROW_KEYS, SOURCES, STAGES, Span, span
+from kernels.outcome import ROW_KEYS, SOURCES, SPAN_NEEDS, STAGES, Span, all_span_values, span
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES
 from kernels.schemes.limits import too_many_steps
@@ -109,28 +110,28 @@ def trial(data: Any) -> Trial:
     return Trial.from_json(data)
 
 
-def asked(stated: Any, schedule: Any) -> None:
-    """WrongForm where *stated* is no problem of today's operators, or *schedule* none of today's schemes."""
-    checked(stated, _PROBLEM, "its problem")
+def asked(of_problem: Any, schedule: Any) -> None:
+    """WrongForm where *of_problem* is no problem of today's operators, or *schedule* none of today's schemes."""
+    checked(of_problem, _PROBLEM, "its problem")
     checked(schedule, _SCHEDULE, "its schedule")
-    names = [key.name for key in OPERATORS[stated["operator"]].keys]
-    if list(stated["shape"]) != names:
+    names = [key.name for key in OPERATORS[of_problem["operator"]].keys]
+    if list(of_problem["shape"]) != names:
         raise WrongForm(
-            f"its problem has shape = {shown(stated['shape'])}. Accepted: {', '.join(names)}, in this order"
+            f"its problem has shape = {shown(of_problem['shape'])}. Accepted: {', '.join(names)}, in this order"
         )
     try:
-        problem(stated["operator"], stated["shape"], dtype=stated["dtype"], world=stated["world"])
+        problem(of_problem["operator"], of_problem["shape"], dtype=of_problem["dtype"], world=of_problem["world"])
     except Refusal as refusal:
         raise WrongForm(f"its problem cannot be: {refusal}") from None
 
 
 def ran(data: Any) -> Trial:
     """A Trial that came to a time, and so has a plan; one that was refused may state axes that no plan can have."""
-    found = trial(data)
-    checked(data["schedule"]["axes"], _AXES[found.schedule.scheme], "its schedule", _COUNTED)
-    if (sentence := too_many_steps(found.problem, found.schedule)) is not None:
+    made = trial(data)
+    checked(data["schedule"]["axes"], _AXES[made.schedule.scheme], "its schedule", _COUNTED)
+    if (sentence := too_many_steps(made.problem, made.schedule)) is not None:
         raise WrongForm(f"its schedule cannot be: {sentence}")
-    return found
+    return made
 
 
 def hardware(data: Any) -> Hardware | None:
@@ -148,20 +149,19 @@ def spans(data: Any) -> tuple[Span, ...]:
     if not LIST.holds(data):
         raise WrongForm(f"its spans are {shown(data)}. Accepted: a list")
     if (wrong := next((entry for entry in data if not _is_span(entry)), None)) is not None:
-        raise WrongForm(f"its spans hold {shown(wrong)}. Accepted: step, rank, kind, lane, start, stop and so on")
+        raise WrongForm(f"its spans hold {shown(wrong)}. Accepted: step, rank, kind, pool, start, stop and so on")
     return tuple(map(span, data))
 
 
 def _is_span(entry: Any) -> bool:
-    if not LIST.holds(entry) or not 6 <= len(entry) <= 9:
+    if not LIST.holds(entry) or not SPAN_NEEDS <= len(entry) <= len(fields(Span)):
         return False
-    missing: tuple[Any, ...] = (None, 0.0, ())  # in older recordings, which end before them
-    fields: list[Any] = [*entry, *missing[len(entry) - 6 :]]
-    step, rank, kind, lane, start_s, stop_s, waited_for, tick_s, tiles = fields
+    step, rank, kind, pool, start_s, stop_s, waited_for, tick_s, tiles, stream = all_span_values(entry)
     return (
-        isinstance(step, str) and WHOLE.holds(rank) and isinstance(kind, str) and isinstance(lane, str)
+        isinstance(step, str) and WHOLE.holds(rank) and isinstance(kind, str) and isinstance(pool, str)
         and NUMBER.holds(start_s) and NUMBER.holds(stop_s) and (waited_for is None or isinstance(waited_for, str))
         and NUMBER.holds(tick_s) and LIST.holds(tiles) and all(map(_is_tile, tiles))
+        and WHOLE.holds(stream)
     )  # fmt: skip
 
 
@@ -171,41 +171,41 @@ def _is_tile(entry: Any) -> bool:
 
 def facts(data: Any) -> dict[str, Any]:
     """The circumstances of a run, as `workbench.provenance` tells them."""
-    found: dict[str, Any] = checked(data, {}, "its provenance", _FACTS)
-    if (ranks := found.get("ranks")) is not None:
+    circumstances: dict[str, Any] = checked(data, {}, "its provenance", _FACTS)
+    if (ranks := circumstances.get("ranks")) is not None:
         checked(ranks, {}, "the ranks of its provenance", {"versions": optional(TABLE)})
-    if (process := found.get("process")) is not None:
+    if (process := circumstances.get("process")) is not None:
         checked(process, _PROCESS, "the process of its provenance", {"began": _TEXT_OR_NOT})
-    return found
+    return circumstances
 
 
 def experiment(data: Any) -> dict[str, Any]:
     """What a run was asked, as far as reports show it."""
-    found: dict[str, Any] = checked(data, {}, "its experiment", _EXPERIMENT)
-    for choice in found.get("space") or ():
+    question: dict[str, Any] = checked(data, {}, "its experiment", _EXPERIMENT)
+    for choice in question.get("space") or ():
         values = choice.get("values")
         if values is not None and not (TABLE.holds(values) and all(map(LIST.holds, values.values()))):
             raise WrongForm(f"the space of its experiment has values = {shown(values)}. Accepted: lists by axis")
-    return found
+    return question
 
 
 def run(data: Any) -> dict[str, Any]:
     """One run, of which a list shows the names and times."""
-    found: dict[str, Any] = checked(data, _RUN, "it")
-    return found
+    values: dict[str, Any] = checked(data, _RUN, "it")
+    return values
 
 
 def row(data: Any) -> dict[str, Any]:
     """The row of one outcome; keys that older workbenches did not have are None."""
     if not isinstance(data, dict):
         raise WrongForm(f"its row is {shown(data)}. Accepted: a table")
-    found: dict[str, Any] = checked(dict.fromkeys(ROW_KEYS) | data, _ROW, "its row")
-    if found["outcome"] != "failure" and found["time_s"] is None:
+    values: dict[str, Any] = checked(dict.fromkeys(ROW_KEYS) | data, _ROW, "its row")
+    if values["outcome"] != "failure" and values["time_s"] is None:
         raise WrongForm("its row has no time_s. Accepted: a finite number above 0")
-    if found["outcome"] == "failure" and found["stage"] is None:
+    if values["outcome"] == "failure" and values["stage"] is None:
         raise WrongForm(f"its row has no stage. Accepted: {', '.join(STAGES)}")
-    hardware(found["hardware"])
-    return found
+    hardware(values["hardware"])
+    return values
 
 
 def samples(entries: Any, world: int) -> list[tuple[int, int, float, float]]:
@@ -228,17 +228,17 @@ def sample(entry: Any) -> None:
 
 def by_rank(entries: Sequence[tuple[int, float]], world: int) -> tuple[tuple[float, ...], ...]:
     """The seconds of each rank; WrongForm where one of *world* ranks has none, or a rank is none of them."""
-    found: dict[int, list[float]] = {}
+    seconds_of: dict[int, list[float]] = {}
     for rank, seconds in entries:
-        found.setdefault(rank, []).append(seconds)
-    missing = next((rank for rank in range(world) if rank not in found), None)
+        seconds_of.setdefault(rank, []).append(seconds)
+    missing = next((rank for rank in range(world) if rank not in seconds_of), None)
     if missing is not None:
         raise WrongForm(f"rank {missing} of {world} has no samples. Accepted: samples of each rank")
-    if len(found) > world:
+    if len(seconds_of) > world:
         raise WrongForm(
-            f"its samples are of {len(found)} ranks: {len(found)} > {world}. Accepted: samples of each rank"
+            f"its samples are of {len(seconds_of)} ranks: {len(seconds_of)} > {world}. Accepted: samples of each rank"
         )
-    return tuple(tuple(found[rank]) for rank in range(world))
+    return tuple(tuple(seconds_of[rank]) for rank in range(world))
 
 
 _SEEN: Mapping[str, Form] = {"correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
@@ -249,5 +249,5 @@ _MAYBE_SEEN: Mapping[str, Form] = {"block": _TEXT_OR_NOT, "source_print": _TEXT_
 
 def measured(data: Any, what: str = "it") -> Mapping[str, Any]:
     """What stands beside trial and samples of a measurement, in a recording or a row."""
-    found: Mapping[str, Any] = checked(data, _SEEN, what, _MAYBE_SEEN)
-    return found
+    seen: Mapping[str, Any] = checked(data, _SEEN, what, _MAYBE_SEEN)
+    return seen

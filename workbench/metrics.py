@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import comb
@@ -10,6 +11,7 @@ from typing import Any
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, Span, row
+from kernels.plan import Kind, Pool
 from kernels.problem import Problem
 from kernels.schemes import BASELINE, expand, library, reads
 from kernels.trial import Trial
@@ -26,6 +28,10 @@ JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s", "plain_s", "library_
 """What `fill` adds to a row: numbers of its block. sequential_s is the fastest baseline, plain_s the fastest that does
 not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). It adds pipeline_floor_s, too, which
 is of the row's own slices."""
+
+_COMPUTE = Pool.COMPUTE.word
+"""The pool whose spans say when a rank's processors are busy."""
+_SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -70,12 +76,17 @@ def overlap_efficiency(time_s: float, plain_s: float, compute_s: float, comm_s: 
 
 
 def overlap_ratio(spans: Iterable[Span]) -> float | None:
-    """Time in which compute and communication both run, over the time in which communication runs; over all ranks."""
-    mine = tuple(spans)
+    """Time in which compute and communication both run, over the time in which communication runs; over all ranks.
+
+    Processors that move the bytes of a put do not compute meanwhile.
+    """
+    of_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        of_rank[span.rank].append(span)
     both = communicating = 0.0
-    for rank in {span.rank for span in mine}:
-        computes = _merged(s for s in mine if s.rank == rank and s.lane == "compute")
-        sends = _merged(s for s in mine if s.rank == rank and s.lane != "compute")
+    for each in of_rank.values():
+        computes = _merged(span for span in each if span.pool == _COMPUTE and span.kind not in _SENDS)
+        sends = _merged(span for span in each if span.pool != _COMPUTE)
         communicating += sum(stop - start for start, stop in sends)
         both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
     return both / communicating if communicating > 0 else None
@@ -146,9 +157,9 @@ def busbw(problem: Problem, comm_s: float) -> float:
 
 def _buffer_bytes(problem: Problem) -> int:
     """nccl-tests' size: the larger of what a rank puts in and gets out."""
-    stated = OPERATORS[problem.operator]
-    extent = stated.extent(problem)
-    width = extent.contraction if stated.flow == "receive -> compute" else extent.columns
+    operator = OPERATORS[problem.operator]
+    extent = operator.extent(problem)
+    width = extent.contraction if operator.flow == "receive -> compute" else extent.columns
     return extent.rows * width * problem.itemsize
 
 
@@ -156,17 +167,18 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
 
     *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
-    before the busier lane of the slowest rank begins and after it ends. The floor is of computation at its fastest, the
-    other parts are of what it usually takes: the disturbance leads from the one to the other. A loss of computation
-    counts from the floor upwards: below it, it hides behind the wire.
+    before the busier of the slowest rank's processors and links begins and after it ends. The floor is of computation
+    at its fastest, the other parts are of what it usually takes: the disturbance leads from the one to the other. A
+    loss of computation counts from the floor upwards: below it, it hides behind the wire.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
         return None
-    mine = _of_slowest(spans)
-    computes, sends = (_merged(s for s in mine if (s.lane == "compute") is is_compute) for is_compute in (True, False))
-    busier = max(computes, sends, key=_busy)
-    end = max(span.stop_s for span in mine)
+    slowest = _of_slowest(spans)
+    processors = _merged(span for span in slowest if span.pool == _COMPUTE)
+    sends = _merged(span for span in slowest if span.pool != _COMPUTE)
+    busier = max(processors, sends, key=_busy)
+    end = max(span.stop_s for span in slowest)
     alone_s = (compute_s, pieces_alone_s)
     usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, computing_seconds(spans)))
     losses: dict[str, float] = {
@@ -302,7 +314,7 @@ class Joins:
         """*row* with the numbers of JOINED and pipeline_floor_s; None where their trials are missing."""
         compute_s = self._best.get(("compute", *same_compute(row)))
         fastest_s = self._best.get((FASTEST, *same_compute(row)))
-        found = {
+        joined = {
             "compute_s": compute_s,
             "comm_s": self._best.get(("communication", *same_problem(row))),
             "sequential_s": self._best.get(("whole", *same_problem(row))),
@@ -311,7 +323,7 @@ class Joins:
             "floor_s": _floor_of(row, fastest_s),
             "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
-        return {**row, **found}
+        return {**row, **joined}
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -27,6 +27,9 @@ AXES = {
     "write": "Write",
 }
 
+ENGINES = {"compute": "computes", "copy_engine": "copy engine", "link": "link", "library": "library"}
+"""What of a rank is busy while a step holds a share of a pool: rows of the timeline, in this order."""
+
 SIGNS = {"measured": "\N{BLACK CIRCLE}", "recorded": "\N{BLACK SQUARE}", "estimated": "\N{WHITE CIRCLE}",
          "published": "\N{WHITE DIAMOND}"}  # fmt: skip
 """The mark of each source, in tables as on charts: only what was timed is filled."""
@@ -51,6 +54,13 @@ def axis_words(name: str) -> str:
     """An axis inside a sentence: `tiles per slice`."""
     title = axis_title(name)
     return title[:1].lower() + title[1:]
+
+
+def engine_title(pool: str, stream: int, *, one_stream: bool = True) -> str:
+    """`computes`, `link`; `stream 1` where a rank computes on several streams. Other pools are shown as they are."""
+    if pool == "compute" and not one_stream:
+        return f"stream {stream}"
+    return ENGINES.get(pool, pool)
 
 
 def schedule_title(scheme: str, axes: Mapping[str, object]) -> str:

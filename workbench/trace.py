@@ -10,12 +10,12 @@ from typing import Any
 
 from kernels.outcome import Span, TileTimes
 from workbench import targets
+from workbench.charts.bars import COMPUTE, Engine
 from workbench.file_kinds import EXPORTS, MADE
+from workbench.naming import engine_title
 from workbench.store import Store
 from workbench.targets import Target
 
-LANES = ("compute", "copy_engine", "link", "library")
-"""One thread of the trace each, in this order; others follow."""
 FIRST_SM = 1000
 """Numbers of threads from here on are SMs, BLOCKS_MOST of them each: blocks that run on it side by side."""
 BLOCKS_MOST = 64
@@ -24,7 +24,10 @@ Event = dict[str, Any]
 
 
 def write(store: Store, run: str, target: Target | Path) -> Path:
-    """One process per trial and rank, one thread per lane and SM; ValueError when no outcome of *run* has spans."""
+    """One process per trial and rank, one thread per stream, engine and SM.
+
+    ValueError when no outcome of *run* has spans.
+    """
     events: list[Event] = []
     for row in store.rows(run):
         events += _events(store, row, first_process=len({event["pid"] for event in events}) + 1)
@@ -38,22 +41,23 @@ def write(store: Store, run: str, target: Target | Path) -> Path:
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
     spans = store.spans(row["run"], row["key"], row["source"], row["block"])
-    lanes = [*LANES, *sorted({span.lane for span in spans} - set(LANES))]
+    one_stream = len({span.stream for span in spans if span.pool == COMPUTE}) <= 1
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
     events: list[Event] = []
     for rank in sorted({span.rank for span in spans}):
-        process, mine = first_process + rank, [span for span in spans if span.rank == rank]
+        process, of_rank = first_process + rank, [span for span in spans if span.rank == rank]
+        threads = {engine: number for number, engine in enumerate(sorted({Engine.of(span) for span in of_rank}))}
         name = f"{row['scheme']}({axes}) {row['part']}, {row['source']}, rank {rank}"
         events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}})
-        events += [_thread(process, number, lane) for number, lane in enumerate(lanes)
-                   if any(span.lane == lane for span in mine)]  # fmt: skip
+        events += [_thread(process, number, engine_title(engine.pool, engine.stream, one_stream=one_stream))
+                   for engine, number in threads.items()]  # fmt: skip
         events += [
-            {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": lanes.index(span.lane),
+            {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": threads[Engine.of(span)],
              "ts": 1e6 * span.start_s, "dur": 1e6 * (span.stop_s - span.start_s),
              "args": {"waited_for": span.waited_for, **_tick(span)}}
-            for span in mine
+            for span in of_rank
         ]  # fmt: skip
-        events += _of_sms(process, mine)
+        events += _of_sms(process, of_rank)
     return events
 
 
@@ -72,9 +76,9 @@ def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
     for span in spans:
         for tile in span.tiles:
             by_sm[tile.processor].append((tile, span))
-    for processor, found in sorted(by_sm.items()):
+    for processor, times in sorted(by_sm.items()):
         busy_until: list[float] = []
-        for tile, span in sorted(found, key=lambda each: (each[0].start_s, each[0].sent_s)):
+        for tile, span in sorted(times, key=lambda each: (each[0].start_s, each[0].sent_s)):
             free = (block for block, until in enumerate(busy_until) if until <= tile.start_s)
             block = min(next(free, len(busy_until)), BLOCKS_MOST - 1)
             thread = FIRST_SM + processor * BLOCKS_MOST + block

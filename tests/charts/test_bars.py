@@ -36,8 +36,8 @@ def test_ranks_and_kinds_never_merge(other: str) -> None:
     assert len(merged([made_span("0/compute/-1/0", 0.0, 0.1), made_span(other, 0.1, 0.2)], pixel_s=1.0)) == 2
 
 
-def test_lanes_never_merge() -> None:
-    spans = [made_span("0/put/1/0", 0.0, 0.1), made_span("0/put/1/0", 0.1, 0.2, lane="link")]
+def test_pools_never_merge() -> None:
+    spans = [made_span("0/put/1/0", 0.0, 0.1), made_span("0/put/1/0", 0.1, 0.2, pool="link")]
     assert len(merged(spans, pixel_s=1.0)) == 2
 
 
@@ -69,7 +69,7 @@ def test_a_gap_that_nobody_explains_is_not_called_a_wait() -> None:
 
 def test_a_short_gap_and_a_gap_on_the_link_are_no_waits() -> None:
     short = [made_span("0/compute/-1/0", 0.0, 1.0), made_span("0/compute/-1/1", 1.1, 2.0, after="1/put/0/0")]
-    link = [made_span("0/put/1/0", 5.0, 6.0, lane="link", after="0/compute/-1/0")]
+    link = [made_span("0/put/1/0", 5.0, 6.0, pool="link", after="0/compute/-1/0")]
     assert waits([*short, *link], least_s=0.5) == []
 
 

@@ -16,7 +16,7 @@ from tests.charts.made import estimate_of, made_row, made_span, svg
 from workbench.charts import best, landscape, samples, sweep, theme, timeline, trials, waterfall
 
 ROWS = [made_row("a"), estimate_of(made_row("a"), 0.05), made_row("b", None, stage="hang", message="It hung.")]
-SPANS = [made_span("0/compute/-1/0", 0.0, 0.01), made_span("0/put/1/0", 0.01, 0.02, lane="link")]
+SPANS = [made_span("0/compute/-1/0", 0.0, 0.01), made_span("0/put/1/0", 0.01, 0.02, pool="link")]
 SAMPLES = [Sample("k", rank, index, 0.06, 0.0) for rank in range(2) for index in range(3)]
 
 Drawn = tuple[Callable[[], alt.LayerChart], Callable[[], alt.LayerChart], str, Callable[[], list[dict[str, Any]]]]

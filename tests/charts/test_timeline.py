@@ -13,16 +13,16 @@ from workbench.charts import timeline
 def two_ranks(stop_s: float) -> list[Span]:
     return [
         made_span("0/compute/-1/0", 0.0, 0.010),
-        made_span("0/put/1/0", 0.010, 0.015, lane="link", after="0/compute/-1/0"),
+        made_span("0/put/1/0", 0.010, 0.015, pool="link", after="0/compute/-1/0"),
         made_span("1/reduce/-1/0", 0.016, stop_s, after="0/put/1/0"),
     ]
 
 
-def test_measured_stands_above_simulated_with_ranks_and_lanes_in_order() -> None:
+def test_measured_stands_above_simulated_with_ranks_and_their_rows_in_order() -> None:
     found = timeline.rows({"measured": two_ranks(0.020), "simulated": two_ranks(0.018)})
     ordered = list(dict.fromkeys(row["row"] for row in sorted(found, key=lambda row: row["order"])))
-    lanes = ["rank 0 compute", "rank 0 link", "rank 1 compute"]
-    assert ordered == ["0|", *[f"0|{lane}" for lane in lanes], "1|", *[f"1|{lane}" for lane in lanes]]
+    names = ["rank 0 computes", "rank 0 link", "rank 1 computes"]
+    assert ordered == ["0|", *[f"0|{name}" for name in names], "1|", *[f"1|{name}" for name in names]]
 
 
 def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
@@ -86,7 +86,7 @@ def test_of_many_ranks_a_few_are_shown_the_last_among_them_and_the_heading_says_
     found = timeline.rows({"measured": spans})
     shown = {row["row"] for row in found if row["kind"]}
     assert len(shown) == timeline.RANKS_MOST
-    assert "0|rank 40 compute" in shown
+    assert "0|rank 40 computes" in shown
     assert "8 of 64 ranks" in found[0]["heading"]
 
 

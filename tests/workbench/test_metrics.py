@@ -19,9 +19,9 @@ MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
 
 
-def span(rank: int, lane: str, start: float, stop: float) -> Span:
-    kind = "compute" if lane == "compute" else "put"
-    return Span(f"{rank}/{kind}/-1/0", rank, kind, lane, start, stop)
+def span(rank: int, pool: str, start: float, stop: float) -> Span:
+    kind = "compute" if pool == "compute" else "put"
+    return Span(f"{rank}/{kind}/-1/0", rank, kind, pool, start, stop)
 
 
 def test_the_floor_is_the_larger_of_compute_and_wire() -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from kernels.outcome import Span
+from kernels.plan import Pool
+from workbench.naming import ENGINES
+
+COMPUTE = Pool.COMPUTE.word
 
 WAIT = "wait"
 _DOES = {
@@ -21,7 +26,7 @@ _DOES = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Neighbouring spans of one rank, lane and kind that are drawn as one."""
+    """Neighbouring spans of one row, stream and kind that are drawn as one."""
 
     first: Span
     last: Span
@@ -36,15 +41,32 @@ class Bar:
         return self.first.kind
 
 
+class Engine(NamedTuple):
+    """What of which rank a bar of the timeline shows as busy: a stream that computes, or an engine."""
+
+    rank: int
+    place: int
+    """Streams above copy engines, links and the library, as `naming.ENGINES` has them."""
+    stream: int
+    """0 of all but what computes: streams share the engines."""
+    pool: str
+
+    @classmethod
+    def of(cls, span: Span) -> Engine:
+        """Where *span* is drawn."""
+        place = list(ENGINES).index(span.pool) if span.pool in ENGINES else len(ENGINES)
+        return cls(span.rank, place, span.stream if span.pool == COMPUTE else 0, span.pool)
+
+
 def merged(spans: Iterable[Span], pixel_s: float) -> list[Bar]:
     """The spans as bars. Runs of spans that are shorter than *pixel_s* and less than that apart become one bar.
 
     A span of a pixel or more stays by itself, so that it can be pointed at.
     """
-    ordered = sorted(spans, key=lambda span: (span.rank, span.lane, span.kind, span.start_s))
+    ordered = sorted(spans, key=lambda span: (span.rank, span.pool, span.stream, span.kind, span.start_s))
     return [
         bar
-        for _, row in groupby(ordered, key=lambda span: (span.rank, span.lane, span.kind))
+        for _, row in groupby(ordered, key=lambda span: (span.rank, span.pool, span.stream, span.kind))
         for bar in _merged_row(row, pixel_s)
     ]
 
@@ -84,16 +106,18 @@ def at_most(spans: Sequence[Span], pixel_s: float, most: int) -> list[Bar]:
 
 
 def waits(spans: Iterable[Span], least_s: float) -> list[Span]:
-    """The gaps of at least *least_s* in the compute lanes whose next step waited for another one, as spans."""
-    found = []
-    lanes = sorted((span for span in spans if span.lane == "compute"), key=lambda span: (span.rank, span.start_s))
-    for rank, row in groupby(lanes, key=lambda span: span.rank):
+    """The gaps of at least *least_s* in what computes whose next step waited for another one, as spans."""
+    gaps = []
+    computing = (span for span in spans if span.pool == COMPUTE)
+    ordered = sorted(computing, key=lambda span: (span.rank, span.stream, span.start_s))
+    for (rank, stream), row in groupby(ordered, key=lambda span: (span.rank, span.stream)):
         free_at = 0.0
         for span in row:
             if span.waited_for is not None and span.start_s - free_at >= least_s:
-                found.append(Span(span.step, rank, WAIT, span.lane, free_at, span.start_s, span.waited_for))
+                times = free_at, span.start_s, span.waited_for
+                gaps.append(Span(span.step, rank, WAIT, COMPUTE, *times, stream=stream))
             free_at = max(free_at, span.stop_s)
-    return found
+    return gaps
 
 
 def step_words(address: str) -> str:

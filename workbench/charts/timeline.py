@@ -1,4 +1,4 @@
-"""What does each rank do, and when does it wait? Spans as bars on lanes, measured above simulated on one time axis.
+"""What does each rank do, and when does it wait? Spans as bars, measured above simulated on one time axis.
 
 The specification never changes: a live chart is brought up to date by replacing the records of its one dataset.
 """
@@ -13,17 +13,16 @@ import pandas as pd
 
 from kernels.outcome import Span
 from kernels.units import seconds_text
-from workbench.charts.bars import WAIT, Bar, at_most, bar_words, step_words, waits
+from workbench.charts.bars import COMPUTE, WAIT, Bar, Engine, at_most, bar_words, step_words, waits
 from workbench.charts.looks import legend
 from workbench.charts.theme import SPAN_COLOURS, span_colour
 from workbench.charts.times import time_x
 from workbench.charts.words import milliseconds, title
+from workbench.naming import engine_title
 
 DATASET = "timeline"
 HINT = "Point at a bar for what it waited for. Alt + wheel zooms in, a double click shows all again."
 QUESTION = "What does each rank do, and when does it wait?"
-LANES = {"compute": "compute", "copy_engine": "copy engine", "link": "link", "library": "library"}
-"""In this order under each rank; the words beside the axis."""
 ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 17, 13, 3
 PIXELS = 900
 """Width that the records are prepared for: what is narrower than one of these is merged."""
@@ -39,9 +38,9 @@ Panels = Mapping[str, Sequence[Span]]
 def chart(panels: Panels, context: str = "") -> alt.LayerChart:
     """The timelines of *panels*, as they are."""
     kinds = {span.kind for spans in panels.values() for span in spans}
-    found = rows(panels)
-    shown = [kind for kind in SPAN_COLOURS if kind in kinds or (kind == WAIT and any(_is_wait(row) for row in found))]
-    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), context, shown)
+    records = rows(panels)
+    shown = [kind for kind in SPAN_COLOURS if kind in kinds or (kind == WAIT and any(map(_is_wait, records)))]
+    return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), context, shown)
 
 
 def live(context: str = "", kinds: Sequence[str] = tuple(SPAN_COLOURS)) -> alt.LayerChart:
@@ -52,44 +51,44 @@ def live(context: str = "", kinds: Sequence[str] = tuple(SPAN_COLOURS)) -> alt.L
 def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[dict[str, Any]]:
     """One record per bar, gap and panel. *window_s* is the part that fills the width, all of it when None.
 
-    A panel without spans keeps the place of what is to come: as many lanes as the last panel has.
+    A panel without spans keeps the place of what is to come: as many rows as the last panel has.
     """
     last = [(), *panels.values()][-1]
     ends = {name: max((span.stop_s for span in spans), default=0.0) for name, spans in panels.items()}
     start, stop = window_s or (0.0, max(ends.values(), default=0.0))
     pixel_s = (stop - start) / PIXELS
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for number, (name, spans) in enumerate(panels.items()):
         inside = [span for span in spans if span.stop_s >= start and span.start_s <= stop]
-        found += _panel(number, name, inside, pixel_s, ends[name])
-        found += [] if spans else _places(number, last)
-    return found
+        records += _panel(number, name, inside, pixel_s, ends[name])
+        records += [] if spans else _places(number, last)
+    return records
 
 
 def _places(number: int, like: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    """The lanes of *like* in panel *number*, where nothing is drawn yet."""
-    order = _order(number, [span for span in like if span.rank in _shown_ranks(like)])
-    for row, place in order.items():
+    """The rows of *like* in panel *number*, where nothing is drawn yet."""
+    ranks = _shown_ranks(like)
+    for row, place in _rows(number, [span for span in like if span.rank in ranks]).values():
         yield {**_EMPTY, "row": row, "order": place, "is_place": True}
 
 
 def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s: float) -> Iterator[dict[str, Any]]:
     ranks, of = _shown_ranks(spans), len({span.rank for span in spans})
-    mine = [span for span in spans if span.rank in ranks]
+    drawn = [span for span in spans if span.rank in ranks]
     left_out = f", {len(ranks)} of {of} ranks, the last to finish among them" if len(ranks) < of else ""
-    order = _order(number, mine)
-    tick_s = max((span.tick_s for span in mine), default=0.0)
+    places = _rows(number, drawn)
+    tick_s = max((span.tick_s for span in drawn), default=0.0)
     exact = f" (to {seconds_text(tick_s)}, the clock's tick)" if tick_s else ""
-    heading = f"{name}: the last step ends at {seconds_text(end_s)}{exact}{left_out}" if mine else f"{name}: not yet"
+    heading = f"{name}: the last step ends at {seconds_text(end_s)}{exact}{left_out}" if drawn else f"{name}: not yet"
     yield {**_EMPTY, "row": f"{number}|", "order": number * 10_000, "heading": heading, "end_ms": milliseconds(end_s),
            "aloud": heading}  # fmt: skip
-    gaps = waits(mine, pixel_s * WAIT_PIXELS)
+    gaps = waits(drawn, pixel_s * WAIT_PIXELS)
     bars = sorted(
-        at_most(mine, pixel_s, BARS_MOST), key=_thickness, reverse=True
+        at_most(drawn, pixel_s, BARS_MOST), key=_thickness, reverse=True
     )  # thin ones are drawn over thick ones
     for bar in [*at_most(gaps, pixel_s, BARS_MOST), *bars]:
-        row = _row(number, bar.first)
-        yield {**_EMPTY, **_record(bar), "row": row, "order": order[row], "panel": name}
+        row, place = places[Engine.of(bar.first)]
+        yield {**_EMPTY, **_record(bar), "row": row, "order": place, "panel": name}
 
 
 def _shown_ranks(spans: Sequence[Span]) -> set[int]:
@@ -101,19 +100,17 @@ def _shown_ranks(spans: Sequence[Span]) -> set[int]:
     return {last, *[rank for rank in ranks if rank != last][: RANKS_MOST - 1]}
 
 
-def _order(number: int, spans: Sequence[Span]) -> dict[str, int]:
-    """Every lane's place from top to bottom."""
-    lanes = sorted({(span.rank, _lane_number(span.lane), _row(number, span)) for span in spans})
-    return {row: number * 10_000 + 1 + place for place, (_, _, row) in enumerate(lanes)}
+def _rows(number: int, spans: Sequence[Span]) -> dict[Engine, tuple[str, int]]:
+    """The name of every row on the axis, and its place from top to bottom.
 
-
-def _lane_number(lane: str) -> int:
-    return list(LANES).index(lane) if lane in LANES else len(LANES)
-
-
-def _row(number: int, span: Span) -> str:
-    """The lane's name on the axis: what stands before the bar is not shown, it tells the panels apart."""
-    return f"{number}|rank {span.rank} {LANES.get(span.lane, span.lane)}"
+    What stands before the bar of a name is not shown; it tells the panels apart.
+    """
+    one_stream = len({span.stream for span in spans if span.pool == COMPUTE}) <= 1
+    return {
+        row: (f"{number}|rank {row.rank} {engine_title(row.pool, row.stream, one_stream=one_stream)}",
+              number * 10_000 + 1 + place)
+        for place, row in enumerate(sorted({Engine.of(span) for span in spans}))
+    }  # fmt: skip
 
 
 def _thickness(bar: Bar) -> float:
@@ -128,10 +125,10 @@ def _record(bar: Bar) -> dict[str, Any]:
     lasted, tick_s = seconds_text(bar.stop_s - bar.start_s), bar.first.tick_s
     if bar.stop_s - bar.start_s < tick_s:
         lasted = f"less than {seconds_text(tick_s)}, the clock's tick"
-    told = {"words": words, "when": when, "lasted": lasted, "why": why}
+    said = {"words": words, "when": when, "lasted": lasted, "why": why}
     place = {"start_ms": milliseconds(bar.start_s), "stop_ms": milliseconds(bar.stop_s), "thickness": _thickness(bar)}
-    told["aloud"] = f"{words}: {when}, {lasted}; waited for: {why}"
-    return {"kind": bar.kind, "step": bar.first.step, "waited": waited, **place, **told}
+    said["aloud"] = f"{words}: {when}, {lasted}; waited for: {why}"
+    return {"kind": bar.kind, "step": bar.first.step, "waited": waited, **place, **said}
 
 
 _COLUMNS = ("row", "order", "panel", "kind", "start_ms", "stop_ms", "step", "waited", "thickness", "words", "when",
@@ -152,7 +149,8 @@ def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
         data=data,
         title=title(QUESTION, [context, HINT]),
         height=alt.Step(ROW_PIXELS),
-        description="Timeline: one row per rank and lane, time from left to right. Arrow keys go from bar to bar.",
+        description="Timeline: a row for each stream or engine of a rank, time from left to right. Arrow keys go from "
+        "bar to bar.",
     )
 
 
@@ -166,7 +164,7 @@ _STANDS_OUT = (
 """Everything, until a bar that waited is pointed at: then only it and the step that it waited for."""
 
 
-def _lanes() -> alt.Y:
+def _rows_axis() -> alt.Y:
     # the label is what stands behind the bar; headings have none
     axis = alt.Axis(
         labelExpr="split(datum.label, '|')[1]", title=None, ticks=False, domain=False, grid=False, labelLimit=160
@@ -187,7 +185,7 @@ def _bars(kinds: Sequence[str]) -> alt.Chart:
         .encode(
             x=_moment("start_ms"),
             x2="stop_ms:Q",
-            y=_lanes(),
+            y=_rows_axis(),
             size=alt.Size("thickness:Q", scale=None),
             color=span_colour(legend=legend(kinds, symbolType="square")),
             opacity=alt.condition(_STANDS_OUT, alt.value(1), alt.value(0.25)),
@@ -198,9 +196,9 @@ def _bars(kinds: Sequence[str]) -> alt.Chart:
 
 
 def _kept() -> alt.Chart:
-    """Lanes whose bars are to come, as faint lines."""
+    """Rows whose bars are to come, as faint lines."""
     line = alt.Chart(name="kept").transform_filter("datum.is_place").mark_rule(strokeWidth=1, opacity=0.18, aria=False)
-    return line.encode(y=_lanes())
+    return line.encode(y=_rows_axis())
 
 
 def _headings() -> alt.Chart:
@@ -208,7 +206,7 @@ def _headings() -> alt.Chart:
         alt.Chart(name="headings")
         .transform_filter("isValid(datum.heading)")
         .mark_text(align="left", fontWeight=600, x=0, dy=1)
-        .encode(y=_lanes(), text="heading:N", description="aloud:N")
+        .encode(y=_rows_axis(), text="heading:N", description="aloud:N")
     )
 
 

@@ -22,7 +22,7 @@ TOTAL = "total"
 MEANING: Mapping[str, str] = {
     "floor": "no schedule is faster",
     "disturbance": "what computation alone usually takes over its fastest here; 0 where the wire is the floor",
-    "fill and drain": "before the busier lane begins and after it ends",
+    "fill and drain": "before the busier of processors and links begins and after it ends",
     "decomposition": "the pieces alone take this much longer than the whole alone",
     "contention": "computation beside communication takes this much longer than alone",
     REST: "what the other parts leave over",
