@@ -177,6 +177,11 @@ class Plan:
         """Who goes first: what feeds peers (put, reduce, copy, collective) before compute, then in order."""
         return np.arange(len(self)) + len(self) * (self.kind == Kind.COMPUTE)
 
+    @property
+    def stream(self) -> Ints:
+        """By step, the stream of its launch; 0 where that is ANY_STREAM, too."""
+        return np.maximum(self.launches.stream[self.launch], 0)
+
     def steps_of(self, rank: int) -> Ints:
         """Step numbers of *rank*, in order."""
         return np.flatnonzero(self.rank == rank)

@@ -120,7 +120,7 @@ def test_parts_are_timed_without_a_verdict_and_take_less_than_the_whole(gangs: A
 def test_spans_carry_the_plans_addresses_and_what_was_waited_for(gangs: Any, make_trial: Any) -> None:
     trial = make_trial(small("gemm_reduce_scatter", 2), "fused", tile="16x32x96", slice_tiles=2)
     (outcome,) = gangs(2).outcomes([trial])
-    kinds = {(span.kind, span.lane) for span in outcome.spans}
+    kinds = {(span.kind, span.pool) for span in outcome.spans}
     assert {("compute", "compute"), ("put", "link"), ("reduce", "compute")} <= kinds
     assert {span.rank for span in outcome.spans} == {0, 1}
     assert all(0 <= span.start_s <= span.stop_s for span in outcome.spans)

@@ -72,7 +72,7 @@ def test_a_put_is_a_copy_by_the_rank_then_a_message_on_its_link(laptop: Machine)
     plan = plan_of(laptop, "sequential")
     costs, put = step_costs(plan, laptop, LINK), int(np.flatnonzero(plan.kind == Kind.PUT)[0])
     sent = 128 * 512 * 4
-    assert costs.lane[put] == Pool.COMPUTE
+    assert costs.pool[put] == Pool.COMPUTE
     assert costs.issue[put] == pytest.approx(20e-6 + float(work_seconds(laptop, "copy", "float32", 2 * sent)))
     assert costs.transit[put] == pytest.approx(sent / 1e9 + 1e-4)
     assert costs.delay[put] == pytest.approx(1e-3 + 50e-6)
@@ -86,10 +86,10 @@ def test_what_is_in_place_is_only_signalled(laptop: Machine) -> None:
     assert step_costs(staged, laptop, LINK).issue[staged.kind == Kind.PUT].min() > 20e-6
 
 
-def test_a_copy_engine_has_a_lane_of_its_own(gpu_pod: Machine) -> None:
+def test_a_copy_engine_is_a_pool_of_its_own(gpu_pod: Machine) -> None:
     plan = plan_of(gpu_pod, "decomposed", NVLINK, engine="copy_engine")
     costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
-    assert set(costs.lane[puts]) == {Pool.COPY_ENGINE}
+    assert set(costs.pool[puts]) == {Pool.COPY_ENGINE}
     assert set(costs.issue[puts]) == {4e-6}
 
 

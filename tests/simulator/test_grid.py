@@ -22,7 +22,7 @@ FABRICS = (
 )
 
 TOLERANCE = 0.10
-"""The closed form may be this far from play. Most points are equal to it; sums that wait for a busy lane are not."""
+"""The closed form may be this far from play. Most points are equal to it; sums that wait for busy ranks are not."""
 NATURAL_TOLERANCE = 0.35
 """All-reduce with all ranks at the same chunk: owners are busy one after the other, which the closed form ignores."""
 GPU_TOLERANCE = 0.3

@@ -1,4 +1,4 @@
-"""Lanes take the lowest turn that is ready, links what is issued first; ends, waits and spans follow from it."""
+"""Pools take the lowest turn that is ready, links what is issued first; ends, waits and spans follow from it."""
 
 from dataclasses import replace
 
@@ -19,15 +19,16 @@ def planner() -> Planner:
 
 
 def costs_of(plan: Plan, issue: list[float], transit: list[float] | None = None, delay: float = 0.0) -> StepCosts:
-    """Costs by step; puts are issued on the compute lane and share link 0."""
+    """Costs by step on pools of one unit; puts are issued on COMPUTE and share link 0."""
     moves = plan.kind == Kind.PUT
-    lane = np.where(plan.kind == Kind.COLLECTIVE, Pool.LIBRARY, Pool.COMPUTE)
-    return StepCosts(lane=lane, issue=np.array(issue, dtype=float), link=np.where(moves, 0, -1),
+    pool = np.where(plan.kind == Kind.COLLECTIVE, Pool.LIBRARY, Pool.COMPUTE)
+    return StepCosts(pool=pool, share=plan.share, capacity=np.ones((2, len(Pool)), dtype=np.int64),
+                     issue=np.array(issue, dtype=float), link=np.where(moves, 0, -1),
                      transit=np.array(transit or [0.0] * len(plan), dtype=float), delay=delay * moves,
                      start_seconds=0.0)  # fmt: skip
 
 
-def test_steps_of_one_lane_follow_each_other_and_lanes_run_beside() -> None:
+def test_steps_of_one_rank_follow_each_other_and_ranks_run_beside() -> None:
     made = planner()
     for rank in (0, 0, 1):
         made.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE))
@@ -119,14 +120,14 @@ def test_the_same_plan_is_played_the_same_way_again() -> None:
     assert play(plan, costs).finish.tolist() == play(plan, costs).finish.tolist()
 
 
-def test_spans_carry_the_steps_address_its_lane_and_what_it_waited_for() -> None:
+def test_spans_carry_the_steps_address_its_pool_and_what_it_waited_for() -> None:
     made = planner()
     computed = made.add(Step(0, Kind.COMPUTE, Pool.COMPUTE))
     made.add(Step(0, Kind.PUT, Pool.LINK, peer=1, num_bytes=8), [computed])
     plan = made.plan()
     costs = costs_of(plan, [2, 1], [0, 4])
     drawn = spans(plan, play(plan, costs), costs)
-    assert [(s.step, s.lane, s.start_s, s.stop_s, s.waited_for) for s in drawn] == [
+    assert [(s.step, s.pool, s.start_s, s.stop_s, s.waited_for) for s in drawn] == [
         ("0/compute/-1/0", "compute", 0, 2, None),
         ("0/put/1/0", "compute", 2, 3, "0/compute/-1/0"),
         ("0/put/1/0", "link", 3, 7, "0/compute/-1/0"),
@@ -139,4 +140,4 @@ def test_a_put_in_place_is_drawn_on_its_link_alone() -> None:
     made.add(Step(0, Kind.PUT, Pool.LINK, peer=1, num_bytes=8, in_place=True))
     plan = made.plan()
     costs = costs_of(plan, [1], [4])
-    assert [s.lane for s in spans(plan, play(plan, costs), costs)] == ["link"]
+    assert [s.pool for s in spans(plan, play(plan, costs), costs)] == ["link"]

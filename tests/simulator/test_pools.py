@@ -1,64 +1,47 @@
-"""Shares become units of queues: stated ones, everything that they leave, and what is set aside."""
+"""Shares become units of pools: stated ones, everything that they leave, and puts that one crew moves."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kernels.plan import EVERYTHING, Pool
-from workbench.simulator.pools import Queues, queues
-
-SMS = 132
+from kernels.plan import EVERYTHING, Kind, Pool
+from tests.simulator.streams import SMS, Launch, Work, capacity, plan_of
+from workbench.simulator.pools import Shares, shares
 
 
-def of_one_pool(*shares: int, capacity: int = SMS) -> Queues:
-    """Steps of one rank that hold *shares* of its SMs."""
-    zeros = np.zeros(len(shares), dtype=np.int64)
-    return queues(zeros, zeros + Pool.COMPUTE, np.array(shares), np.full((1, len(Pool)), capacity))
+def held(*works: Work, launches: tuple[Launch, ...] = (Launch(),), units: np.ndarray | None = None) -> Shares:
+    plan = plan_of(works, launches)
+    return shares(plan, plan.pool, plan.share, capacity() if units is None else units)
 
 
 def test_everything_is_the_whole_pool_where_nobody_states_a_share() -> None:
-    queued = of_one_pool(EVERYTHING, EVERYTHING)
-    assert (queued.units.tolist(), queued.aside.any()) == ([SMS, SMS], False)
-    assert len(set(queued.number.tolist())) == 1
+    assert held(Work(1), Work(1)).units.tolist() == [SMS, SMS]
 
 
-def test_stated_shares_stand_in_one_queue() -> None:
-    queued = of_one_pool(90, 42, 60)
-    assert (queued.units.tolist(), set(queued.capacity[queued.number].tolist())) == ([90, 42, 60], {SMS})
-    assert len(set(queued.number.tolist())) == 1
+def test_everything_is_what_the_largest_stated_share_leaves_whoever_runs() -> None:
+    assert held(Work(1, share=16), Work(1), Work(1, share=8)).units.tolist() == [16, SMS - 16, 8]
 
 
-def test_the_largest_stated_share_is_set_aside_beside_everything() -> None:
-    queued = of_one_pool(16, EVERYTHING, 8)
-    assert queued.units.tolist() == [16, SMS - 16, 8]
-    assert queued.aside.tolist() == [True, False, True]
-    assert queued.capacity[queued.number].tolist() == [16, SMS - 16, 16]
-    assert queued.number[0] == queued.number[2] != queued.number[1]
-
-
-def test_where_stated_shares_leave_nothing_everybody_takes_turns() -> None:
-    queued = of_one_pool(1, EVERYTHING, capacity=1)
-    assert (queued.units.tolist(), queued.aside.any()) == ([1, 1], False)
-    assert len(set(queued.number.tolist())) == 1
+def test_where_stated_shares_leave_nothing_everything_is_the_whole_pool() -> None:
+    assert held(Work(1, share=SMS), Work(1)).units.tolist() == [SMS, SMS]
 
 
 def test_ranks_and_pools_have_queues_of_their_own() -> None:
-    rank, pool = np.array([0, 0, 1, 1]), np.array([Pool.COMPUTE, Pool.COPY_ENGINE] * 2)
-    queued = queues(rank, pool, np.array([EVERYTHING, 1, 5, EVERYTHING]), np.full((2, len(Pool)), 5))
-    assert len(set(queued.number.tolist())) == 4
-    assert queued.units.tolist() == [5, 1, 5, 5]
+    launches = (Launch(), Launch(rank=1))
+    works = [Work(1, launch, pool=pool) for launch in (0, 1) for pool in (Pool.COMPUTE, Pool.COPY_ENGINE)]
+    of_steps = held(*works, launches=launches)
+    assert len(set(of_steps.queue.tolist())) == 4
+    assert of_steps.capacity[of_steps.queue].tolist() == of_steps.units.tolist() == [SMS, 3, SMS, 3]
+
+
+def test_puts_that_a_launch_keeps_sms_for_have_one_crew() -> None:
+    launches = (Launch(), Launch(stream=1))
+    put = Work(1, share=16, kind=Kind.PUT)
+    by_engine = put._replace(pool=Pool.COPY_ENGINE, share=1)
+    of_steps = held(put, put, put._replace(launch=1), by_engine, Work(1, share=16), put._replace(share=EVERYTHING),
+                    launches=launches)  # fmt: skip
+    assert of_steps.crew.tolist() == [0, 0, 1, -1, -1, -1]
 
 
 def test_a_share_larger_than_its_pool_is_our_mistake() -> None:
-    with pytest.raises(AssertionError, match="step 1 holds 133 units of a pool of 132"):
-        of_one_pool(16, 133)
-
-
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=12), st.integers(7, 9))
-def test_the_queues_of_a_pool_never_have_more_units_than_it(shares: list[int], capacity: int) -> None:
-    queued = of_one_pool(*shares, capacity=capacity)
-    used = np.unique(queued.number)
-    assert queued.capacity[used].sum() <= capacity
-    assert (queued.units >= 1).all()
-    assert (queued.units <= queued.capacity[queued.number]).all()
+    with pytest.raises(AssertionError, match="0/compute/-1/1 holds 133 units of a pool of 132"):
+        held(Work(1, share=16), Work(1, share=SMS + 1))

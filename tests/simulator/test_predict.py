@@ -134,8 +134,8 @@ def test_spans_are_those_of_the_plans_steps(operator: str, scheme: str, laptop: 
     found = predict(trial(asked, schedule(asked, scheme, {}, laptop, fabric), laptop, fabric), laptop)
     assert {span.rank for span in found.spans} == {0, 1}
     assert all(0 <= span.start_s <= span.stop_s <= found.time_s for span in found.spans)
-    for lane in ("compute", "link"):
-        mine = sorted((s.start_s, s.stop_s) for s in found.spans if s.rank == 0 and s.lane == lane)
+    for pool in ("compute", "link"):
+        mine = sorted((s.start_s, s.stop_s) for s in found.spans if s.rank == 0 and s.pool == pool)
         assert all(before[1] <= after[0] + 1e-12 for before, after in pairwise(mine))
 
 

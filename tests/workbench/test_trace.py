@@ -1,4 +1,4 @@
-"""The trace of a run: lanes as threads, and on GPUs a thread for each SM, on which nothing overlaps."""
+"""The trace of a run: streams and engines as threads, and on GPUs a thread for each SM, on which nothing overlaps."""
 
 import json
 from collections import defaultdict
@@ -44,9 +44,9 @@ def named(events: list[dict[str, Any]], process: int) -> dict[int, str]:
     return {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == process}
 
 
-def test_lanes_come_first_and_then_sms_with_a_thread_for_each_block_at_a_time(events: list[dict[str, Any]]) -> None:
-    assert list(named(events, 1).values()) == ["compute", "link", "SM 7", "SM 7, block 2", "SM 9"]
-    assert list(named(events, 2).values()) == ["compute"]
+def test_streams_and_engines_come_first_then_each_sm_and_its_blocks(events: list[dict[str, Any]]) -> None:
+    assert list(named(events, 1).values()) == ["computes", "link", "SM 7", "SM 7, block 2", "SM 9"]
+    assert list(named(events, 2).values()) == ["computes"]
     assert [number for number in named(events, 1) if number >= trace.FIRST_SM] == sorted(named(events, 1))[2:]
 
 

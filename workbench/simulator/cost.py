@@ -1,4 +1,4 @@
-"""What every step of a Plan costs on a Machine over a Fabric: columns of seconds, and the lanes they are spent on."""
+"""What every step of a Plan costs on a Machine over a Fabric: columns of seconds, and the pools they are spent on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.axes import tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
-from kernels.plan import Kind, Plan, Pool
+from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import library
@@ -31,10 +31,14 @@ RESIDENT = {"gemv": 6, "gather": 28}
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCosts:
-    """By step. A step holds its lane for `issue`, then its egress link for `transit`; others see it `delay` later."""
+    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later."""
 
-    lane: Ints
+    pool: Ints
     """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
+    share: Ints
+    """Units of that pool, or EVERYTHING."""
+    capacity: Ints
+    """Units by rank and pool."""
     issue: Floats
     link: Ints
     """Number of the egress link; -1 for steps that send nothing."""
@@ -48,7 +52,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
     plan, count = replace(plan, schedule=library.carried_out(plan.schedule)), len(plan)
     issue, transit, delay = np.zeros(count), np.zeros(count), np.zeros(count)
-    lane, link = plan.pool.copy(), np.full(count, -1, dtype=np.int64)
+    link = np.full(count, -1, dtype=np.int64)
     overhead = step_overhead(plan.schedule, machine)
     computes = plan.kind == Kind.COMPUTE
     issue[computes] = compute_seconds(plan, machine)[computes] + overhead
@@ -61,7 +65,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
     sources = np.where(plan.kind == Kind.PULL, plan.peer, plan.rank)[moves]
     ends = (sources, np.where(plan.kind == Kind.PULL, plan.rank, plan.peer)[moves])
-    lane[moves], issue[moves] = _send(plan, machine, moves)
+    issue[moves] = _send(plan, machine, moves)
     link[moves] = wires.number[ends]
     measured = gpu_costs.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     byte_seconds = wires.byte_seconds[ends] if measured is None else measured
@@ -69,8 +73,9 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     delay[moves] = wires.latency_seconds[ends] + machine.costs.signal_seconds
     calls = plan.kind == Kind.COLLECTIVE
     issue[calls] = _library_seconds(plan, machine, _largest(plan, calls), wires.collective_byte_seconds)
-    return StepCosts(lane=lane, issue=issue, link=link, transit=transit, delay=delay,
-                     start_seconds=_start_seconds(plan, machine))  # fmt: skip
+    pool, share = _held(plan, machine, moves)
+    return StepCosts(pool=pool, share=share, capacity=capacities(machine, plan.problem.world), issue=issue,
+                     link=link, transit=transit, delay=delay, start_seconds=_start_seconds(plan, machine))  # fmt: skip
 
 
 def _library_seconds(plan: Plan, machine: Machine, num_bytes: Floats, byte_seconds: float) -> Floats:
@@ -226,19 +231,34 @@ def _kernel_memory_seconds(problem: Problem, machine: Machine) -> float:
     return operator(problem.operator).memory_bytes(problem) / machine.device.memory_bytes_per_second
 
 
-def _send(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> tuple[Ints, Floats]:
-    """Lane and issue time of puts. What is in place is only signalled; the rest is copied, one read and one write.
+def capacities(machine: Machine, world: int) -> Ints:
+    """Units by rank and pool: SMs or a CPU rank's one thread, copy engines, who drives the link, the library."""
+    units = np.ones(len(Pool), dtype=np.int64)
+    units[Pool.COMPUTE] = machine.device.slots
+    units[Pool.COPY_ENGINE] = max(1, machine.device.copy_engines)
+    return np.tile(units, (world, 1))
+
+
+def _held(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Pool and share by step: as the Plan says, but a CPU rank moves bytes with its one thread."""
+    if machine.device.kind == "gpu":
+        return plan.pool, plan.share
+    return np.where(moves, Pool.COMPUTE, plan.pool), np.where(moves, EVERYTHING, plan.share)
+
+
+def _send(plan: Plan, machine: Machine, moves: NDArray[np.bool_]) -> Floats:
+    """Issue time of puts. What is in place is only signalled; the rest is copied, one read and one write.
 
     A copy engine or, on a GPU, blocks of its own copy while the wire is busy: their launch is all that is issued.
     """
     costs, schedule = machine.costs, plan.schedule
     size = plan.num_bytes[moves]
     if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
-        return np.full(len(size), Pool.COPY_ENGINE), np.full(len(size), costs.copy_engine_seconds)
+        return np.full(len(size), costs.copy_engine_seconds)
     if machine.device.kind == "gpu" and (schedule.scheme != "fused" or schedule.get("comm_sms")):
-        return np.full(len(size), Pool.LINK), np.full(len(size), step_overhead(schedule, machine))
+        return np.full(len(size), step_overhead(schedule, machine))
     copied = np.where(plan.in_place[moves] == 1, 0.0, work_seconds(machine, "copy", plan.problem.dtype, 2 * size))
-    return np.full(len(size), Pool.COMPUTE), costs.step_seconds + copied
+    return costs.step_seconds + copied
 
 
 def _largest(plan: Plan, calls: NDArray[np.bool_]) -> Floats:

@@ -1,8 +1,9 @@
-"""A Plan played on lanes: a heap of events gives every step its start and end, and every rank its end."""
+"""A Plan played on pools: a heap of events gives every step its start and end, and every rank its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -10,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.outcome import Span
-from kernels.plan import Kind, Plan, Pool
+from kernels.plan import ANY_STREAM, Kind, Plan, Pool
 from workbench.simulator.cost import StepCosts
+from workbench.simulator.pools import has_crew, shares
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -21,15 +24,16 @@ class Played:
     """When everything happened, in seconds from the common start; columns by step."""
 
     start: Floats
-    """The step takes its lane."""
+    """The step takes its share of its pool."""
     issued: Floats
-    """It gives its lane back."""
+    """It gives its share back."""
     left: Floats
     """Its last byte has left; `issued` for steps that send nothing."""
     finish: Floats
     """Those who wait for it may go on."""
-    waited_for: NDArray[np.int64]
-    """The step whose finish made it ready; -1 for none."""
+    waited_for: Ints
+    """The step that made it ready: whose finish was the last it waited for, or who was the last to be issued of the
+    launch before its own on its stream; -1 for none."""
     rank_end: Floats
     """By rank: its own steps and all arrivals into its memory."""
 
@@ -40,7 +44,12 @@ class Played:
 
 
 def play(plan: Plan, costs: StepCosts) -> Played:
-    """On every rank and lane, whenever it is free, of the steps that are ready the one with the lowest turn runs."""
+    """Plays *plan*: whenever units of a pool are free, the first of the steps that are ready for it takes its share.
+
+    First is who belongs to the launch with the highest priority, and of those who has the lowest turn. It waits until
+    its whole share is free, and nobody overtakes it meanwhile; nothing that runs is interrupted. A launch on a stream
+    begins when all steps of the one before it there have been issued.
+    """
     stage = _Stage(plan, costs)
     stage.run()
     assert stage.unfinished == 0, f"{stage.unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
@@ -65,78 +74,152 @@ class _Stage:
         self.unfinished = count
         self._issue, self._transit = costs.issue.tolist(), costs.transit.tolist()
         self._delay, self._begin = costs.delay.tolist(), costs.start_seconds
-        self._lane = (plan.rank * len(Pool) + costs.lane).tolist()
+        held = shares(plan, costs.pool, costs.share, costs.capacity)
+        self._queue, self._units, self._crew = held.queue.tolist(), held.units.tolist(), held.crew.tolist()
+        self._free, self._busy = held.capacity.tolist(), set[int]()
+        self._aside: dict[int, list[int]] = defaultdict(list)
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
-        self._turn = plan.turn.tolist()
+        self._free_at: dict[int, float] = {}
+        self._step, self._place = _order(plan)
         gate, self._opens = _gates(plan)
-        self._gate = gate.tolist()
-        self._missing = np.bincount(gate, np.diff(plan.after_start), minlength=count).astype(np.int64).tolist()
-        self._followers = _followers(plan)
+        launches = _next_launches(plan)
+        self._launch = plan.launch.tolist() if launches else []
+        self._unissued = np.bincount(plan.launch).tolist() if launches else []
+        self._behind = _behind(launches, self._launch, gate)
+        self._missing = _missing(plan, gate, launches)
+        self._followers = _followers(plan, gate)
+        self._ready = self._first_ready(gate)
 
     def run(self) -> None:
-        """Handles all events of one moment before lanes choose, so that they choose among all that are ready."""
-        lanes, busy = self._first_queues()
-        free_at: dict[int, float] = {}
+        """Handles all events of one moment before pools choose, so that they choose among all that are ready."""
         events: list[tuple[float, int, int]] = []
-        touched, now = list(lanes), self._begin
+        touched, now = list(range(len(self._ready))), self._begin
         while True:
-            for lane in touched:
-                queue = lanes[lane]
-                if queue and lane not in busy:
-                    step = heappop(queue)[1]
-                    busy.add(lane)
-                    self.start[step] = now
-                    heappush(events, (now + self._issue[step], step, 0))
+            for queue in touched:
+                if self._ready[queue] and self._free[queue]:
+                    self._choose(queue, now, events)
             if not events:
                 return
             now, touched = events[0][0], []
             while events and events[0][0] == now:
                 _, step, seen = heappop(events)
                 if not seen:
-                    lane = self._lane[step]
-                    busy.discard(lane)
-                    touched.append(lane)
-                    visible = self._leave(step, now, free_at)
+                    visible = self._leave(step, now, touched)
                     if visible > now:
                         heappush(events, (visible, step, 1))
                         continue
-                self._finished(step, now, lanes, touched)
+                self.finish[step] = now
+                self.unfinished -= 1
+                self._open(self._followers[step], step, touched)
 
-    def _leave(self, step: int, now: float, free_at: dict[int, float]) -> float:
-        """The step gives its lane back at *now*; when others see it, after its bytes queued for the link."""
+    def _choose(self, queue: int, now: float, events: list[tuple[float, int, int]]) -> None:
+        """Starts the first of a queue as long as its share is free; a put whose crew is busy stands aside."""
+        heads, free = self._ready[queue], self._free[queue]
+        while heads:
+            step = self._step[heads[0]]
+            crew, units = self._crew[step], self._units[step]
+            if crew in self._busy:
+                heappush(self._aside[crew], heappop(heads))
+                continue
+            if units > free:
+                break
+            heappop(heads)
+            free -= units
+            if crew >= 0:
+                self._busy.add(crew)
+            self.start[step] = now
+            heappush(events, (now + self._issue[step], step, 0))
+        self._free[queue] = free
+
+    def _leave(self, step: int, now: float, touched: list[int]) -> float:
+        """The step gives its share back at *now*; when others see it, after its bytes queued for the link."""
         self.issued[step] = left = now
-        link = self._link[step]
+        queue, crew, link = self._queue[step], self._crew[step], self._link[step]
+        self._free[queue] += self._units[step]
+        touched.append(queue)
+        if crew >= 0:
+            self._busy.remove(crew)
+            if self._aside[crew]:
+                heappush(self._ready[queue], heappop(self._aside[crew]))
+        if self._behind:
+            self._count(step, touched)
         if link >= 0:
-            free_at[link] = left = max(now, free_at.get(link, 0.0)) + self._transit[step]
+            self._free_at[link] = left = max(now, self._free_at.get(link, 0.0)) + self._transit[step]
         self.left[step] = left
         return left + self._delay[step]
 
-    def _finished(self, step: int, now: float, lanes: dict[int, list[tuple[int, int]]], touched: list[int]) -> None:
-        self.finish[step] = now
-        self.unfinished -= 1
-        missing, waited_for = self._missing, self.waited_for
-        for gate in self._followers[step]:
+    def _count(self, step: int, touched: list[int]) -> None:
+        """With the last *step* of a launch that is issued, the launch behind it begins."""
+        launch = self._launch[step]
+        self._unissued[launch] -= 1
+        if not self._unissued[launch]:
+            self._open(self._behind.get(launch, ()), step, touched)
+
+    def _open(self, gates: Sequence[int], step: int, touched: list[int]) -> None:
+        """Each of *gates* has one thing less to wait for since *step*."""
+        missing = self._missing
+        for gate in gates:
             missing[gate] -= 1
             if not missing[gate]:
                 for opened in self._opens.get(gate, (gate,)):
-                    waited_for[opened] = step
-                    lane = self._lane[opened]
-                    heappush(lanes[lane], (self._turn[opened], opened))
-                    touched.append(lane)
+                    self.waited_for[opened] = step
+                    queue = self._queue[opened]
+                    heappush(self._ready[queue], self._place[opened])
+                    touched.append(queue)
 
-    def _first_queues(self) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
-        """What is ready at the start, by lane."""
-        lanes: dict[int, list[tuple[int, int]]] = {lane: [] for lane in self._lane}
-        for step, gate in enumerate(self._gate):
-            if not self._missing[gate]:
-                lanes[self._lane[step]].append((self._turn[step], step))
-        for queue in lanes.values():
-            heapify(queue)
-        return lanes, set()
+    def _first_ready(self, gate: Ints) -> list[list[int]]:
+        """By queue, the places of what is ready at the start."""
+        ready: list[list[int]] = [[] for _ in self._free]
+        for step in np.flatnonzero(np.array(self._missing, dtype=np.int64)[gate] == 0).tolist():
+            ready[self._queue[step]].append(self._place[step])
+        for heads in ready:
+            heapify(heads)
+        return ready
 
 
-def _gates(plan: Plan) -> tuple[NDArray[np.int64], dict[int, Sequence[int]]]:
+def _order(plan: Plan) -> tuple[list[int], list[int]]:
+    """The steps from who goes first to who goes last, and the place of each step among them."""
+    first = np.lexsort((plan.turn, -plan.launches.priority[plan.launch]))
+    place = np.empty_like(first)
+    place[first] = np.arange(len(plan))
+    return first.tolist(), place.tolist()
+
+
+def _next_launches(plan: Plan) -> dict[int, int]:
+    """Launch -> the next one on the same rank and stream, of the launches that have steps."""
+    has_steps = np.bincount(plan.launch, minlength=len(plan.launches)) > 0
+    ordered = np.flatnonzero(has_steps & (plan.launches.stream != ANY_STREAM))
+    rank, stream = plan.launches.rank[ordered].tolist(), plan.launches.stream[ordered].tolist()
+    last: dict[tuple[int, int], int] = {}
+    behind = {}
+    for launch, at in zip(ordered.tolist(), zip(rank, stream, strict=True), strict=True):
+        if at in last:
+            behind[last[at]] = launch
+        last[at] = launch
+    return behind
+
+
+def _behind(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> dict[int, list[int]]:
+    """By launch: the gates of the steps of the one behind it. *launch* is by step."""
+    of_launch: dict[int, list[int]] = {after: [] for after in launches.values()}
+    for step, each in enumerate(launch):
+        if each in of_launch:
+            of_launch[each].append(int(gate[step]))
+    return {before: of_launch[after] for before, after in launches.items()}
+
+
+def _missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> list[int]:
+    """By gate, how much is waited for there: steps, and the launch before."""
+    waits = np.diff(plan.after_start)
+    if launches:
+        has_one_before = np.zeros(len(plan.launches), dtype=np.int64)
+        has_one_before[list(launches.values())] = 1
+        waits += has_one_before[plan.launch]
+    return np.bincount(gate, waits, minlength=len(plan)).astype(np.int64).tolist()
+
+
+def _gates(plan: Plan) -> tuple[Ints, dict[int, Sequence[int]]]:
     """A step waits at its own gate; a collective at that of rank 0's, which opens once it is ready on all ranks."""
     gate = np.arange(len(plan))
     calls = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
@@ -148,34 +231,40 @@ def _gates(plan: Plan) -> tuple[NDArray[np.int64], dict[int, Sequence[int]]]:
     return gate, dict(opens)
 
 
-def _followers(plan: Plan) -> list[list[int]]:
+def _followers(plan: Plan, gate: Ints) -> list[list[int]]:
     """By step: the gates at which somebody waits for it."""
-    gate, _ = _gates(plan)
     waiting = np.repeat(gate, np.diff(plan.after_start))
     order = np.argsort(plan.after, kind="stable")
-    bounds = np.searchsorted(plan.after[order], np.arange(len(plan) + 1)).tolist()
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(plan.after, minlength=len(plan)))]).tolist()
     flat = waiting[order].tolist()
     return [flat[bounds[step] : bounds[step + 1]] for step in range(len(plan))]
 
 
 def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
-    """What the timeline draws: a step on its lane, and a put on its link while its bytes leave.
+    """What the timeline draws: a step on its pool, and a put on its link while its bytes leave.
 
-    A put whose bytes are in place already does nothing else worth drawing; measured spans leave it out, too.
+    Puts that workgroups of their own move are drawn on the link alone. A put whose bytes are in place already does
+    nothing else worth drawing; measured spans leave it out, too.
     """
     words = [Kind(kind).word for kind in range(len(Kind))]
-    lanes = [Pool(lane).word for lane in range(len(Pool))]
-    rank, kind = plan.rank.tolist(), plan.kind.tolist()
+    pools, link = np.array([pool.word for pool in Pool], dtype=object), Pool.LINK.word
+    drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
+    rank, kind, stream = (
+        plan.rank.tolist(),
+        plan.kind.tolist(),
+        plan.stream.tolist(),
+    )
     name = [f"{r}/{words[k]}/{p}/{i}" for r, k, p, i in
             zip(rank, kind, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
     start, issued, left = played.start.tolist(), played.issued.tolist(), played.left.tolist()
     waited, transit, in_place = played.waited_for.tolist(), costs.transit.tolist(), plan.in_place.tolist()
     made = []
-    for step, lane in enumerate(costs.lane.tolist()):
+    for step, pool in enumerate(pools[drawn].tolist()):
         why = name[waited[step]] if waited[step] >= 0 else None
+        which, of_rank, word, on = name[step], rank[step], words[kind[step]], stream[step]
         if not (transit[step] and in_place[step]):
-            made.append(Span(name[step], rank[step], words[kind[step]], lanes[lane], start[step], issued[step], why))
+            made.append(Span(which, of_rank, word, pool, start[step], issued[step], why, 0.0, (), on))
         if transit[step]:
-            begin = left[step] - transit[step]
-            made.append(Span(name[step], rank[step], words[kind[step]], "link", begin, left[step], why))
+            left_at = left[step]
+            made.append(Span(which, of_rank, word, link, left_at - transit[step], left_at, why, 0.0, (), on))
     return tuple(made)

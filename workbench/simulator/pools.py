@@ -1,4 +1,4 @@
-"""Shares of pools as queues: in which queue of its rank a step stands, and how many units it holds while it runs."""
+"""Shares of pools as units: what a step holds while it runs, in which queue it stands, and who moves it with others."""
 
 from __future__ import annotations
 
@@ -7,45 +7,51 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.plan import EVERYTHING
+from kernels.plan import EVERYTHING, Kind, Plan, Pool
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Queues:
-    """Every pool of every rank is one queue, or two: one for the units that are set aside, one for the rest."""
+class Shares:
+    """Columns by step, but for *capacity*. Every pool of every rank has one queue."""
 
-    number: Ints
-    """By step: the queue that it stands in."""
+    queue: Ints
     units: Ints
-    """By step: what it holds of that queue's units; at least 1."""
+    """What the step holds of its pool, at least 1."""
+    crew: Ints
+    """The launch whose workgroups move this put after another; -1 for steps that wait for units alone."""
     capacity: Ints
-    """By queue."""
-    aside: NDArray[np.bool_]
-    """By step: whether its units are set aside in a pool of which other steps hold everything else."""
+    """Units by queue."""
 
 
-def queues(rank: Ints, pool: Ints, share: Ints, capacity: Ints) -> Queues:
-    """The queues of steps with *rank*, *pool* and *share*; *capacity* holds units by rank and pool.
+def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> Shares:
+    """What the steps of *plan* hold: each *share* units of its *pool*; *capacity* has units by rank and pool.
 
-    A share is a number of units, or EVERYTHING: all that the stated shares of that rank and pool leave. Where some
-    steps state a share and others hold everything else, the largest stated share is set aside for the former: a kernel
-    that keeps 16 of 132 SMs for its puts computes on 116, whether a put is under way or not. Where that would leave
-    nothing, EVERYTHING is the whole pool, and they take turns.
+    EVERYTHING is all that the largest stated share on that rank and pool leaves: a kernel that keeps 16 of 132 SMs for
+    its puts computes on 116. Where nothing is left it is the whole pool, and they take turns.
+
+    The SMs that a kernel keeps for its puts work together on each of them. So puts of one launch that state a share of
+    the SMs have a crew: they follow each other, however many units are free.
     """
-    of_step, units_of_pool = rank * capacity.shape[1] + pool, capacity.ravel()
+    queue, units_of_pool = plan.rank * capacity.shape[1] + pool, capacity.ravel()
     is_stated = share != EVERYTHING
+    if not is_stated.any():
+        nobody = np.full(len(plan), -1)
+        return Shares(queue=queue, units=units_of_pool[queue], crew=nobody, capacity=units_of_pool)
+    if (too_large := np.flatnonzero(share > units_of_pool[queue])).size:
+        step = int(too_large[0])
+        raise AssertionError(
+            f"{plan.address(step)} holds {share[step]} units of a pool of {units_of_pool[queue[step]]}"
+        )
     most = np.zeros_like(units_of_pool)
-    np.maximum.at(most, of_step, share)
-    too_large = np.flatnonzero(share > units_of_pool[of_step])
-    assert not len(too_large), (
-        f"step {too_large[0]} holds {share[too_large[0]]} units of a pool of {units_of_pool[of_step][too_large[0]]}"
-    )
-    is_cut = np.zeros(len(units_of_pool), dtype=bool)
-    is_cut[of_step[~is_stated]] = True
-    is_cut &= (most > 0) & (most < units_of_pool)
-    aside = is_cut[of_step] & is_stated
-    number = 2 * of_step + aside
-    sizes = np.stack([np.where(is_cut, units_of_pool - most, units_of_pool), most], axis=1).ravel()
-    return Queues(number=number, units=np.where(is_stated, share, sizes[number]), capacity=sizes, aside=aside)
+    np.maximum.at(most, queue, share)
+    rest = np.where(most < units_of_pool, units_of_pool - most, units_of_pool)
+    return Shares(queue=queue, units=np.where(is_stated, share, rest[queue]),
+                  crew=np.where(has_crew(plan, pool, share), plan.launch, -1), capacity=units_of_pool)  # fmt: skip
+
+
+def has_crew(plan: Plan, pool: Ints, share: Ints) -> NDArray[np.bool_]:
+    """By step, whether it is a put for which its launch keeps SMs."""
+    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
+    return moves & (share != EVERYTHING) & (pool == Pool.COMPUTE)

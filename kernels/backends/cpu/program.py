@@ -55,7 +55,7 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
     records: list[list[tuple[int, str, float, float, int]]] = field(default_factory=list)
-    """By iteration: (step, lane, start, stop, blocker)."""
+    """By iteration: (step, word of the pool, start, stop, blocker)."""
 
     def __post_init__(self) -> None:
         rank, turn = self.memory.rank, self.plan.turn
@@ -241,18 +241,19 @@ class Program:
 
     def spans(self, iteration: int, start: float) -> list[Span]:
         """What this rank did in *iteration*, from the common moment *start*."""
-        plan, rank = self.plan, self.memory.rank
+        plan, rank, stream = self.plan, self.memory.rank, self.plan.stream
         return [
             Span(
                 plan.address(step),
                 rank,
                 Kind(int(plan.kind[step])).word,
-                lane,
+                pool,
                 begin - start,
                 end - start,
                 plan.address(blocker) if blocker >= 0 else None,
+                stream=int(stream[step]),
             )
-            for step, lane, begin, end, blocker in self.records[iteration]
+            for step, pool, begin, end, blocker in self.records[iteration]
         ]
 
 

@@ -97,8 +97,10 @@ def ends(plan: Plan, spans: Sequence[Span]) -> list[float]:
 def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -> Span:
     """A put is drawn where its bytes go, whoever moves them."""
     kind = Kind(int(plan.kind[step]))
-    lane = Pool.LINK if kind is Kind.PUT else Pool(int(plan.pool[step]))
-    return Span(plan.address(step), int(plan.rank[step]), kind.word, lane.word, start_s, stop_s, tick_s=tick_s)
+    pool = Pool.LINK if kind is Kind.PUT else Pool(int(plan.pool[step]))
+    stream = max(0, int(plan.launches.stream[plan.launch[step]]))
+    times = start_s, stop_s
+    return Span(plan.address(step), int(plan.rank[step]), kind.word, pool.word, *times, tick_s=tick_s, stream=stream)
 
 
 class _Layout:

@@ -65,7 +65,7 @@ def test_tiles_that_are_sent_and_summed(operator: str, rank: int) -> None:
     for address, step in steps(plan, rank, Kind.PUT).items():
         start, stop = int(plan.tile_start[step]), int(plan.tile_stop[step])
         assert (100 * start + 20, 100 * (stop - 1) + 30) == microseconds(found[address])
-        assert found[address].lane == "link"
+        assert found[address].pool == "link"
 
 
 @pytest.mark.parametrize("shape", [{"n": 4096, "k": 4096, "tokens": 4}, {"n": 16384, "k": 1024, "tokens": 8}])
