@@ -84,7 +84,7 @@ class Costs:
     """What a schedule pays beside FLOPs and bytes on the wire."""
 
     launch_seconds: float
-    """From the end of one host-launched step to the start of the next on its lane."""
+    """From the end of one host-launched step to the start of the next of its pool."""
     step_seconds: float
     """Per step inside a running kernel (slice bookkeeping); on a CPU rank: Python around one step."""
     tile_seconds: float

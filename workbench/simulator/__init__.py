@@ -1,1 +1,1 @@
-"""What a trial would take: Plans played on lanes, closed forms over whole spaces, and the fit to a real machine."""
+"""What a trial would take: Plans played on pools, closed forms over whole spaces, and the fit to a real machine."""
