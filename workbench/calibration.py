@@ -23,6 +23,8 @@ from workbench.simulator.calibrate import FULL_SECONDS, OFF_MOST, QUICK_SECONDS
 from workbench.simulator.calibrate import calibrate as fit
 from workbench.targets import Target
 
+DAMAGED = ".damaged"
+"""How the name of a machine file ends that could not be read, and was calibrated anew."""
 QUICK = ", quick"
 """How a file ends that tells when it was calibrated, if there was little time for it."""
 
@@ -94,8 +96,20 @@ def write(text: str, target: Target) -> Machine:
         unfinished.write_text(text)
         read.append(load(unfinished))
 
+    _keep_damaged(target.path)
     target.write(MACHINE, fill)
     return read[0]
+
+
+def _keep_damaged(path: Path) -> None:
+    """A machine file that nobody can read is not lost to the one that takes its place: somebody may have edited it."""
+    if not path.exists():
+        return
+    try:
+        load(path)
+    except ValueError:
+        with targets.sentences(path, MACHINE.noun):
+            path.replace(path.with_name(f"{path.name}{DAMAGED}"))
 
 
 def _begun_with(cluster: Streams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 Name = TypeVar("Name")
@@ -14,13 +15,23 @@ _sentences: dict[object, str] = {}
 def readable(names: Iterable[Name], read: Callable[[Name], Value]) -> Iterator[Value]:
     """What *read* makes of each of *names*, without those of which it makes a ValueError."""
     for name in names:
+        mended(name)  # unless reading it says otherwise
         try:
-            found = read(name)
+            value = read(name)
         except ValueError as error:
-            _sentences[name] = f"Left out: {error}"
+            leave(name, str(error))
         else:
-            _sentences.pop(name, None)  # it was mended
-            yield found
+            yield value
+
+
+def leave(name: object, sentence: str) -> None:
+    """What is called *name* is left out, and *sentence* says why."""
+    _sentences[name] = f"Left out: {sentence}"
+
+
+def mended(name: object) -> None:
+    """What is called *name* can be read now, whatever was before."""
+    _sentences.pop(name, None)
 
 
 def begin() -> None:
@@ -29,5 +40,10 @@ def begin() -> None:
 
 
 def sentences() -> tuple[str, ...]:
-    """What was left out, and not read since."""
-    return tuple(dict.fromkeys(_sentences.values()))
+    """What was left out, and neither read nor taken away since."""
+    there = {name: sentence for name, sentence in _sentences.items() if not _is_gone(name)}
+    return tuple(dict.fromkeys(there.values()))
+
+
+def _is_gone(name: object) -> bool:
+    return isinstance(name, Path) and not name.exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -34,41 +34,63 @@ class Stated:
 
 def names() -> tuple[str, ...]:
     """Names of all machines, the CPU ranks' first."""
-    found = {path.stem for folder in _folders() for path in folder.glob("*.toml")}
-    return tuple(sorted(found, key=lambda name: (name != LAPTOP, name)))
+    every = {path.stem for folder in _folders() for path in folder.glob("*.toml")}
+    return tuple(sorted(every, key=lambda name: (name != LAPTOP, name)))
 
 
 def readable() -> Iterator[Machine]:
     """All machines, without those whose files are wrong: who asks for one of them by name is told."""
-    return left_out.readable(names(), machine)
+    return _readable(names())
+
+
+def known(name: str) -> Machine | None:
+    """The machine called *name*; None where there is none here, or its file is damaged."""
+    return next(_readable([name]), None) if name in names() else None
+
+
+def _readable(of: Iterable[str]) -> Iterator[Machine]:
+    paths = [next(filter(Path.exists, _files(name))) for name in of]
+    return left_out.readable(paths, lambda path: machine(path.stem))
 
 
 def machine(name: str) -> Machine:
-    """The machine called *name*, as calibrated on this computer if it was, else as shipped; Refusal lists the names."""
+    """The machine called *name*, as calibrated on this computer if it was, else as shipped; Refusal lists the names.
+
+    A damaged calibration is left out, and told, where there is the shipped machine to take; else it is a ValueError.
+    """
     _check_known(name)
-    calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
+    calibrated, shipped = _files(name)
     if not calibrated.exists():
         return _read(shipped)
-    return _read(calibrated) if name != LAPTOP else _as_many_ranks(_read(calibrated), _read(shipped))
+    try:
+        fitted = _read(calibrated)
+    except ValueError as error:
+        if not shipped.exists():
+            raise
+        left_out.leave(calibrated, f"{error} The machine is taken as it is shipped, not calibrated.")
+        return _read(shipped)
+    left_out.mended(calibrated)
+    return fitted if name != LAPTOP else _as_many_ranks(fitted, _read(shipped))
 
 
 def _as_many_ranks(fitted: Machine, shipped: Machine) -> Machine:
     """How many CPU ranks there may be is nothing that one measures: files of older versions say 8."""
     pairs = zip(fitted.dimensions, shipped.dimensions, strict=False)
-    return replace(fitted, dimensions=tuple(replace(own, count=max(own.count, other.count)) for own, other in pairs))
+    return replace(fitted, dimensions=tuple(replace(one, count=max(one.count, other.count)) for one, other in pairs))
 
 
 def shipped_machine(name: str) -> Machine:
     """The machine called *name* without any calibration: what calibrating begins with."""
     _check_known(name)
-    calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
+    calibrated, shipped = _files(name)
     return _read(shipped if shipped.exists() else calibrated)
 
 
 def trust(name: str) -> str:
     """How far the description of machine *name* is to be trusted that was never calibrated, in words."""
-    told = name in names() and machine(name).provenance_of("device.name").startswith(TOLD)
-    return "assumed, not calibrated" if told else "not calibrated"
+    described = known(name)
+    is_told = described is not None and described.provenance_of("device.name").startswith(TOLD)
+    return "assumed, not calibrated" if is_told else "not calibrated"
 
 
 def unmeasurable(of: Machine, world: int = 1, elsewhere: bool = False) -> str | None:
@@ -101,6 +123,12 @@ def stated(of: Machine) -> Iterator[Stated]:
         yield Stated(key, value, kind, source.strip())
 
 
+def _files(name: str) -> tuple[Path, Path]:
+    """Where machine *name* may stand; what is preferred comes first."""
+    calibrated, shipped = (folder / f"{name}.toml" for folder in _folders())
+    return calibrated, shipped
+
+
 def _folders() -> tuple[Path, Path]:
     """What is preferred comes first."""
     return calibrated_path("any").parent, data_directory() / "machines"
@@ -112,11 +140,11 @@ def _check_known(name: str) -> None:
 
 
 def _read(path: Path) -> Machine:
-    found = _load(path, texts.modified_ns(path))
-    if found.name != path.stem:
-        raise ValueError(f"{path.name} says name = {found.name!r}, but a machine is found by its file's name. "
-                         f"Accepted: name = {path.stem!r}, or a file called {found.name}.toml.")  # fmt: skip
-    return found
+    read = _load(path, texts.modified_ns(path))
+    if read.name != path.stem:
+        raise ValueError(f"{path.name} says name = {read.name!r}, but a machine is found by its file's name. "
+                         f"Accepted: name = {path.stem!r}, or a file called {read.name}.toml.")  # fmt: skip
+    return read
 
 
 def crowded(world: int, cores: int) -> str | None:

@@ -1,9 +1,15 @@
 """Set a value, read what is asked: the form offers what is legal and says why the rest is not."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from kernels.operators import OPERATORS
 from tests.widgets.conftest import row
+from workbench import left_out
+from workbench.machines import shipped_machine
+from workbench.widgets.exploring import Explorer
 from workbench.widgets.problem_form import OWN
 from workbench.widgets.question import Question
 
@@ -234,3 +240,23 @@ def test_a_sweep_is_a_checkbox_that_says_its_values(question: Question) -> None:
     assert (type(sweep).__name__, sweep.description) == ("Checkbox", "sweep")
     assert sweep.tooltip == "Try every value: 1, 2, 4, 8, 16, 32"
     assert (type(question.sweep_schemes).__name__, question.sweep_schemes.description) == ("Checkbox", "sweep")
+
+
+def test_the_form_goes_on_without_damaged_files_and_says_which_in_a_line_that_opens(
+    make_explorer: Callable[..., Explorer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, folder in (("machines", "machines"), ("presets", "problems")):
+        monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path)
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own <b>.toml").write_text("name = [")
+    (tmp_path / "machines" / "laptop_cpu.toml").write_text("name = [")
+    left_out.begin()
+    explorer = make_explorer()
+    assert explorer.question.machine_value == shipped_machine("laptop_cpu")
+    said = explorer.page.left_out.value
+    assert "<summary>3 files are damaged and left out</summary>" in said
+    assert said.count("own &lt;b&gt;.toml cannot be read as ") == 2
+    for path in (tmp_path / "machines").glob("*.toml"):
+        path.unlink()
+    explorer.question.problem.operator.value = "gemv_all_reduce"
+    assert "<summary>1 file is damaged and left out</summary>" in explorer.page.left_out.value

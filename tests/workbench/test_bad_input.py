@@ -208,8 +208,13 @@ def test_a_corrupt_machine_or_preset_file_is_named(
 ) -> None:
     monkeypatch.setattr("workbench.machines.runs_directory", lambda: tmp_path)
     (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "own.toml").write_text("name = ")
+    assert "own.toml cannot be read as a machine" in refused("predict", GEMM, *SIZES, "--machine", "own")
     (tmp_path / "machines" / "laptop_cpu.toml").write_text("name = ")
-    assert "laptop_cpu.toml cannot be read as a machine" in refused("predict", GEMM, *SIZES)
+    assert cli.status(["predict", GEMM, *SIZES]) == 0
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Left out: ")]
+    assert "laptop_cpu.toml cannot be read as a machine" in said
+    assert said.endswith(" The machine is taken as it is shipped, not calibrated.")
     monkeypatch.undo()
     monkeypatch.setattr("workbench.presets.runs_directory", lambda: tmp_path)
     (tmp_path / "problems").mkdir()

@@ -70,6 +70,19 @@ def test_what_was_measured_is_preferred_from_then_on(slow_computer: Any) -> None
     assert found.device.matrix_flops_per_second["float32"] < shipped.device.matrix_flops_per_second["float32"]
 
 
+def test_a_damaged_machine_stops_no_calibration_and_is_kept_beside_the_new_one(slow_computer: Any) -> None:
+    damaged = machines.calibrated_path(machines.LAPTOP)
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text('name = "laptop_cpu" # edited by hand [')
+    assert not calibration.is_calibrated_here()
+    _, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert calibration.is_calibrated_here()
+    kept = path.with_name("laptop_cpu.toml.damaged")
+    assert kept.read_text() == 'name = "laptop_cpu" # edited by hand ['
+    assert sorted(path.parent.iterdir()) == [path, kept]
+    assert "laptop_cpu.toml.damaged" not in machines.names()
+
+
 def test_a_calibration_that_fails_leaves_no_file(slow_computer: Any) -> None:
     slow_computer.failures["fused"] = ("lost", 1)
     with pytest.raises(ValueError, match=r"could not measure .*: because of lost"):

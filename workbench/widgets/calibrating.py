@@ -39,12 +39,13 @@ class Calibrating:
         """Says which estimates among the *rows* of a run are off, and offers what helps."""
         if self._busy:
             return
-        found = off(rows)
+        estimates = off(rows)
         digests = {row.get("machine_digest") for row in rows if row["source"] == "estimated"} - {None}
-        self._machine = found[0].machine if found else ""
-        self.words.value = warning_html(" ".join(map(str, found))) if found else ""
-        offers = bool(found) and self._machine in machines.names()
-        if offers and digests and machines.machine(self._machine).digest not in digests:
+        self._machine = estimates[0].machine if estimates else ""
+        self.words.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
+        machine = machines.known(self._machine)
+        offers = machine is not None
+        if machine is not None and digests and machine.digest not in digests:
             self.words.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
             offers = False
         self.button.layout.display = SHOWN if offers else HIDDEN

@@ -44,6 +44,7 @@ class Page:
         self.stop = button("Stop", "wb-stop", "stop", "End the run; what was measured stays", disabled=True)
         self.plan, self.message = html("wb-plan"), html("wb-message")
         self.banner, self.status = html("wb-banner"), html("wb-cluster")
+        self.left_out = html("wb-left-out")
         self.status.value = note_html("Looking for a cluster …")
         shown = parts.shown
         self.guess, self.pin, self.headline, self.timeline = shown.guess, shown.pin, shown.headline, shown.timeline
@@ -67,5 +68,5 @@ class Page:
         buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
         guess = [self.guess, parts.shown.guess_refusal]
         asked = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
-        said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.status]
+        said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
         return [*asked, *said, parts.question.advanced, parts.question.sizes]

@@ -14,7 +14,7 @@ from cluster.dispatch import Cluster
 from cluster.seating import Workers
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal
-from workbench import compared
+from workbench import compared, left_out
 from workbench.charts.words import context
 from workbench.forecast import COUNTED_MOST, Forecast, forecast
 from workbench.links import known_link
@@ -42,7 +42,7 @@ from workbench.widgets.results import Results
 from workbench.widgets.session import News, Session
 from workbench.widgets.shown import Shown, is_of
 from workbench.widgets.source_choice import MEASURE, REPLAY, SIMULATE, SourceChoice
-from workbench.widgets.words import note_html, refusal_html, warning_html
+from workbench.widgets.words import left_out_html, note_html, refusal_html, warning_html
 
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
 LAST = "last"
@@ -206,6 +206,7 @@ class Explorer:
         measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
         words = crowded(self.question.asked.world, usable_cores()) if measured else None
         self.page.banner.value = warning_html(words) if words else ""
+        self.page.left_out.value = left_out_html(left_out.sentences())
 
     def _found(self, workers: Workers | None, sentence: str) -> None:
         """News of the cluster; called by the finder's thread."""

@@ -17,9 +17,9 @@ from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES, reads
 from kernels.units import DTYPE_BYTES
+from workbench import machines
 from workbench.charts.words import LINKS, fabric_words
 from workbench.machines import machine as machine_named
-from workbench.machines import names as machine_names
 from workbench.widgets.asking import SCHEME, Asked
 from workbench.widgets.axis_rows import AxisRows, is_number_line
 from workbench.widgets.controls import (
@@ -131,6 +131,11 @@ class Question(Quiet):
             compared=tuple(name for name in SCHEMES if name not in self.refused.get("wb-scheme", {})),
         )
 
+    @property
+    def _machine_names(self) -> list[str]:
+        """Names of those that are offered."""
+        return [name for _, name in self.machine.options]
+
     def _fabric_text(self) -> str:
         kind = str(self.fabric.value)
         return f"{kind}:wire_to_compute={self.ratio.value:g}" if kind == EMULATED else kind
@@ -158,7 +163,7 @@ class Question(Quiet):
     def load_row(self, row: Row, *, protocol: bool = True) -> None:
         """Sets the form to what *row* is about: problem, machine, link and schedule, as restoring a run does."""
         with self._silently():
-            if row["machine"] in machine_names():
+            if row["machine"] in self._machine_names:
                 self.machine.value = row["machine"]
             self.problem.load(row["operator"], row["shape"], row["world"], row["dtype"])
             self._load_link(str(row["fabric"]))
@@ -181,7 +186,7 @@ class Question(Quiet):
 
     def choose_machine(self, name: str) -> None:
         """Another machine, which may have been made a moment ago."""
-        if name not in [value for _, value in self.machine.options]:
+        if name not in self._machine_names:
             self.machine.options = (*self.machine.options, (machine_named(name).title, name))
         self.machine.value = name
 
@@ -301,7 +306,9 @@ class Question(Quiet):
             "wb-scheme": {name: judge.of_scheme(asked, name, machine) for name in SCHEMES},
             "wb-dtype": {name: judge.refusal(replace(asked, dtype=name), machine) for name in DTYPE_BYTES},
             "wb-world": {world: self._of_world(asked, world) for world in self.problem.world.options},
-            "wb-machine": {name: judge.of_machine(machine_named(name)) for name in machine_names()},
+            "wb-machine": {
+                each.name: judge.of_machine(each) for each in filter(None, map(machines.known, self._machine_names))
+            },
             "wb-fabric": {text: judge.of_link(asked, text, machine) for _, text in self.fabric.options},
         }
         choices |= {f"wb-axis-{axis.name}": judge.of_values(asked, axis, machine) for axis in known}
@@ -350,8 +357,8 @@ def _accepts(known: tuple[Axis, ...], name: str, value: Value) -> bool:
 
 
 def _machines() -> list[tuple[str, str]]:
-    """By what people call them."""
-    return [(machine_named(name).title, name) for name in machine_names()]
+    """By what people call them, without those whose files are damaged."""
+    return [(each.title, each.name) for each in machines.readable()]
 
 
 def _links(machine: Machine) -> tuple[tuple[str, str], ...]:

@@ -10,10 +10,8 @@ import ipywidgets
 from cluster.dispatch import Cluster
 from cluster.seating import Ranks
 from kernels.machine import Machine
-from workbench import recordings
+from workbench import machines, recordings
 from workbench.answer import Answer, FromCluster, FromRecordings, FromSimulator, Recorded
-from workbench.machines import machine as machine_named
-from workbench.machines import names as machine_names
 from workbench.run import run as experiment_run
 from workbench.sitting import Replay, Sitting
 from workbench.store import Store
@@ -93,7 +91,7 @@ class SourceChoice:
 
     def _replay_of(self, recorded: list[Recorded]) -> Replay:
         trial = recorded[0].measurement.trial if recorded else None
-        machine = machine_named(trial.machine) if trial and trial.machine in machine_names() else None
+        machine = machines.known(trial.machine) if trial else None
         _, name = self.recording.value
         return Replay(recorded, self._store, machine=machine, speed=self.speed.value, title=f"replay of {name}")
 

@@ -46,6 +46,16 @@ def preset_html(preset: Preset, operator: str) -> str:
     )
 
 
+def left_out_html(sentences: Sequence[str]) -> str:
+    """Which files of `data/` the form goes on without, in one line that can be opened."""
+    if not sentences:
+        return ""
+    count = "1 file is" if len(sentences) == 1 else f"{len(sentences)} files are"
+    lines = Markup("").join(Markup("<li>{}</li>").format(sentence) for sentence in sentences)
+    folded = Markup('<details class="wb-warn"><summary>{} damaged and left out</summary><ul>{}</ul></details>')
+    return str(folded.format(count, lines))
+
+
 def unavailable_html(refused: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
     """What is greyed out, and why. *refused*: by reason, the name of each control with the choices that it meets."""
     lines = Markup("").join(
