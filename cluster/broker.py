@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
+from distributed.comm.core import Comm
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
@@ -45,6 +47,9 @@ from cluster.stimulus import (
 
 NAME = "workbench-broker"
 TICK_S = 1.0
+OLDER_ENDS_S = 2.0
+"""A client's older connection is put away within turns of the loop; the client waits for a multiple of this."""
+_LOOK_S = 0.005
 PROTOCOL = 2
 """Of what clients ask and are answered; another number where an older client or broker would not understand it."""
 
@@ -87,7 +92,9 @@ class Broker(SchedulerPlugin):
         self.awake = Awake(time.monotonic())
         scheduler.stream_handlers[keeper.NAME] = self.rank_changed
         scheduler.stream_handlers[keeper.SEES] = self.worker_sees
+        self.register_client = scheduler.handlers["register-client"]
         scheduler.handlers |= {
+            "register-client": self.client_came,
             "workbench_request": self.request,
             "workbench_release": self.release,
             "workbench_doom": self.doom,
@@ -130,6 +137,17 @@ class Broker(SchedulerPlugin):
         """A client disconnected or died."""
         self.topics.left(client, self._now())
         self._tell(ClientGone(self._now(), client))
+
+    async def client_came(self, comm: Comm, client: str, **facts: Any) -> None:
+        """A client connects. An older connection of that name ends first: whenever Dask heard of its end, it would take
+        away what the client has by the new one, and close that, too."""
+        older = self.scheduler.client_comms.get(client)
+        if older is not None:
+            older.abort()
+            give_up_at = time.monotonic() + OLDER_ENDS_S
+            while self.scheduler.client_comms.get(client) is older and time.monotonic() < give_up_at:
+                await asyncio.sleep(_LOOK_S)
+        await self.register_client(comm, client=client, **facts)
 
     # what keepers say
 
