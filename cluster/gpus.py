@@ -58,13 +58,13 @@ def backend(gpu: Gpu | None) -> str:
     return TRITON if gpu is not None and util.find_spec("triton") is not None else CPU
 
 
-def environment(gpu: Gpu | None) -> dict[str, str]:
-    """Variables of a process that is to have *gpu* alone, or none of them.
+def environment(gpu: Gpu | None, peers: Sequence[str] = ()) -> dict[str, str]:
+    """Variables of a process that is to have *gpu*, or none; behind it the GPUs with the UUIDs *peers*, to copy to.
 
     CUDA takes the UUID whatever its order of devices is, and it is the same GPU on every host and in every container.
     """
-    alone = "" if gpu is None else gpu.uuid or str(gpu.number)
-    return {VISIBLE: alone, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    shown = [] if gpu is None else [gpu.uuid or str(gpu.number), *peers]
+    return {VISIBLE: ",".join(shown), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any, cast
 import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
-from cluster import devices, gpus
+from cluster import devices, gpus, probe_gpu
 from cluster.feed import Event, Outbox
 from cluster.rank import Entry
 
@@ -190,13 +190,17 @@ class Keeper(WorkerPlugin):
     def _start(self) -> None:
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu))
+            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu, self._peers()))
         except OSError as error:  # no memory, no more processes
             self._report("failed", "", f"{type(error).__name__}: {error}")
             self._start_later(quick=True)
             return
         self.process = process
         self.worker.loop.call_later(STARTED_S, lambda: None if process.ready else process.kill())
+
+    def _peers(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs of this host that its own reaches: copy engines copy at full rate to those it sees."""
+        return () if self.gpu is None else probe_gpu.linked_to(self.gpu) or ()
 
     def _start_unless_closing(self) -> None:
         if not self.closing:

@@ -14,7 +14,7 @@ from distributed import Scheduler, SpecCluster, Worker
 from fake_bench import FakeTrial
 from fake_cluster import eventually
 
-from cluster import gpus, keeper
+from cluster import gpus, keeper, probe_gpu
 from cluster.broker import Broker, dask_settings
 from cluster.dispatch import Cluster
 from cluster.launch import status
@@ -54,6 +54,16 @@ def on_two_gpus(folder: Path, host_with_gpus: HostWithGpus, monkeypatch: pytest.
     """What a host with two GPUs and Triton says, which this one may not have."""
     host_with_gpus(2)
     monkeypatch.setattr(gpus, "backend", lambda gpu: "cpu" if gpu is None else "triton")
+
+
+def test_each_rank_process_sees_the_gpus_that_its_own_is_linked_to_behind_it(
+    on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = {"GPU-0": ("GPU-1",), "GPU-1": ("GPU-0",)}
+    monkeypatch.setattr(probe_gpu, "linked_to", lambda gpu: links[gpu.uuid])
+    with on_workers(2) as cluster:
+        assert ready(cluster, 2)
+        assert sorted(visible(cluster, 2, backend="triton")) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
 
 
 def test_each_rank_process_sees_one_gpu_by_uuid_and_keeps_it(on_two_gpus: None) -> None:

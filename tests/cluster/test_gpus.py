@@ -40,6 +40,12 @@ def test_the_variable_of_this_process_counts(host_with_gpus: HostWithGpus, monke
     assert [gpu.number for gpu in gpus.here()] == [3]
 
 
+def test_a_process_has_its_own_gpu_first_and_the_linked_ones_behind_it() -> None:
+    assert gpus.environment(FOUR[2], ("GPU-a", "GPU-d"))[gpus.VISIBLE] == "GPU-c,GPU-a,GPU-d"
+    assert gpus.environment(FOUR[2])[gpus.VISIBLE] == "GPU-c"
+    assert gpus.environment(None, ("GPU-a",))[gpus.VISIBLE] == "", "a CPU rank sees none"
+
+
 @pytest.mark.parametrize(("count", "triton", "backend"), [(0, True, "cpu"), (2, True, "triton"), (2, False, "cpu")])
 def test_triton_needs_a_gpu_and_itself(
     count: int, triton: bool, backend: str, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch

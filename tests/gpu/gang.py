@@ -63,7 +63,7 @@ class Ended(Exception):
 
 def gpu_bench(seat: Seat, emit: Emit) -> Bench:
     """The bench of one rank, on the GPU with its number."""
-    own_gpu.take(seat.rank)
+    own_gpu.take(seat.rank, seat.world)
     return Bench(seat, emit)
 
 
@@ -276,7 +276,7 @@ def _answer(talk: Conversation, outcomes: list[Outcome]) -> Sitting | None:
 
 def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
-    own_gpu.take(rank)
+    own_gpu.take(rank, world)
     for number, entry in enumerate(trials):
         seat = seat_of(rank, world, port, f"work{number}")
         try:

@@ -30,7 +30,7 @@ class Group:
     def __init__(self, seat: Seat, device: torch.device) -> None:
         if seat.rendezvous is None:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
-        # each rank sees one GPU as number 0; torch would take that for one GPU shared by all
+        # each rank has its GPU as number 0; torch would take that for one GPU shared by all
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
         for name, value in OF_RANKS.items():
             os.environ.setdefault(name, value)

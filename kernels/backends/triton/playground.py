@@ -128,10 +128,12 @@ class Gang:
         return "127.0.0.1", int(self._store.port)
 
     def _environment(self, rank: int) -> dict[str, str]:
-        """A compiled rank sees one GPU. Triton reads when it is imported whether it interprets."""
+        """A compiled rank sees its own GPU first. Triton reads when it is imported whether it interprets."""
         own = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         own["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        return own | ({"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.interpreted else own_gpu.alone(rank))
+        if self.interpreted:
+            return own | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        return own | own_gpu.environment(rank, self.world)
 
     def _answers(self, limit_s: float, what: str) -> list[Any]:
         """One answer of each rank; the first failure ends the gang."""

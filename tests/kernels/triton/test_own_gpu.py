@@ -1,4 +1,4 @@
-"""A rank works on the one GPU that its process sees; without a broker a gang's processes see one each, in order."""
+"""A rank works on the first GPU that its process sees; without a broker a gang's processes take them in order."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ BACKENDS = Path(backends.__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("shown", "seen"), [(None, ["0", "1"]), ("6,4", ["6", "4"]), ("GPU-b, GPU-a", ["GPU-b", "GPU-a"])]
+    ("shown", "seen"),
+    [(None, ["0,1", "1,0"]), ("6,4,2", ["6,4", "4,6"]), ("GPU-b, GPU-a", ["GPU-b,GPU-a", "GPU-a,GPU-b"])],
 )
-def test_each_rank_sees_its_own(shown: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_sees_its_own_first(shown: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(own_gpu.VISIBLE, shown or "")  # put back afterwards, whatever becomes of it
     if shown is None:
         monkeypatch.delenv(own_gpu.VISIBLE)
-    assert [own_gpu.alone(rank)[own_gpu.VISIBLE] for rank in (0, 1)] == seen
-    own_gpu.take(1)
+    assert [own_gpu.environment(rank, 2)[own_gpu.VISIBLE] for rank in (0, 1)] == seen
+    own_gpu.take(1, 2)
     assert os.environ[own_gpu.VISIBLE] == seen[1]
 
 

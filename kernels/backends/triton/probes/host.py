@@ -38,7 +38,7 @@ GRACE_S = 45.0
 def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     """One rank: rows of rank 0 and everybody's end go to the parent."""
     faulthandler.dump_traceback_later(limit_s + GRACE_S - RANK_LIMIT_S)  # where it hangs, if it does
-    own_gpu.take(seat.rank)
+    own_gpu.take(seat.rank, seat.world)
     try:
         measure(Ground(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
     except Exception:  # told, whatever it is: the parent ends the others
