@@ -35,10 +35,7 @@ comes and torch's symmetric all-reduces alone.
 """What is wrong with older recordings, by machine and day."""
 MULTICAST = {"NCCL": "NCCL_NVLS_ENABLE", "torch": "TORCH_SYMM_MEM_DISABLE_MULTICAST"}
 """By whom NVLink multicast is used, and the variable that stops it."""
-REGISTRATION = """
-NCCL did not register the buffers of graphs. In the sweep behind *tuned* it did, under all settings but symmetric
-windows.
-"""
+REGISTRATION = "NCCL did not register the buffers of graphs, neither here nor in the sweep behind *tuned*."
 NUMBERS = {2: "two", 4: "four", 8: "eight"}
 VERSIONS = (("torch", "torch"), ("cuda", "CUDA"), ("triton", "Triton"), ("nccl", "NCCL"), ("driver", "driver"))
 
@@ -134,7 +131,7 @@ def _multicast(entries: Sequence[Recorded]) -> str:
 
 
 def _registration(entries: Sequence[Recorded]) -> str:
-    """Whether NCCL could register the buffers of graphs, where the sweep behind *tuned* could."""
+    """Whether NCCL could register the buffers of graphs."""
     off = all(_set(entries, name, value) for name, value in OF_RANKS.items())
     return REGISTRATION if off else ""
 

@@ -44,6 +44,8 @@ LLAMA_70B = {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168
 MIXTRAL = {"all_to_all_gemm": (14336, 4096)}
 TOKENS = (128, 512, 2048, 8192)
 RECEIVES = ("all_gather_gemm", "all_to_all_gemm")
+SMALL_TILES: tuple[Axes, ...] = ({"tile": "64x128x64"}, {"tile": "64x64x128"})
+"""For layers of few tokens, which have fewer usual tiles than a GPU has SMs."""
 
 
 def gemv(world: int) -> Iterator[Question]:
@@ -75,6 +77,7 @@ def layers(world: int) -> Iterator[Question]:
     for tokens in TOKENS:
         for name, (n, k) in (LLAMA_70B | MIXTRAL).items():
             fused: tuple[Axes, ...] = ({"comm_sms": 8}, {"comm_sms": 32}) if name in RECEIVES else ({"group_rows": 4},)
+            fused += SMALL_TILES if tokens <= TOKENS[1] else ()
             yield Question(problem(name, {"m": tokens, "n": n, "k": k}, world=world, dtype="bfloat16"), fused)
 
 

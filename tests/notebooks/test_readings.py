@@ -12,6 +12,7 @@ from kernels.operators import OPERATORS
 from tests.notebooks.sentences import (
     COUNTS,
     FEW_TOKENS,
+    FEWEST,
     READ,
     TILE,
     decode_on,
@@ -172,8 +173,8 @@ def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_with_the_wrong_si
     }
     wrong = {(name, shape["m"]) for name, saved in gemms.items()
              for recorded, estimated, shape in zip(saved["recorded"], saved["estimated"], saved["shapes"], strict=True)
-             if (recorded > 0) != (estimated > 0)}  # fmt: skip
-    assert wrong == {(name, 512) for name in FEW_TOKENS}
+             if (recorded > 0) != (estimated > 0) and abs(recorded - estimated) > 0.05}  # fmt: skip
+    assert wrong == {(name, tokens) for name in FEW_TOKENS for tokens in (FEWEST, 512)}
 
 
 @pytest.mark.parametrize("name", READ)
