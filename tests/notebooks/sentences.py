@@ -280,8 +280,8 @@ def read_5_beside_recordings(expert: str, expert_amd: str, token: str) -> list[s
         f"gains {percent(min(decoded))} where it gains least. Estimates go down to a loss of {percent(min(guessed))}.",
         f"GEMM -> reduce-scatter: {middle('gemm_reduce_scatter')}",
         (
-            f"With {FEWEST} tokens fused lost {percent(-gathered[0])} in all-gather -> GEMM, and the estimate says that it "
-            f"saves {percent(gathered[1])}."
+            f"With {FEWEST} tokens fused lost {percent(-gathered[0])} in all-gather -> GEMM, and the estimate says "
+            f"that it saves {percent(gathered[1])}."
         ),
         f"In all-to-all -> GEMM it lost {percent(-sent[0])}, and the estimate says that it saves {percent(sent[1])}.",
         f'The abstract says "up to 20 %". Our estimates are {expert} and {expert_amd}.',
