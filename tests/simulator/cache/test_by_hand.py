@@ -1,0 +1,159 @@
+"""Traces of a few accesses, whose cycles and bytes are computed by hand beside them."""
+
+import pytest
+
+from kernels.schedule import Refusal
+from tests.simulator.cache.made import load, small, store, trace
+from workbench.simulator.cache.policies import POLICIES, policy
+from workbench.simulator.cache.simulate import simulate
+from workbench.simulator.cache.trace import LINE_BYTES
+
+LRU = POLICIES["cache_rw"]
+
+
+def test_hits_and_open_rows_cost_what_they_say() -> None:
+    """One request at a time. A miss: 100 to DRAM, 500 where its row is closed, 1000, and 4 sectors. A hit: 100."""
+    replay = simulate(trace([load(0), load(0), load(1), load(0), load(2)]), small(), LRU)
+    assert replay.cycles == (100 + 500 + 1000 + 4) + 100 + (100 + 1000 + 4) + 100 + (100 + 1000 + 4)
+    assert replay.total.l2_hit_rate == 8 / 20
+    assert (replay.total.dram_read_bytes, replay.total.dram_write_bytes) == (3 * LINE_BYTES, 0)
+    assert replay.row_hit_rate == 2 / 3
+
+
+def test_without_a_cache_every_load_goes_to_dram() -> None:
+    replay = simulate(trace([load(0), load(0)]), small(), POLICIES["uncached"])
+    assert replay.cycles == (100 + 500 + 1000 + 4) + (100 + 1000 + 4)
+    assert replay.total.l2_hit_rate == 0.0
+    assert replay.total.dram_read_bytes == 2 * LINE_BYTES
+
+
+def test_l1_answers_sooner_and_forgets_when_the_kernel_ends() -> None:
+    on = small(l1_bytes=LINE_BYTES)
+    replay = simulate(trace([load(0), load(0)], [load(0)]), on, LRU)
+    assert replay.cycles == (10 + 100 + 500 + 1000 + 4) + 10 + (10 + 100)
+    assert replay.total.l1_hit_rate == 4 / 12
+    assert replay.total.l2_hit_rate == 4 / 8
+    direct = simulate(trace([load(0, flags=2), load(0, flags=2)]), on, LRU)
+    assert direct.total.l1_hit_rate is None
+
+
+def test_only_missing_sectors_are_fetched() -> None:
+    replay = simulate(trace([load(0, sectors=0b0001), load(0, sectors=0b0011)]), small(), LRU)
+    assert replay.total.dram_read_bytes == 2 * 32
+    assert replay.total.l2_hit_rate == 1 / 3
+    assert replay.total.l2_line_misses == 1
+
+
+def test_a_dirty_line_is_written_when_it_goes_and_rinsing_takes_its_row_along() -> None:
+    accesses = trace([store(0), store(1), load(2)])
+    plain, rinsed = (simulate(accesses, small(), POLICIES[name]) for name in ("cache_rw", "rinsing"))
+    assert (plain.total.dram_write_bytes, plain.rinsed_lines) == (LINE_BYTES, 0)
+    assert (rinsed.total.dram_write_bytes, rinsed.rinsed_lines) == (2 * LINE_BYTES, 1)
+    loaded = 100 + 100 + (100 + 500 + 1000 + 4)
+    assert plain.cycles == loaded + 1000 + 4
+    assert rinsed.cycles == loaded + 1000 + 4 + 4
+    assert rinsed.row_hit_rate == 2 / 3
+
+
+def test_a_rinsed_line_stays_and_is_not_written_again() -> None:
+    accesses = trace([store(0), store(1), load(2), load(1), load(3), load(4)])
+    replay = simulate(accesses, small(), POLICIES["rinsing"])
+    assert replay.total.dram_write_bytes == 2 * LINE_BYTES
+    assert replay.structures["w"].l2_hit_rate == 1 / 4
+
+
+def test_a_store_that_goes_through_is_written_at_once_and_takes_no_line() -> None:
+    replay = simulate(trace([store(0), store(0), load(0)]), small(), POLICIES["cache_r"])
+    assert replay.structures["y"].dram_write_bytes == 2 * LINE_BYTES
+    assert replay.total.l2_hit_rate == 0.0
+    combined = simulate(trace([store(0), store(0), load(0)]), small(), LRU)
+    assert combined.total.dram_write_bytes == 0
+    assert combined.total.l2_hit_rate == 1.0
+
+
+def test_what_is_dirty_is_flushed_at_a_kernels_end_where_the_machine_asks_for_it() -> None:
+    kernels = trace([store(0)], [load(0)])
+    kept, flushed = (simulate(kernels, small(flushes=flushes), LRU) for flushes in (False, True))
+    assert (kept.total.dram_write_bytes, flushed.total.dram_write_bytes) == (0, LINE_BYTES)
+    assert kept.total.l2_hit_rate == flushed.total.l2_hit_rate == 1.0
+    assert kept.cycles == 100 + 100
+    assert flushed.cycles == 100 + (500 + 1000 + 4) + 100
+
+
+def test_a_request_waits_for_a_way_or_goes_around() -> None:
+    """Both ways wait for DRAM, until 1604 and 1608. The third request comes at 4: the port takes 2 cycles a line."""
+    on = small(in_flight=3)
+    waits = simulate(trace([load(0), load(1), load(2)]), on, LRU)
+    assert (waits.total.stalls, waits.total.stall_cycles) == (1, 1604 - 4)
+    assert waits.cycles == 1604 + 100 + 1000 + 4
+    around = simulate(trace([load(0), load(1), load(2)]), on, POLICIES["allocation_bypass"])
+    assert (around.total.stalls, around.total.bypassed) == (0, 1)
+    assert around.cycles == 1608 + 4
+
+
+def test_a_line_waits_for_a_miss_status_register() -> None:
+    """The only register is free at 1604."""
+    on = small(in_flight=2, l2_misses=1)
+    replay = simulate(trace([load(0), load(1)]), on, LRU)
+    assert replay.cycles == 1604 + 100 + 1000 + 4
+    assert replay.total.stalls == 0
+
+
+def test_a_full_write_queue_holds_up_who_writes() -> None:
+    """The second write finds the queue of one full, and comes into it when the first one is in DRAM."""
+    on = small(dram_write_queue=1)
+    replay = simulate(trace([store(0), store(1)]), on, POLICIES["uncached"])
+    first = 100 + (100 + 500 + 1000 + 4)
+    assert replay.cycles == first + 1000 + 4
+
+
+def test_banks_open_rows_side_by_side() -> None:
+    """The row of the other bank opens while the first one's bytes come: only its 4 sectors are added."""
+    on = small(dram_banks=2, in_flight=2)
+    replay = simulate(trace([load(0), load(4)]), on, POLICIES["uncached"])
+    assert replay.cycles == 100 + 500 + 1000 + 4 + 4
+
+
+def test_weights_stay_where_a_hint_says_so() -> None:
+    scan = [load(0), *(load(line, structure=1) for line in range(1, 4)), load(0)]
+    for name, kept in (("cache_rw", False), ("evict_last", True), ("persisting", True)):
+        replay = simulate(trace(scan), small(), POLICIES[name])
+        assert replay.structures["w"].l2_hit_rate == (0.5 if kept else 0.0), name
+
+
+def test_outputs_give_way_where_a_hint_says_so() -> None:
+    accesses = trace([load(0), load(1, structure=1), store(2), load(0), load(1, structure=1)])
+    for name, hits in (("cache_rw", 0), ("no_allocate", 8)):
+        assert simulate(accesses, small(), POLICIES[name]).total.l2_hit_rate == hits / 16, name
+    accesses = trace([load(0), store(2), load(1, structure=1), load(0)])
+    for name, hits in (("cache_rw", 0), ("evict_first", 4)):
+        assert simulate(accesses, small(), POLICIES[name]).total.l2_hit_rate == hits / 12, name
+
+
+def test_an_instruction_whose_lines_are_not_used_again_goes_around() -> None:
+    """Instruction 0 streams, instruction 1 reads four lines over and over: 31 of 32 sets are spared the stream."""
+    accesses = [load(64 + 7 * i, instruction=0) if i % 2 else load(i // 2 % 4, instruction=1) for i in range(4000)]
+    on = small(l2_bytes=64 * 2 * LINE_BYTES)
+    plain, predicted = (simulate(trace(accesses), on, POLICIES[name]) for name in ("cache_rw", "predicted_bypass"))
+    assert plain.total.bypassed == 0
+    assert 1500 < predicted.total.bypassed < 2000
+    assert predicted.total.l2_line_misses <= plain.total.l2_line_misses
+
+
+def test_a_peers_store_holds_no_unit_up() -> None:
+    incoming = store(5, flags=1 | 4)
+    replay = simulate(trace([load(0), incoming, incoming, load(0)]), small(), LRU)
+    assert replay.cycles == 1604 + 100
+    assert replay.structures["y"].sectors == 8
+
+
+def test_an_unknown_policy_is_refused_with_the_names() -> None:
+    with pytest.raises(Refusal, match=r"There is no cache policy 'lfu'\. Accepted: all, uncached, cache_r"):
+        policy("lfu")
+
+
+def test_a_trace_of_more_units_than_the_machine_has_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"made has accesses of 2 units, and small has 1: 2 > 1"):
+        simulate(trace([load(0, unit=1)], units=2), small(), LRU)
+    with pytest.raises(Refusal, match=r"made has an access of unit 3 and names 1"):
+        simulate(trace([load(0, unit=3)], units=1), small(), LRU)
