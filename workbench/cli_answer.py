@@ -15,7 +15,7 @@ from workbench import cli_status
 from workbench.cli_asking import Words, asking, documented
 from workbench.cli_asking import request as request_of
 from workbench.cli_outcomes import show_failures, show_outcomes
-from workbench.cli_place import placed
+from workbench.cli_place import estimated, placed
 from workbench.cli_show import document, say, say_known, say_off, show_json, show_rows
 from workbench.cli_sitting import Sat, measured, opened
 
@@ -61,6 +61,7 @@ def run(
 @asking()
 def predict(
     words: Words,
+    cluster: options.Estimated = None,
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
@@ -68,7 +69,7 @@ def predict(
     from workbench.predictions import predictions
 
     with documented(json, words, "estimated"):
-        request = request_of(words)
+        request = estimated(request_of(words), cluster)
         known = opened(store) if _store_path(store).exists() else None
         rows = predictions(request.experiment(), request.machine_description(), known)
         _refuse_nothing(rows)
@@ -129,6 +130,7 @@ def sweep(
 def recommend(
     words: Words,
     count: Annotated[int, typer.Option(min=1, help="How many schedules to name.")] = 5,
+    cluster: options.Estimated = None,
     store: options.StorePath = None,
     json: options.Json = False,
 ) -> int:
@@ -146,7 +148,7 @@ def recommend(
     from workbench.recommend import recommend as best_of
 
     with documented(json, words, "estimated"):
-        request = request_of(words)
+        request = estimated(request_of(words), cluster)
         place = request.machine_description()
         problem, link = request.problem(place), request.link(place)
         winners, measured_rows = found(request, _store_path(store))

@@ -28,6 +28,10 @@ Cluster = Annotated[
         "--cluster", help=("A Dask scheduler's address or file. Default: the lab's, or one started for this command.")
     ),
 ]
+Estimated = Annotated[
+    str | None,
+    typer.Option("--cluster", help="Estimate for the machine of its ranks: a Dask scheduler's address or file."),
+]
 Wait = Annotated[
     float, typer.Option("--wait", min=1.0, help="Give up when no ranks are granted within so many seconds.")
 ]

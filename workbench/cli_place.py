@@ -41,6 +41,22 @@ def placed(request: Request, address: str | None) -> Request:
     return request
 
 
+def estimated(request: Request, address: str | None) -> Request:
+    """*request* for the machine of the ranks at *address*, without naming it; as it is where there is no address.
+
+    Refusal where it states a machine of other hardware, or where no ranks there are of its backend.
+    """
+    if address is None:
+        return request
+    of_ranks = placed(request, address)
+    if of_ranks.machine is None:
+        raise Refusal(
+            f"The cluster {address} has 0 ranks of backend {request.backend or 'cpu'} that say what they are, and so "
+            "no machine to estimate for. Accepted: --machine, another --backend, or a cluster whose ranks have started."
+        )
+    return of_ranks
+
+
 @contextmanager
 def _place(address: str | None, backend: str) -> Iterator[Place | None]:
     from cluster.dispatch import Cluster

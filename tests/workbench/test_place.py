@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import schedule
 from kernels.trial import Trial
 from tests.workbench.conftest import MakeExperiment
-from workbench import calibration, machines, place, space_file
+from workbench import calibration, cli, machines, place, space_file
 from workbench.answer import FromCluster
 from workbench.cli_outcomes import notes
 from workbench.cli_place import placed
@@ -87,6 +89,23 @@ def test_a_command_that_states_another_machine_is_refused(h200s: None, wrong: st
     space.write_text(f'operator = "gemm_all_to_all"\nmachine = "{wrong}"\n[shape]\nm = 256\nn = 256\nk = 256\n')
     with pytest.raises(Refusal, match=said):
         space_file.load(space, lambda request: placed(request, None))
+
+
+def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cluster.launch.attach", lambda address: nullcontext(far("NVIDIA H200")))
+    words = ["gemm_all_to_all", "--shape", "m=4096", "--shape", "n=1024", "--shape", "k=1024", "--json"]
+    for command in ("predict", "recommend"):
+        typed = [command, *words, "--world", "4", "--backend", "triton", "--cluster", "tcp://gpus:8786"]
+        assert cli.status(typed) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert {row["machine"] for row in rows if row["source"] == "estimated"} == {"h200_nvl4"}
+    assert cli.status(["predict", *words, "--machine", "h100_nvl8", "--cluster", "tcp://gpus:8786"]) == 2
+    assert "theirs is NVIDIA H200. Accepted: --machine h200_nvl4" in capsys.readouterr().err
+    monkeypatch.setattr("workbench.place.of", lambda cluster, backend: None)
+    assert cli.status(["predict", *words, "--cluster", "tcp://gpus:8786"]) == 2
+    assert "The cluster tcp://gpus:8786 has 0 ranks of backend cpu that say" in capsys.readouterr().err
 
 
 def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
