@@ -20,6 +20,7 @@ import torch
 from kernels.backends.base import Seat, Unseen
 from kernels.backends.triton import clock, watch
 from kernels.backends.triton.backend import TritonBackend
+from kernels.backends.triton.calls import runner
 from kernels.backends.triton.graph import Replay, turns
 from kernels.operators import problem
 from kernels.trial import Trial
@@ -49,8 +50,9 @@ def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     (prepared,) = backend.prepare([trial])
     prepared.run()
     (typical_s,) = map(max, zip(*backend.exchange([prepared.run()]), strict=True))
-    assert prepared.calls.watched is not None
-    forms = {"off": prepared.calls.each, "on": list(prepared.calls.watched().each)}
+    watched = runner(trial).watched
+    assert watched is not None
+    forms = {"off": prepared.calls.each, "on": watched(prepared.context, prepared.calls).each}
     numbers = turns(trial.protocol, len(forms["off"]), typical_s)[0]
     replays = {}
     for name, each in forms.items():

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
-from kernels.backends.triton import gemv
+from kernels.backends.triton.kernels import gemv
 from kernels.outcome import Measurement, Span
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand

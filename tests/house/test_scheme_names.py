@@ -8,7 +8,7 @@ from kernels.schemes import SCHEMES
 
 HOME = "kernels/schemes/"
 """Where a scheme's name may be compared. Elsewhere it may be a key of a table, or a default."""
-PENDING = ("kernels/backends/triton/", "workbench/simulator/")
+PENDING = ("workbench/simulator/",)
 """Folders that still compare names. A folder that does no more is to be taken off this list."""
 
 

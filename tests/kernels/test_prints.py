@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import grimp
@@ -65,17 +67,27 @@ def test_what_this_process_has_is_what_the_files_were_and_no_two_backends_share_
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_trial_imports_what_its_print_leaves_out(backend: str) -> None:
-    """Refusals of all backends, and the words they are made of, need none; what only others use, nothing imports."""
-    left_out = re.compile(
-        r"kernels\.(ops|backends\.triton\.(probes|playground|rank)"
-        + "".join(rf"|backends\.{other}(?!\.(?:refusals|tiles))" for other in BACKENDS if other != backend)
-        + r")\b"
-    )
+    """Refusals of all backends are words, which load alone (below); what else only others use, nothing imports."""
+    others = "".join(rf"|backends\.{other}" for other in BACKENDS if other != backend)
+    left_out = re.compile(rf"kernels\.(ops|backends\.triton\.(probes|playground|rank){others})\b(?!\.refusals)")
     graph = grimp.build_graph("kernels", cache_dir=None)
-    in_use = [module for module in graph.modules if not left_out.match(module) and module != "kernels.backends"]
+    words = re.compile(r"kernels\.backends(\.\w+\.refusals)?$")
+    in_use = [module for module in graph.modules if not left_out.match(module) and not words.match(module)]
     assert len(in_use) > 40
     imports = {module: graph.find_modules_directly_imported_by(module) for module in in_use}
     assert not {module: wrong for module, those in imports.items() if (wrong := set(filter(left_out.match, those)))}
+
+
+def test_what_backends_refuse_and_compile_is_told_by_words_alone() -> None:
+    """A CPU rank, a form and a shell ask; none of them has Triton, and torch takes them seconds."""
+    asked = "kernels.backends.refusals", "kernels.backends.triton.compilations"
+    program = f"import {', '.join(asked)}, sys; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
+    loaded = {name.partition(".")[0] for name in told.stdout.split()}
+    assert not loaded & {"torch", "triton", "numba", "cuda"}
+    gpus = {name.removeprefix("kernels.backends.triton.").partition(".")[0] for name in told.stdout.split()
+            if name.startswith("kernels.backends.triton.")}  # fmt: skip
+    assert gpus == {"refusals", "compilations", "recipes", "limits", "tiles", "pieces"}
 
 
 def test_every_library_counts_and_an_absent_one_is_a_version() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.backends.triton.refusals import SCHEMES
+from kernels.backends.triton import recipes
 from kernels.schedule import Refusal
 from workbench import cli_answer, space_file
 from workbench.machines import machine
@@ -72,7 +72,7 @@ def test_gpus_that_no_machine_describes_are_a_machine_of_their_own(
 def test_what_is_compared_on_gpus_is_what_their_kernels_can(host_with_gpus: HostWithGpus) -> None:
     host_with_gpus(4)
     measured = replace(ASKED, backend="triton", world=4).measured()
-    assert measured.schemes == SCHEMES
+    assert measured.schemes == recipes.schemes(measured.problem(measured.machine_description()))
     assert measured.experiment().title == "GEMM -> all-to-all: sequential, fused"
     assert replace(ASKED, schemes=("decomposed",), machine="h200_nvl4").measured().schemes == ("decomposed",)
     assert replace(ASKED).measured().schemes == ("sequential", "decomposed", "fused")

@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels.backends.base import Compiling, Hang, Seat, agreed_seed, unheard
-from kernels.backends.triton import build, kept, nccl, refusals, watch
+from kernels.backends.triton import kept, nccl, refusals, watch
+from kernels.backends.triton.calls import Calls, runner
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
@@ -45,8 +47,8 @@ class TritonBackend:
         self.seed = 0
         """Of the operands of what was prepared last."""
         self.stream = torch.cuda.Stream(self._device)
-        found = torch.cuda.get_device_properties(self._device)
-        self._meter = Meter(str(found.uuid), found.name)
+        gpu = torch.cuda.get_device_properties(self._device)
+        self._meter = Meter(str(gpu.uuid), gpu.name)
 
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
@@ -66,7 +68,8 @@ class TritonBackend:
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
             context = self._context(heap, plan, start)
-            prepared.append(TritonTrial(self, trial, build.calls(context, sets, trial.part, self._nccl), context))
+            calls = runner(trial).calls(context, sets, trial.part, self._nccl)
+            prepared.append(TritonTrial(self, trial, calls, context))
             start += num_bytes
         torch.cuda.synchronize(self._device)
         self.barrier()  # signals are 0 on all ranks before anybody's first call
@@ -89,8 +92,8 @@ class TritonBackend:
             at = (first + number) % count
             compiling(trials[at], number)
             with suppress(Refusal):  # said when its calls are made, by all ranks alike
-                for one in build.kernels(context(at), operands, trials[at].part):
-                    one.compiled()
+                for kernel in runner(trials[at]).kernels(context(at), operands, trials[at].part):
+                    kernel.compiled()
             if self._group is not None:
                 self._group.barrier()
 
@@ -152,7 +155,7 @@ class TritonTrial:
 
     backend: TritonBackend
     trial: Trial
-    calls: build.Calls
+    calls: Calls
     context: Context
     _replays: list[Replay] = field(default_factory=list, init=False)
     """Taken in turns: a graph of few calls has few sets of operands."""
@@ -239,10 +242,12 @@ class TritonTrial:
 
     def spans(self, iteration: int) -> list[Span]:
         """Of one call more, which was not timed: its kernels write down what they do. None of a part."""
-        if self.calls.watched is None:
+        watched = runner(self.trial).watched
+        if self.trial.part != "whole" or watched is None:
             return []
+        make = partial(watched, self.context, self.calls)
         captured = self.trial.protocol.cuda_graph
-        return watch.spans(self.backend, self.context, self.calls.watched, self._replays[-1].enqueue, captured=captured)
+        return watch.spans(self.backend, self.context, make, self._replays[-1].enqueue, captured=captured)
 
     def forget(self) -> None:
         """Nothing is kept of an iteration."""

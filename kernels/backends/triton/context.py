@@ -68,8 +68,8 @@ class Station:
         self.heap, self.rank, self.world, self.device = heap, rank, world, device
         self.limit_ns = int(limit_s * 1e9)
         self.places: dict[str, tuple[Region, torch.dtype]] = {}
-        own = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
-        self.epoch, self.arrived, self.met, self.error = own[0:1], own[1:2], own[2:3], own[3:]
+        words = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.met, self.error = words[0:1], words[1:2], words[2:3], words[3:]
 
     def of(self, rank: int, name: str) -> Tensor:
         """Tensor *name* on *rank*."""
@@ -78,8 +78,8 @@ class Station:
 
     def addresses(self, name: str) -> Tensor:
         """int64 [W]: where tensor *name* lies on each rank, as this process maps it."""
-        found = [self.of(rank, name).data_ptr() for rank in range(self.world)]
-        return torch.tensor(found, dtype=torch.int64, device=self.device)
+        addresses = [self.of(rank, name).data_ptr() for rank in range(self.world)]
+        return torch.tensor(addresses, dtype=torch.int64, device=self.device)
 
     def failure(self) -> str | None:
         """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
@@ -102,7 +102,7 @@ class Context(Station):
 
     def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
         super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
-        self._own: Mapping[str, Tensor] = {}
+        self._elsewhere: Mapping[str, Tensor] = {}
         self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)
         private = private_regions(plan.problem, len(plan.tiles[rank]), start)
         self.places |= {name: (region, self.dtype) for name, region in regions(plan.problem, plan.schedule).items()}
@@ -113,17 +113,17 @@ class Context(Station):
             self.of(rank, name).zero_()
         self._local: Tensor | None = None
 
-    def computing(self, plan: Plan, own: Mapping[str, Tensor], local: Tensor) -> Context:
+    def computing(self, plan: Plan, places: Mapping[str, Tensor], local: Tensor) -> Context:
         """The same places for the computation alone in the order of *plan*: its results go to *local*.
 
-        *own*: where tensors of this rank lie instead of in symmetric memory.
+        *places*: where tensors of this rank lie instead of in symmetric memory.
         """
         other = copy(self)
-        other.plan, other._own, other._local = plan, own, local
+        other.plan, other._elsewhere, other._local = plan, places, local
         return other
 
     def of(self, rank: int, name: str) -> Tensor:
-        return self._own[name] if rank == self.rank and name in self._own else super().of(rank, name)
+        return self._elsewhere[name] if rank == self.rank and name in self._elsewhere else super().of(rank, name)
 
     def title(self) -> str:
         return str(self.plan.schedule)

@@ -7,12 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import kept
 from kernels.backends.triton.device import INTERPRETED
+from kernels.backends.triton.limits import RANKS_MOST
 from kernels.schedule import Refusal
+
+TRITON_DTYPES = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
+
+
+def descriptors(slots: Sequence[Tensor], rows: int, columns: int) -> list[TensorDescriptor]:
+    """One per possible rank, for blocks of *rows* x *columns*: the last one again beyond the world."""
+    made = [TensorDescriptor.from_tensor(slot, [rows, columns]) for slot in slots]
+    return made + made[-1:] * (RANKS_MOST - len(made))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +38,8 @@ class Kernel:
     num_stages: int = 3
     items: int
     """Tiles or blocks of work: more programs than these have nothing to do."""
-    asked: int = 0
-    """Programs that the schedule asks for; 0: as many as are resident."""
+    grid: int = 0
+    """Programs that the schedule states; 0: as many as are resident."""
     records: int = 0
     """What a call writes stamps of, beginning with the tiles (kernels/stamp.py)."""
 
@@ -49,13 +60,13 @@ class Kernel:
         if INTERPRETED.value:
             return _launching(self.function, self.constants, interpreted, {})
         resident = self._resident()
-        if self.asked > resident:
+        if self.grid > resident:
             raise Refusal(
-                f"grid = {self.asked} is too large. Programs that wait for each other must all be resident, and "
-                f"the GPU holds {resident} of this kernel: {self.asked} > {resident}. Accepted: up to {resident}, "
+                f"grid = {self.grid} is too large. Programs that wait for each other must all be resident, and "
+                f"the GPU holds {resident} of this kernel: {self.grid} > {resident}. Accepted: up to {resident}, "
                 "or 0 for all."
             )
-        programs = min(self.asked or resident, self.items)
+        programs = min(self.grid or resident, self.items)
         return _launching(self.function, self.constants, programs, self._options)
 
     @property

@@ -26,20 +26,20 @@ class Sequential:
 
     def __init__(self, context: Context, sets: Sequence[Operands], group: Any) -> None:
         self.context, self.sets, self._group = context, list(sets), group
-        self.stated = OPERATORS[context.problem.operator]
-        extent, world = self.stated.extent(context.problem), context.world
-        self.chunk = self.stated.chunk_rows(context.problem)
+        self.operator = OPERATORS[context.problem.operator]
+        extent, world = self.operator.extent(context.problem), context.world
+        self.chunk = self.operator.chunk_rows(context.problem)
         self._tuned = nccl.tuned(group, context.device) if self._how == "library_tuned" and world > 1 else None
         self._setting = setting_of(context.problem)
         if self._tuned and not context.receives:
             context.local_in(self._buffer)  # before a kernel that computes into it is made
         self.local = context.local
         # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
-        self._own = {name: self._buffer(context.of(context.rank, name).shape) for name in self._of_library()}
-        for buffer in self._own.values():
+        self._buffers = {name: self._buffer(context.of(context.rank, name).shape) for name in self._of_library()}
+        for buffer in self._buffers.values():
             buffer.normal_()  # a GPU clocks higher on zeros: the computation alone would look faster than it is
         self._received: Tensor | None = None
-        if self.stated.layout is ResultLayout.COLUMNS:
+        if self.operator.layout is ResultLayout.COLUMNS:
             self._received = self._buffer((world, self.chunk, extent.columns))
         if self._tuned:
             self._into_windows(self._tuned)
@@ -66,7 +66,10 @@ class Sequential:
         if self.context.receives and self._setting == WINDOWS:
             name, first = next(iter(self.sets[0].items()))
             together = self._buffer((len(self.sets), *first.shape))
-            self.sets = [{**own, name: place.copy_(own[name])} for own, place in zip(self.sets, together, strict=True)]
+            self.sets = [
+                {**operands, name: place.copy_(operands[name])}
+                for operands, place in zip(self.sets, together, strict=True)
+            ]
 
     @property
     def facts(self) -> dict[str, str]:
@@ -77,18 +80,18 @@ class Sequential:
         """Tensors that the library writes, which then are no symmetric ones."""
         if self._how not in library.CALLS:
             return ()
-        return ("operand",) if self.stated.flow is Flow.RECEIVE else ("out",)
+        return ("operand",) if self.operator.flow is Flow.RECEIVE else ("out",)
 
-    def of_mine(self, name: str) -> Tensor:
+    def here(self, name: str) -> Tensor:
         """Tensor *name* as this trial's collective writes it."""
-        return self._own[name] if name in self._own else self.context.of(self.context.rank, name)
+        return self._buffers[name] if name in self._buffers else self.context.of(self.context.rank, name)
 
     def compute(self, number: int) -> Call:
-        """The computation alone, of set *number*, by cuBLAS; that of a pooled lookup has no library (build.py)."""
+        """The computation alone, of set *number*, by cuBLAS; no library has that of a pooled lookup."""
         first, second = self.sets[number].values()
         target = self.target
-        if self.stated.flow is Flow.RECEIVE:
-            operand = self.of_mine("operand")
+        if self.operator.flow is Flow.RECEIVE:
+            operand = self.here("operand")
             return lambda: _ignore(torch.mm(operand, second, out=target))
         return lambda: _ignore(torch.mm(first, second, out=target))
 
@@ -115,15 +118,15 @@ class Sequential:
         context, group = self.context, self._group
         if context.world == 1:
             return lambda: None
-        if self.stated.flow is Flow.RECEIVE:
-            operand = self.of_mine("operand")
+        if self.operator.flow is Flow.RECEIVE:
+            operand = self.here("operand")
             if "shard" in operands:
                 return lambda: dist.all_gather_into_tensor(operand, operands["shard"], group=group)
             return lambda: dist.all_to_all_single(operand, operands["tokens"], group=group)
-        out = self.of_mine("out")
-        if self.stated.flow is Flow.BROADCAST:
+        out = self.here("out")
+        if self.operator.flow is Flow.BROADCAST:
             return lambda: dist.all_reduce(self.local, group=group)
-        if self.stated.reduces:
+        if self.operator.reduces:
             return lambda: dist.reduce_scatter_tensor(out, self.local, group=group)
         if self._received is None:
             return lambda: dist.all_to_all_single(out, self.local, group=group)
@@ -150,26 +153,26 @@ class Sequential:
 
     def _pushed(self, operands: Operands) -> Tensor:
         """What our own collectives push: the operand that comes in elsewhere, or what was computed here."""
-        if self.stated.flow is Flow.RECEIVE:
+        if self.operator.flow is Flow.RECEIVE:
             return operands["shard"] if "shard" in operands else operands["tokens"]
         return self.local
 
     def result(self) -> Tensor:
         """Where the collective leaves this rank's output."""
         context = self.context
-        if self.stated.flow is Flow.RECEIVE:
+        if self.operator.flow is Flow.RECEIVE:
             return context.result()
-        if self.stated.flow is Flow.BROADCAST and self._how != "two_shot":
+        if self.operator.flow is Flow.BROADCAST and self._how != "two_shot":
             return self.local
-        return self.of_mine("out")
+        return self.here("out")
 
 
 def setting_of(problem: Problem) -> str:
     """How `library_tuned` calls NCCL: by the bytes of the whole buffer that *problem*'s collective fills or reads."""
-    stated = OPERATORS[problem.operator]
-    extent = stated.extent(problem)
-    width = extent.contraction if stated.flow is Flow.RECEIVE else extent.columns
-    return winner(stated.collective, extent.rows * width * problem.itemsize)
+    operator = OPERATORS[problem.operator]
+    extent = operator.extent(problem)
+    width = extent.contraction if operator.flow is Flow.RECEIVE else extent.columns
+    return winner(operator.collective, extent.rows * width * problem.itemsize)
 
 
 def _ignore(value: Any) -> None:

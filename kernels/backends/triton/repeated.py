@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.backends.triton import build
+from kernels.backends.triton.calls import fused
 from kernels.backends.triton.context import Context, Heap, private_bytes, shared_bytes
 from kernels.backends.triton.device import ERROR_WORDS
 from kernels.operators import OPERATORS
@@ -82,7 +82,7 @@ class Repeated:
     def __init__(self, places: Places, operands: Operands) -> None:
         self.places = places
         stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in operands.items()}
-        kernel = build.kernel(places, stand_ins)
+        kernel = fused.kernel(places, stand_ins)
         self._arguments = list(kernel.arguments)
         self._views = _views(kernel.arguments, {**stand_ins, RESULT: places.stand_in})
         self.fresh = any(view.name == RESULT for view in self._views)
@@ -125,14 +125,14 @@ def ready(tensor: Tensor) -> Tensor:
 def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[View]:
     """Which of *arguments* are views of which stand-in."""
     owners = {_storage(tensor): name for name, tensor in stand_ins.items()}
-    found = []
+    views = []
     for place, argument in enumerate(arguments):
         described = isinstance(argument, TensorDescriptor)
         seen = argument.base if described else argument
         if isinstance(seen, Tensor) and (name := owners.get(_storage(seen))) is not None:
             block = tuple(argument.block_shape) if described else None
-            found.append(View(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
-    return found
+            views.append(View(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
+    return views
 
 
 def _storage(tensor: Tensor) -> int:

@@ -14,8 +14,7 @@ from torch import Tensor
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.graph import Meeting
 from kernels.backends.triton.kernels.put_rows import put_rows, sum_shares
-from kernels.backends.triton.launch import Kernel
-from kernels.backends.triton.send import TRITON_DTYPES
+from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
 from kernels.operators import OPERATORS, Flow, ResultLayout
 
 Call = Callable[[], None]
@@ -43,17 +42,17 @@ class Layout:
 
 def layout(context: Context, source: Tensor) -> Layout:
     """Of the operator's own collective: *source* is what this rank computed, or the operand that it has."""
-    stated, world = OPERATORS[context.problem.operator], context.world
-    rows, width = stated.chunk_rows(context.problem), source.shape[-1]
+    operator, world = OPERATORS[context.problem.operator], context.world
+    rows, width = operator.chunk_rows(context.problem), source.shape[-1]
     share = rows * width
     target, step, stride = "out", share, width
-    if stated.flow is Flow.RECEIVE:
+    if operator.flow is Flow.RECEIVE:
         target = "operand"
-    elif stated.reduces:
+    elif operator.reduces:
         target = "stage"
-    elif stated.layout is ResultLayout.COLUMNS:
+    elif operator.layout is ResultLayout.COLUMNS:
         step, stride = width, world * width
-    same = stated.collective == "all_gather"
+    same = operator.collective == "all_gather"
     return Layout(source=source, source_step=0 if same else share, target=target, target_step=step,
                   target_stride=stride, rows=rows, width=width)  # fmt: skip
 
@@ -122,8 +121,8 @@ def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Sequence[torch.cuda
 def between_meetings(context: Context, push: Call) -> Call:
     """Nobody pushes before all are here, nobody goes on before all have pushed; then sums are made."""
     meeting = Meeting(context)
-    stated = OPERATORS[context.problem.operator]
-    stage = context.of(context.rank, "stage") if stated.reduces else None
+    operator = OPERATORS[context.problem.operator]
+    stage = context.of(context.rank, "stage") if operator.reduces else None
     total = sum_kernel(context, stage).launcher() if stage is not None else None
 
     def call() -> None:

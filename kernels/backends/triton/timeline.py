@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.backends.triton import gemv, receive
+from kernels.backends.triton.kernels import gemm_receive, gemv
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
 from kernels.operators import OPERATORS, Flow
 from kernels.outcome import Span, TileTimes
@@ -47,7 +47,8 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
     result, or its first operand, until its last store. Steps that the kernel does otherwise than planned have no span:
     a GEMV in one shot sums all rows itself, and nobody sends it the sums of theirs.
     """
-    layout, kept, found = _Layout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world), []
+    layout, kept = _Layout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world)
+    spans: list[Span] = []
     for step in map(int, plan.steps_of(rank)):
         records = layout.records(step)
         records = records[stamps.written[records]]
@@ -55,10 +56,10 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
             first, last = (COMPUTED, SENT) if plan.kind[step] == Kind.PUT else (WAITED, COMPUTED)
             begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
             made = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
-            found.append(replace(made, tiles=layout.tiles(step, stamps, records[kept[records]])))
-            if found[-1].tiles:
+            spans.append(replace(made, tiles=layout.tiles(step, stamps, records[kept[records]])))
+            if spans[-1].tiles:
                 kept[records] = False  # a share between two steps is told once
-    return found
+    return spans
 
 
 def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> list[Span]:
@@ -80,12 +81,12 @@ def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> l
 def waited_for(plan: Plan, spans: Sequence[Span], ends: Sequence[float]) -> list[Span]:
     """*spans*, each with the step that it waited for last. *ends*: by step, when it had ended, or -1."""
     number = {plan.address(int(step)): int(step) for rank in {s.rank for s in spans} for step in plan.steps_of(rank)}
-    found = []
+    answered = []
     for span in spans:
         needed = [int(step) for step in plan.waits_for(number[span.step]) if ends[int(step)] >= 0]
         last = max(needed, key=lambda step: ends[step], default=None)
-        found.append(span if last is None else replace(span, waited_for=plan.address(last)))
-    return found
+        answered.append(span if last is None else replace(span, waited_for=plan.address(last)))
+    return answered
 
 
 def ends(plan: Plan, spans: Sequence[Span]) -> list[float]:
@@ -108,9 +109,9 @@ class _Layout:
 
     def __init__(self, plan: Plan, rank: int, count: int) -> None:
         self._plan, self._rank, self._count, self._order = plan, rank, count, plan.tiles[rank]
-        self._stated = OPERATORS[plan.problem.operator]
-        self._receives = self._stated.flow is Flow.RECEIVE
-        self._puts = receive.put_steps(plan, rank) if self._receives else []
+        self._operator = OPERATORS[plan.problem.operator]
+        self._receives = self._operator.flow is Flow.RECEIVE
+        self._puts = gemm_receive.put_steps(plan, rank) if self._receives else []
 
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none where the kernel does something else."""
@@ -122,7 +123,7 @@ class _Layout:
             return at
         if kind not in (Kind.REDUCE, Kind.PUT):
             return at[:0]
-        if self._stated.work != "gemv":
+        if self._operator.work != "gemv":
             return len(self._order) + at
         planned = kind == Kind.REDUCE or gemv.two_shots(plan.problem)
         return len(self._order) + gemv.shares_of(plan, self._rank, at) if planned else at[:0]
@@ -135,7 +136,7 @@ class _Layout:
             if not self._receives:
                 return ()
             numbers = (records - count) // len(self._puts)
-        elif kind == Kind.COMPUTE and self._stated.reduces and self._stated.work == "gemm" and self._is_own(step):
+        elif kind == Kind.COMPUTE and self._operator.reduces and self._operator.work == "gemm" and self._is_own(step):
             moments[:, SENT.value] = moments[:, COMPUTED.value]  # what follows is told with the sum
         columns = (numbers.tolist(), stamps.processors[records].tolist(), *(moments / 1e9).T.tolist())
         return tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))

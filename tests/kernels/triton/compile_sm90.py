@@ -18,7 +18,8 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels.backends.triton import build, graph
+from kernels.backends.triton import graph
+from kernels.backends.triton.calls import fused, runner
 from kernels.backends.triton.context import Context, shared_bytes
 from kernels.backends.triton.launch import Kernel
 from kernels.operators import OPERATORS
@@ -99,7 +100,7 @@ def key_of(kernel: Kernel) -> str:
 def compile_kernel(trial: Trial, *, stamped: bool = False, **options: int) -> Compiled:
     """What the launcher of *trial* would compile on rank 2; *options* replace those of its schedule."""
     context = context_of(trial)
-    kernel = build.kernel(context, unwritten(trial.problem))
+    kernel = fused.kernel(context, unwritten(trial.problem))
     if stamped:
         kernel = kernel.stamped(torch.zeros(1, dtype=torch.int64))
     chosen = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
@@ -140,6 +141,11 @@ def unwritten(problem: Problem) -> Operands:
         name: torch.empty(shape, dtype=torch.int64 if name == "indices" else torch_dtype(problem))
         for name, shape in shapes.items()
     }
+
+
+def kernels_of(trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S) -> list[Kernel]:
+    """What *rank* compiles before *trial* is timed."""
+    return runner(trial).kernels(context_of(trial, rank, limit_s), unwritten(trial.problem), trial.part)
 
 
 @contextmanager

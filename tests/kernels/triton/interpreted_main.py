@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.backends.base import VALUES, Seat
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.triton.build import calls, kernel
+from kernels.backends.triton.calls import fused, runner
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.reference import SEED, Operands, expected, operands, partial
@@ -37,13 +37,13 @@ def call(
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES)]
     if trial.schedule.scheme == "fused":
-        made = [kernel(context, own) for own in sets]
+        made = [fused.kernel(context, values) for values in sets]
         stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
         launches = [(one.stamped(stamps) if stamped else one).launcher(programs) for one in made]
         result = context.result()
     else:
-        stamps, whole = torch.zeros(0), calls(context, sets, trial.part, None)
-        launches, result = whole.each, whole.result
+        stamps, calls = torch.zeros(0), runner(trial).calls(context, sets, trial.part, None)
+        launches, result = list(calls.each), calls.result
     worst = 0.0
     for number in range(count):
         result.fill_(float("nan"))

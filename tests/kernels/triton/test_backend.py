@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton import backend as triton_backend
-from kernels.backends.triton import nccl, overlapped
+from kernels.backends.triton import nccl
 from kernels.backends.triton.backend import TritonTrial
+from kernels.backends.triton.calls import overlapped
 from tests.kernels.triton.conftest import gpu_trial
 
 Work = Callable[[], object]
@@ -126,7 +127,7 @@ def test_operators_of_torch_are_right_in_memory_that_was_not_written_when_they_w
         fused_all_gather_matmul=lambda first, *_, **__: (None, (multiplied(first),)),
         fused_matmul_reduce_scatter=lambda first, *_: multiplied(first),
     )
-    monkeypatch.setattr(overlapped, "torch", SimpleNamespace(ops=SimpleNamespace(symm_mem=operators)))
+    monkeypatch.setattr(torch.ops, "symm_mem", operators)
     context: Any = SimpleNamespace(problem=SimpleNamespace(operator=operator))
     sets = [{"first": torch.tensor(float(number == MANY_SETS - 1)), "second": result} for number in range(MANY_SETS)]
     each = [overlapped.call(context, own, SimpleNamespace(group_name=""), result) for own in sets]

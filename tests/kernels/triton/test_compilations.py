@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from kernels.backends.triton import build
 from kernels.backends.triton.compilations import compilations
 from kernels.operators import problem
 from kernels.schedule import Refusal
 from kernels.trial import Trial
-from tests.kernels.triton.compile_sm90 import context_of, key_of, unwritten
+from tests.kernels.triton.compile_sm90 import kernels_of, key_of
 from tests.kernels.triton.conftest import gpu_trial
 
 LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
@@ -45,7 +44,7 @@ def trials(operator: str, dtype: str = "bfloat16") -> list[Trial]:
 def test_equal_compilations_are_those_that_triton_has_one_key_for(operator: str) -> None:
     pairs = set()
     for trial in trials(operator):
-        kernels = build.kernels(context_of(trial), unwritten(trial.problem), trial.part)
+        kernels = kernels_of(trial)
         counted = compilations(trial)
         assert len(counted) == len(kernels), trial.schedule
         pairs |= set(zip(counted, map(key_of, kernels), strict=True))

@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels import backends
 from kernels.axes import Axis, Value
 from kernels.backends.offers import Runner, run_values, runs
-from kernels.backends.triton import build
+from kernels.backends.triton.calls import fused, sequential
 from kernels.backends.triton.context import Context, shared_bytes
 from kernels.backends.triton.launch import Kernel
 from kernels.fabric import Fabric, parse
@@ -57,12 +57,12 @@ def ask(operator: str, backend: str) -> Problem:
 
 def launched(asked: Problem, chosen: Schedule) -> str:
     """What the fused kernel of rank 1 is launched with; of tensors their shapes, and the values of tables."""
-    return launch(build.kernel(*of_rank_1(asked, chosen)))
+    return launch(fused.kernel(*of_rank_1(asked, chosen)))
 
 
 def computed(asked: Problem, chosen: Schedule) -> str:
     """The Plan of a sequential schedule, and what its computation is launched with where that is a kernel of ours."""
-    kernels = build.kernels(*of_rank_1(asked, chosen), "whole")
+    kernels = sequential.kernels(*of_rank_1(asked, chosen), "whole")
     return planned(asked, chosen) + str([launch(each) for each in kernels])
 
 
@@ -75,7 +75,7 @@ def of_rank_1(asked: Problem, chosen: Schedule) -> tuple[Context, dict[str, Tens
 
 
 def launch(kernel: Kernel) -> str:
-    counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.asked)
+    counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.grid)
     return str((kernel.function.__name__, sorted(kernel.constants.items()), counts, told(kernel.arguments)))
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kernels.backends.triton import backend as triton_backend
-from kernels.backends.triton import build, kept
+from kernels.backends.triton import kept
 from kernels.backends.triton.backend import TritonBackend
 from kernels.schedule import Refusal
-from tests.kernels.triton.compile_sm90 import context_of, key_of, unwritten
+from tests.kernels.triton.compile_sm90 import kernels_of, key_of
 from tests.kernels.triton.conftest import gpu_trial
 
 GEMM = {"m": 2048, "n": 1024, "k": 512}
@@ -22,8 +22,7 @@ TRIALS = {
 
 def keys(operator: str, part: str, **more: Any) -> list[str]:
     trial = gpu_trial(operator, TRIALS[operator], world=4, dtype="bfloat16").of_part(part)
-    context = context_of(trial, **more)
-    return [key_of(one) for one in build.kernels(context, unwritten(trial.problem), part)]
+    return [key_of(kernel) for kernel in kernels_of(trial, **more)]
 
 
 @pytest.mark.parametrize("part", ["whole", "compute"])
@@ -59,7 +58,7 @@ def test_ranks_begin_elsewhere_and_meet_after_each_compilation(
             raise Refusal("too large")
         return [SimpleNamespace(compiled=lambda: log.append(context.name))]
 
-    monkeypatch.setattr(triton_backend.build, "kernels", of_trial)
+    monkeypatch.setattr(triton_backend, "runner", lambda trial: SimpleNamespace(kernels=of_trial))
     trials = [SimpleNamespace(name=name, part="whole") for name in "abcd"]
     Device(rank, 2, log).compile(trials, lambda trial, number: log.append((trial.name, number)))
     expected: list[Any] = []

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from kernels.backends.triton.kernels.gemm_send import tile_table
 from kernels.backends.triton.playground import Gang, RankFailure, ranks
-from kernels.backends.triton.send import tile_table
 from kernels.schedule import Refusal
 from kernels.schemes import expand, reads
 from tests.kernels.triton import playground_ranks as does

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
-from kernels.backends.triton.gemv import summed, taken, two_shots
+from kernels.backends.triton.kernels.gemv import summed, taken, two_shots
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.backends.triton import gemv, timeline
+from kernels.backends.triton import timeline
+from kernels.backends.triton.kernels import gemv
 from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan

@@ -1,1 +1,1 @@
-"""Kernels that compute and communicate, one file per flow; the launchers beside this folder call them."""
+"""Kernels that compute and communicate, one file per flow, each with what it is launched with."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.axes import Tile, tile
 from kernels.backends.triton import device
+from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Plan
+from kernels.reference import Operands
 
 
 @triton.jit
@@ -21,11 +33,11 @@ def multiply(a, b, row, column, contraction, BLOCK_M: tl.constexpr, BLOCK_N: tl.
 @triton.jit
 def chosen(descriptors, number, WORLD: tl.constexpr):
     """The descriptor with that *number*, which is known at run time only."""
-    found = descriptors[0]
+    descriptor = descriptors[0]
     for other in tl.static_range(1, WORLD):
         if number == other:
-            found = descriptors[other]
-    return found
+            descriptor = descriptors[other]
+    return descriptor
 
 
 @triton.jit
@@ -76,8 +88,8 @@ def gemm_send(
                     device.drain()
                     device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
                     late = -1
-                mine = device.peer(counters_at, rank, tl.int32) + number
-                device.wait(mine, epoch * (WORLD - 1), deadline, error, rank, device.TILE, number)
+                counter = device.peer(counters_at, rank, tl.int32) + number
+                device.wait(counter, epoch * (WORLD - 1), deadline, error, rank, device.TILE, number)
                 stamp.write(stamps, num_tiles + at, stamp.WAITED)
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 stage = device.peer(stage_at, rank, DTYPE)
@@ -122,3 +134,72 @@ def gemm_send(
         if late >= 0:
             device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
     device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
+
+
+def tile_table(plan: Plan, rank: int) -> Tensor:
+    """int32 [tiles, 4] in the order of the plan: owner, first row inside its chunk, first column, number there."""
+    tiles, size = plan.tiles[rank], tile(plan.schedule["tile"])
+    across = -(-OPERATORS[plan.problem.operator].extent(plan.problem).columns // size.n)
+    number = tiles.row_start // size.m * across + tiles.col_start // size.n
+    columns = np.stack([tiles.chunk, tiles.row_start, tiles.col_start, number], axis=1)
+    return torch.from_numpy(columns.astype(np.int32))
+
+
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+    """`gemm_send` for one trial: *operands* a [m, k] and b [k, n] lie on the rank's device."""
+    problem, schedule = context.problem, context.plan.schedule
+    operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
+    extent, (a, b) = operator.extent(problem), operands.values()
+    table = tile_table(context.plan, context.rank).to(context.device)
+    return Kernel(
+        function=gemm_send,
+        arguments=(
+            TensorDescriptor.from_tensor(a, [size.m, size.k]), TensorDescriptor.from_tensor(b, [size.k, size.n]),
+            *(_for_itself(context, table, size) if alone else _for_peers(context, table, size)),
+            extent.columns, extent.contraction, *_places(context, alone),
+            context.epoch, context.arrived, context.error, context.limit_ns, 0 if alone else context.rank,
+            None,
+        ),
+        constants={
+            "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
+            "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": operator.reduces and not alone,
+            "BROADCASTS": operator.flow is Flow.BROADCAST and not alone, "TMA": schedule["store"] == "tma",
+        },
+        num_warps=schedule.count("num_warps"),
+        num_stages=schedule.count("num_stages"),
+        items=len(table),
+        grid=schedule.count("grid"),
+        records=2 * len(table),
+    )  # fmt: skip
+
+
+def _for_peers(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
+    """Targets by owner, then tiles, their number, rows of a chunk."""
+    operator = OPERATORS[context.problem.operator]
+    chunk = operator.chunk_rows(context.problem)
+    slots = [_slot(context, owner, chunk, operator.reduces) for owner in range(context.world)]
+    return *descriptors(slots, size.m, size.n), table, len(table), chunk
+
+
+def _for_itself(context: Context, table: Tensor, size: Tile) -> tuple[Any, ...]:
+    """The same as if one rank owned all rows: results stay here."""
+    chunk, whole = OPERATORS[context.problem.operator].chunk_rows(context.problem), table.clone()
+    whole[:, 1] += whole[:, 0] * chunk
+    whole[:, 0] = 0
+    return *descriptors([context.local], size.m, size.n), whole, len(whole), context.local.shape[0]
+
+
+def _places(context: Context, alone: bool) -> list[Tensor]:
+    """Addresses by rank: out, stage, tile counters, credits, ends."""
+    if alone:
+        local_at = torch.tensor([context.local.data_ptr()], dtype=torch.int64, device=context.device)
+        return [local_at] * 5
+    stage = "stage" if OPERATORS[context.problem.operator].reduces else "out"
+    return [context.addresses(name) for name in ("out", stage, "counters", "credits", "done")]
+
+
+def _slot(context: Context, owner: int, chunk: int, reduces: bool) -> Tensor:
+    """Where this rank's tiles go on *owner*."""
+    if reduces:
+        return context.of(owner, "stage")[context.rank]
+    return context.of(owner, "out")[context.rank * chunk : (context.rank + 1) * chunk]

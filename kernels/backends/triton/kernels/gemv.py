@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
+from torch import Tensor
 
+from kernels.axes import Tile, tile
 from kernels.backends.triton import device
+from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.tiles import FEWEST_K
+from kernels.operators import OPERATORS
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import Operands
+from kernels.schemes.base import above
+
+ONE_SHOT_VALUES = 64 * 1024
+"""Up to so many values of the output everybody sends all partial sums to all; above, only to the owner of their rows.
+
+At world 4 one shot puts 24 bytes a value on the wire and two shots 12, which pays for a second flight of about 1.5 us.
+"""
+FEWEST_TAKEN = 32
+"""Values that a program takes at least: a warp's worth of packets from each rank."""
+SHARES = 256
+"""Programs that take packets: no more than are resident on any data-center GPU, so that each takes one share."""
 
 
 @triton.jit
@@ -146,9 +169,9 @@ def _reduce(
     places = packets[WORLD - 1] + side + source[:, None].to(tl.int64) * values + value[None, :]
     mask = (source < WORLD)[:, None] & (value < high)[None, :]
     stamp.begin(stamps, record)
-    found = device.take_packets(places, epoch, mask, deadline, error, rank, at)
+    sums = device.take_packets(places, epoch, mask, deadline, error, rank, at)
     stamp.write(stamps, record, stamp.WAITED)
-    total = tl.sum(found, axis=0)
+    total = tl.sum(sums, axis=0)
     stamp.write(stamps, record, stamp.COMPUTED)
     if SENDS:
         ours = side + tl.cast(rank, tl.int64) * values
@@ -159,10 +182,91 @@ def _reduce(
 
 
 @triton.jit
-def _collect(mine, values, share, at, out, epoch, deadline, error, rank, TAKE: tl.constexpr, DTYPE: tl.constexpr):
+def _collect(packets, values, share, at, out, epoch, deadline, error, rank, TAKE: tl.constexpr, DTYPE: tl.constexpr):
     """TAKE sums of the other ranks' rows, from their owners."""
     value = at * TAKE + tl.arange(0, TAKE)
     value = tl.where(value < rank * share, value, value + share)
-    places = mine + (value // share).to(tl.int64) * values + value
-    found = device.take_packets(places, epoch, value < values, deadline, error, rank, at)
-    tl.store(out + value, found.to(DTYPE), mask=value < values)
+    places = packets + (value // share).to(tl.int64) * values + value
+    sums = device.take_packets(places, epoch, value < values, deadline, error, rank, at)
+    tl.store(out + value, sums.to(DTYPE), mask=value < values)
+
+
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+    """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
+    problem, schedule = context.problem, context.plan.schedule
+    extent, size = OPERATORS[problem.operator].extent(problem), tile(schedule["tile"])
+    num_warps, num_stages, values = schedule.count("num_warps"), schedule.count("num_stages"), problem_values(problem)
+    table = first_values(context.plan, context.rank).to(context.device)
+    around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
+    packets = tuple(context.of(rank, "packets") for rank in around)
+    one = min(size.n, extent.columns) == 1
+    return Kernel(
+        function=gemv_all_reduce,
+        arguments=(
+            operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
+            extent.contraction, context.local if alone else context.result(), packets,
+            context.epoch, context.arrived, context.error, context.limit_ns, context.rank, None,
+        ),
+        constants={
+            "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
+            "BLOCK_K": size.k, "SPLIT": 0 if one else min(num_warps, size.k // FEWEST_K),
+            "WIDE": 16 // problem.itemsize, "TAKE": taken(values), "PART": taken(values // problem.world),
+            "DTYPE": TRITON_DTYPES[problem.dtype],
+            "EVEN": even(problem, size),
+            # with the tensor cores' operand as a further step, the compiler shares its stages between the two
+            "STAGES": num_stages if one else 2 * num_stages - 1,
+            "TWO_SHOT": two_shots(problem), "COMPUTE_ONLY": alone,
+        },
+        num_warps=num_warps,
+        num_stages=num_stages,
+        items=len(table),
+        grid=schedule.count("grid"),
+        records=len(table) + -(-summed(problem) // taken(summed(problem))),
+    )  # fmt: skip
+
+
+def problem_values(problem: Problem) -> int:
+    """Values of the output."""
+    extent = OPERATORS[problem.operator].extent(problem)
+    return extent.rows * extent.columns
+
+
+def even(problem: Problem, size: Tile) -> bool:
+    """Whether tiles cover the rows of a chunk, the tokens and the contraction exactly: nothing has to be masked."""
+    operator = OPERATORS[problem.operator]
+    extent = operator.extent(problem)
+    rests = (operator.chunk_rows(problem) % size.m, extent.columns % size.n, extent.contraction % size.k)
+    return not any(rests)
+
+
+def first_values(plan: Plan, rank: int) -> Tensor:
+    """int32 [tiles] in the order of the plan: number of each tile's first value in the row-major output."""
+    operator, tiles = OPERATORS[plan.problem.operator], plan.tiles[rank]
+    row = tiles.chunk * operator.chunk_rows(plan.problem) + tiles.row_start
+    return torch.from_numpy((row * operator.extent(plan.problem).columns + tiles.col_start).astype(np.int32))
+
+
+def taken(values: int) -> int:
+    """Values of the output that a program takes at once: a power of two that leaves one share for each."""
+    return max(FEWEST_TAKEN, above(-(-values // SHARES)))
+
+
+def two_shots(problem: Problem) -> bool:
+    """Whether partial sums go to the owner of their rows only, who sends the sums to all."""
+    return problem_values(problem) > ONE_SHOT_VALUES
+
+
+def summed(problem: Problem) -> int:
+    """Values that one rank sums: all, or in two shots those of its own rows."""
+    return problem_values(problem) // (problem.world if two_shots(problem) else 1)
+
+
+def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of the shares of what *rank* sums in which values of its tiles *at* lie."""
+    problem, tiles = plan.problem, plan.tiles[rank]
+    operator = OPERATORS[problem.operator]
+    columns, above_them = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)
+    low = ((above_them + tiles.row_start[at]) * columns + tiles.col_start[at]).min()
+    high = ((above_them + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
+    begin, each = rank * summed(problem) if two_shots(problem) else 0, taken(summed(problem))
+    return np.arange((low - begin) // each, -(-(high - begin) // each))

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from kernels.backends.triton import build
+from kernels.backends.triton.calls import fused
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.probes.site import Call, Site
 from kernels.operators import OPERATORS
@@ -25,7 +25,8 @@ def ours(site: Site, of: Problem, schedule: Schedule, sets: list[Operands]) -> l
     start = shared_bytes(plan)
     _check_room(site, plan, start)
     context = Context(site.heap, plan, site.rank, site.device, start=start, limit_s=site.limit_ns / 1e9)
-    return [partial(_launch, context, build.kernel(context, own, alone=True).launcher()) for own in sets]
+    launchers = [fused.kernel(context, operands, alone=True).launcher() for operands in sets]
+    return [partial(_launch, context, launcher) for launcher in launchers]
 
 
 def _launch(context: Context, launch: Call) -> None:
@@ -45,14 +46,13 @@ def _check_room(site: Site, plan: Plan, start: int) -> None:
 
 def library(site: Site, of: Problem, sets: list[Operands]) -> list[Call]:
     """cuBLAS on the same operands."""
-    stated = OPERATORS[of.operator]
-    extent = stated.extent(of)
+    extent = OPERATORS[of.operator].extent(of)
     out = torch.empty(extent.rows, extent.columns, dtype=torch.bfloat16, device=site.device)
 
     def one(left: torch.Tensor, right: torch.Tensor) -> Call:
         return lambda: _multiply(left, right, out)
 
-    return [one(*own.values()) for own in sets]
+    return [one(*operands.values()) for operands in sets]
 
 
 def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
