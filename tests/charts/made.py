@@ -33,10 +33,12 @@ def estimate_of(row: Mapping[str, Any], time_s: float) -> dict[str, Any]:
     return {**row, **given, "correct": None, "calibrated": True}
 
 
-def made_span(address: str, start_s: float, stop_s: float, *, pool: str = "compute", after: str | None = None) -> Span:
+def made_span(
+    address: str, start_s: float, stop_s: float, *, pool: str = "compute", after: str | None = None, stream: int = 0
+) -> Span:
     """A Span whose rank and kind are those of its address."""
     rank, kind, _, _ = address.split("/")
-    return Span(address, int(rank), kind, pool, start_s, stop_s, after)
+    return Span(address, int(rank), kind, pool, start_s, stop_s, after, stream=stream)
 
 
 def svg(chart: alt.TopLevelMixin, datasets: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> str:

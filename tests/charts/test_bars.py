@@ -41,6 +41,14 @@ def test_pools_never_merge() -> None:
     assert len(merged(spans, pixel_s=1.0)) == 2
 
 
+def test_streams_never_merge_and_wait_for_themselves() -> None:
+    one = made_span("0/compute/-1/0", 0.0, 1.0)
+    other = made_span("0/compute/-1/1", 3.0, 4.0, stream=1, after="1/put/0/0")
+    assert len(merged([one, other], pixel_s=10.0)) == 2
+    (wait,) = waits([one, other], least_s=0.5)
+    assert (wait.stream, wait.start_s, wait.stop_s) == (1, 0.0, 3.0)
+
+
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 2)), max_size=40), st.floats(0.001, 3))
 def test_merging_loses_no_step_and_reaches_as_far(times: list[tuple[float, float]], pixel_s: float) -> None:
     spans = computes(*[(start, start + length) for start, length in times])

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from kernels.plan import Kind
 from kernels.schemes import SCHEMES
 from workbench.charts import theme
 from workbench.charts.theme import INKS, LOSS_COLOURS, SCHEME_COLOURS, SOURCE_LOOKS, SPAN_COLOURS, Mode
@@ -88,10 +87,6 @@ def test_words_and_numbers_can_be_read(mode: Mode) -> None:
 
 def test_every_scheme_has_a_colour() -> None:
     assert SCHEME_COLOURS.keys() == SCHEMES.keys()
-
-
-def test_every_kind_of_step_has_a_colour() -> None:
-    assert {kind.word for kind in Kind} <= SPAN_COLOURS.keys()
 
 
 def test_no_two_sources_look_the_same() -> None:

@@ -25,6 +25,24 @@ def test_measured_stands_above_simulated_with_ranks_and_their_rows_in_order() ->
     assert ordered == ["0|", *[f"0|{name}" for name in names], "1|", *[f"1|{name}" for name in names]]
 
 
+def test_a_rank_that_computes_on_two_streams_has_a_row_for_each_and_one_for_each_engine() -> None:
+    spans = [
+        made_span("0/compute/-1/0", 0.0, 0.010),
+        made_span("0/reduce/-1/0", 0.0, 0.010, stream=1),
+        made_span("0/put/1/0", 0.010, 0.015, pool="link", stream=1),
+        made_span("0/put/1/1", 0.010, 0.015, pool="copy_engine"),
+        made_span("0/collective/-1/0", 0.010, 0.015, pool="library", stream=1),
+    ]
+    drawn = sorted(timeline.rows({"simulated": spans}), key=lambda row: row["order"])
+    names = ["stream 0", "stream 1", "copy engine", "link", "library"]
+    assert list(dict.fromkeys(row["row"] for row in drawn)) == ["0|", *[f"0|rank 0 {name}" for name in names]]
+
+
+def test_a_pool_that_we_do_not_know_is_shown_as_it_is() -> None:
+    (row,) = [row for row in timeline.rows({"recorded": [made_span("0/put/1/0", 0, 1, pool="mail")]}) if row["kind"]]
+    assert row["row"] == "0|rank 0 mail"
+
+
 def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
     found = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
     assert [row["heading"] for row in found if row["heading"]] == [

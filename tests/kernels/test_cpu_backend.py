@@ -7,6 +7,7 @@ import pytest
 from kernels.backends.cpu import heap
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement
+from kernels.plan import Kind
 from kernels.schedule import Refusal
 from tests.kernels.conftest import small
 
@@ -125,6 +126,21 @@ def test_spans_carry_the_plans_addresses_and_what_was_waited_for(gangs: Any, mak
     assert {span.rank for span in outcome.spans} == {0, 1}
     assert all(0 <= span.start_s <= span.stop_s for span in outcome.spans)
     assert any("/put/" in (span.waited_for or "") for span in outcome.spans if span.kind == "reduce")
+
+
+def test_every_kind_of_step_that_a_plan_has_is_run_and_measured(gangs: Any, make_trial: Any) -> None:
+    ways = [
+        make_trial(small("gemm_reduce_scatter", 2), "fused", tile="16x32x96", slice_tiles=2),
+        make_trial(small("gemm_all_to_all", 2), "sequential", fabric="shared_memory", collective="library"),
+        make_trial(small("all_gather_gemm", 2), "fused", write="staged"),
+    ]
+    outcomes = gangs(2).outcomes(ways)
+    assert all(outcome.correct for outcome in outcomes)
+    assert {span.kind for outcome in outcomes for span in outcome.spans} == {
+        kind.word
+        for kind in Kind
+        if kind is not Kind.PULL  # to which no scheme expands
+    }
 
 
 def test_no_segment_is_left_behind(gangs: Any, make_trial: Any) -> None:

@@ -62,6 +62,11 @@ def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
     assert metrics.overlap_ratio(spans) == pytest.approx(1 / 6)
 
 
+def test_processors_that_copy_the_bytes_of_a_put_do_not_compute() -> None:
+    copies = Span("0/put/1/0", 0, "put", "compute", 2, 4)
+    assert metrics.overlap_ratio([span(0, "compute", 0, 3), copies, span(0, "link", 2, 6)]) == pytest.approx(1 / 4)
+
+
 def test_losses_and_ratios_are_above_one_where_time_was_lost() -> None:
     assert metrics.exposed_communication(5.0, compute_s=3.0) == 2.0
     assert metrics.decomposition_loss(3.3, whole_alone_s=3.0) == pytest.approx(1.1)

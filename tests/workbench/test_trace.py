@@ -50,6 +50,18 @@ def test_streams_and_engines_come_first_then_each_sm_and_its_blocks(events: list
     assert [number for number in named(events, 1) if number >= trace.FIRST_SM] == sorted(named(events, 1))[2:]
 
 
+def test_two_streams_have_a_thread_each(
+    store: Store, make_trial: Callable[..., Trial], measure: Callable[..., Measurement], tmp_path: Path
+) -> None:
+    spans = (*SPANS, Span("1/compute/-1/1", 1, "compute", "compute", 5 * US, 9 * US, stream=1))
+    measured, run = replace(measure(make_trial()), spans=spans), store.begin_run({}, {})
+    store.add_outcome(run, measured, metrics.row_of(measured, run))
+    events = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
+    assert list(named(events, 2).values()) == ["stream 0", "stream 1"]
+    threads = {event["name"]: event["tid"] for event in events if event["pid"] == 2 and event["ph"] == "X"}
+    assert threads == {"1/compute/-1/0": 0, "1/compute/-1/1": 1}
+
+
 def test_every_tile_is_there_once_under_its_step_and_nothing_overlaps(events: list[dict[str, Any]]) -> None:
     threads = named(events, 1)
     by_thread = defaultdict(list)

@@ -104,6 +104,7 @@ class Program:
             return [calls[number].start, *last]
         if kind is Kind.COPY:
             return [self._copy(number, calls)]
+        assert kind is Kind.PUT, f"{plan.address(number)}: a CPU rank runs no {kind.word}"
         return self._put(number, tiles, at)
 
     def _put(self, number: int, tiles: Tiles, at: tuple[int, int]) -> list[Action]:
