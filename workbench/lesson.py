@@ -45,8 +45,8 @@ class Lesson:
 
     def trial(self, scheme: str, **axes: Value) -> Trial:
         """One schedule; axes that are not stated keep their default. Refusal says what cannot be."""
-        asked = schedule(self.problem, scheme, axes, self.machine, self.fabric)
-        return Trial(problem=self.problem, schedule=asked, backend=self.machine.backend, machine=self.machine.name,
+        chosen = schedule(self.problem, scheme, axes, self.machine, self.fabric)
+        return Trial(problem=self.problem, schedule=chosen, backend=self.machine.backend, machine=self.machine.name,
                      fabric=self.fabric, protocol=PROTOCOLS["default"])  # fmt: skip
 
     def estimate(self, scheme: str, **axes: Value) -> Estimate:
@@ -72,9 +72,9 @@ class Lesson:
         known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
         unread = {name for name, values in axes.items() if values == EVERY and name in reads.FUSED} - known
         space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
-        found, _ = recommend(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
-                             measured=False)  # fmt: skip
-        return found[0].estimate
+        best, _ = recommend(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
+                            measured=False)  # fmt: skip
+        return best[0].estimate
 
     def _experiment(self, choice: Choice) -> Experiment:
         return Experiment(problems=(self.problem,), space=Space((choice,)), backend=self.machine.backend,
@@ -83,8 +83,8 @@ class Lesson:
     def recorded(self, *schemes: str) -> list[dict[str, Any]]:
         """The whole trials of this problem in the recordings that are shipped, on whatever computer they were made."""
         measured = [entry.measurement for entries in recordings.shipped().values() for entry in entries]
-        mine = [found for found in measured if found.trial.problem == self.problem]
-        rows = metrics.fill([metrics.row_of(found, None, self.machine) for found in mine])
+        of_problem = [each for each in measured if each.trial.problem == self.problem]
+        rows = metrics.fill([metrics.row_of(each, None, self.machine) for each in of_problem])
         return [row for row in rows if row["part"] == "whole" and row["scheme"] in schemes]
 
     def linked(self, fabric: str) -> Lesson:
@@ -95,9 +95,9 @@ class Lesson:
         """Shape of every operand and of the result: on one rank, and over all ranks."""
         import pandas as pd
 
-        found = presets.sizes(self.problem)
-        both = zip(found.local.items(), found.whole.values(), strict=True)
-        shapes = {name: (_times(mine), _times(everyones)) for (name, mine), everyones in both}
+        sizes = presets.sizes(self.problem)
+        both = zip(sizes.local.items(), sizes.whole.values(), strict=True)
+        shapes = {name: (_times(of_one), _times(of_all)) for (name, of_one), of_all in both}
         return pd.DataFrame.from_dict(shapes, orient="index", columns=["one rank", f"all {self.problem.world} ranks"])
 
     def steps(self, scheme: str, **axes: Value) -> pd.DataFrame:
@@ -121,11 +121,11 @@ def _choice(scheme: str, axes: Mapping[str, Values]) -> Choice:
 def lesson(operator: str, preset: str = "laptop_ladder", *, world: int | None = None, machine: str = machines.LAPTOP,
            fabric: str | None = None) -> Lesson:  # fmt: skip
     """The problem of *operator* in *preset*, on a machine as shipped; its link is the preset's or the machine's own."""
-    found = machines.shipped_machine(machine)
-    (asked,) = presets.preset(preset, operator, world=world)
-    meant = presets.named(preset).fabric if found.backend == "cpu" else None
-    link = parse(fabric or meant or usual(found, asked.world))
-    return Lesson(problem=asked, machine=found, fabric=resolved(link, asked, found))
+    shipped = machines.shipped_machine(machine)
+    (problem,) = presets.preset(preset, operator, world=world)
+    of_preset = presets.named(preset).fabric if shipped.backend == "cpu" else None
+    link = parse(fabric or of_preset or usual(shipped, problem.world))
+    return Lesson(problem=problem, machine=shipped, fabric=resolved(link, problem, shipped))
 
 
 def table(rows: Sequence[Row], *axes: str) -> pd.DataFrame:

@@ -76,9 +76,9 @@ def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
     for span in spans:
         for tile in span.tiles:
             by_sm[tile.processor].append((tile, span))
-    for processor, times in sorted(by_sm.items()):
+    for processor, tiles in sorted(by_sm.items()):
         busy_until: list[float] = []
-        for tile, span in sorted(times, key=lambda each: (each[0].start_s, each[0].sent_s)):
+        for tile, span in sorted(tiles, key=lambda each: (each[0].start_s, each[0].sent_s)):
             free = (block for block, until in enumerate(busy_until) if until <= tile.start_s)
             block = min(next(free, len(busy_until)), BLOCKS_MOST - 1)
             thread = FIRST_SM + processor * BLOCKS_MOST + block
