@@ -35,7 +35,7 @@ def asked(client: Client, within_s: float) -> tuple[Versions, dict[str, Versions
             return scheduler, {}
 
     scheduler, workers = client.sync(everyone, callback_timeout=2 * within_s)
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    known = client.scheduler_info(n_workers=-1).get("workers", {})
     names = {address: str(worker["name"]) for address, worker in known.items()}
     return scheduler, {names.get(place, place): told for place, told in workers.items() if isinstance(told, Mapping)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from distributed import Client, Security
 
@@ -72,6 +73,14 @@ def _agreeing(client: Client, target: str) -> Client:
         client.close(timeout=ANSWER_S)
         raise ValueError(sentence)
     return client
+
+
+def workers_of(client: Client) -> dict[str, Any]:
+    """What the scheduler knows of each worker, by address; Failed where it went away meanwhile."""
+    try:
+        return dict(client.scheduler_info(n_workers=-1)["workers"])
+    except (KeyError, OSError) as error:  # Dask answers with an empty dictionary once the connection is lost
+        raise Failed("The scheduler took a client, then fell silent. Accepted: the command again.") from error
 
 
 def first_line(error: BaseException | None) -> str:

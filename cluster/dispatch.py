@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 from distributed import Client
@@ -66,11 +67,15 @@ class Cluster:
             protocol = connected.describe().get("protocol")
         except Exception as error:
             client.close(timeout=ANSWER_S)
-            kind = Failed if isinstance(error, OSError) else ValueError  # it was there a moment ago
+            foreign = isinstance(error, ImportError | AttributeError | TypeError | UnpicklingError)
+            accepted = (
+                "a scheduler whose environment has the same Python, Dask and overlap-workbench as this one"
+                if foreign else "the command again, once the scheduler answers"
+            )  # fmt: skip
+            kind = ValueError if foreign else Failed  # it was there a moment ago
             raise kind(
                 f"The scheduler {target.address} answers, but cannot take the workbench's broker "
-                f"({type(error).__name__}: {first_line(error)}). Accepted: a scheduler whose environment has the same "
-                "Python, Dask and overlap-workbench as this one."
+                f"({type(error).__name__}: {first_line(error)}). Accepted: {accepted}."
             ) from error
         if (sentence := agreement.other_protocol(target.address, protocol, broker.PROTOCOL)) is not None:
             client.close(timeout=ANSWER_S)

@@ -69,7 +69,7 @@ def rows(client: Client | None = None) -> list[Facts]:
     first = {"place": "here"} | here_with_torch()
     if client is None:
         return [first]
-    workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1).get("workers", {})
     on_host = {str(worker["host"]): address for address, worker in workers.items()}
     # torch tells all workers of a host the same, but for the one GPU that each may see
     told = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
@@ -103,6 +103,8 @@ def ask(
             return dict(answers[worker])
         except TimeoutError:
             return silence(deadline_s)
+        except OSError as error:  # its connection ended: it has died, or its next process begins
+            return {"trouble": f"{_SILENT} the life of its connection ({error})"}
         except Exception as error:  # whatever goes wrong over there is what is asked about
             return {"trouble": f"{type(error).__name__}: {error}"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import probe
-from cluster.connection import open_client
+from cluster.connection import open_client, workers_of
 from cluster.dispatch import Cluster
 from cluster.launch.contract import DISTRIBUTION, refusal, stranger
 from cluster.rank import Entry
@@ -17,7 +17,7 @@ def attach(address: str | Path | Target, *, entry: Entry | None = None) -> Clust
     """Connect to any scheduler and bring broker and rank processes along; ValueError when its workers cannot do it."""
     target = target_in(address)
     with open_client(target) as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(client)
         sentence = refusal(target.address, workers)
         if sentence is None:
             told = probe.ask(client, list(workers), _version_in)

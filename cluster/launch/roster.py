@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Client
 
 from cluster import agreement, broker, keeper, probe
-from cluster.connection import open_client
+from cluster.connection import open_client, workers_of
 from kernels.hardware import Device
 from kernels.prints import versions_print
 
@@ -27,7 +27,7 @@ def status(address: str | Path | None = None) -> list[Row]:
     device (its model), source_prints (by backend), versions_print, rank_pid, rank_alive, and what `probe.here` has.
     """
     with open_client(address) as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(client)
         known, gone = _known(client)
         awake = [place for place in workers if not known.get(place, {}).get("away_s")]
         told = probe.ask(client, awake, _of_worker)

@@ -13,11 +13,14 @@ from typing import Any
 
 import fake_bench
 import pytest
+from distributed import Client
 from fake_bench import FakeTrial
 from fake_cluster import await_ranks
 
 from cluster.dispatch import Cluster
+from cluster.launch.attached import attach
 from cluster.rank import Entry
+from kernels.failed import Failed
 
 Events = list[dict[str, Any]]
 
@@ -197,6 +200,27 @@ def test_a_scheduler_that_cannot_take_the_broker_is_one_sentence(cluster: Cluste
         Cluster.connect(address, entry=Unknown())
     assert "no_such_package" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_scheduler_that_goes_while_the_broker_is_brought_is_no_stranger(
+    cluster: Cluster, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chaos run: asyncio's own "release unlocked lock", and the sentence blamed the environment."""
+
+    def torn(self: Cluster) -> Any:
+        raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(Cluster, "describe", torn)
+    with pytest.raises(Failed, match="Accepted: the command again, once the scheduler answers"):
+        Cluster.connect(address)
+
+
+def test_a_scheduler_that_goes_while_its_workers_are_listed_is_one_sentence(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "scheduler_info", lambda self, n_workers=5: {})
+    with pytest.raises(Failed, match="then fell silent"):
+        attach(address)
 
 
 def test_a_closed_connection_is_a_failure_of_every_trial(address: str) -> None:

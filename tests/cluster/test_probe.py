@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from distributed.comm import CommClosedError
 from fake_cluster import HOSTS
+from loops import apart
 
 from cluster import probe, probe_gpu
 from cluster.dispatch import Cluster
@@ -77,3 +80,15 @@ def _pid(worker: Any) -> dict[str, Any]:
 
 def _fails(worker: Any) -> dict[str, Any]:
     return {"never": 1 / 0}
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_silent_and_not_strange() -> None:
+    """A chaos run: its closed connection was told as another version of the workbench."""
+
+    async def closed(*_: Any, **__: Any) -> Any:
+        raise CommClosedError("in <TCP (closed) Scheduler Broadcast>: Stream is closed")
+
+    client: Any = SimpleNamespace(run=closed, sync=lambda ask, callback_timeout: apart(ask()))
+    told = probe.ask(client, ["tcp://there"], lambda worker: {})
+    assert probe.is_silence(told["tcp://there"])
+    assert "Stream is closed" in told["tcp://there"]["trouble"]
