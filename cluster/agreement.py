@@ -9,6 +9,7 @@ from typing import Any
 from distributed import Client
 from distributed.versions import get_versions
 
+from kernels.events import Ran
 from kernels.hardware import Device, hardware_of
 from kernels.prints import different_versions, versions_print
 
@@ -76,7 +77,7 @@ def trouble(places: Sequence[Place], of: Mapping[str, Mapping[str, Any]], backen
     return None
 
 
-def ran(places: Sequence[Place], backend: str) -> dict[str, Any]:
+def ran(places: Sequence[Place], backend: str) -> Ran:
     """What a result says of the ranks at *places* that agree: prints, and the hardware of this gang."""
     hellos = [place["hello"] for place in places]
     devices = [Device.from_json(hello["device"]) for hello in hellos]
@@ -84,7 +85,7 @@ def ran(places: Sequence[Place], backend: str) -> dict[str, Any]:
     return {
         "source_print": hellos[0]["source_prints"][backend],
         "versions_print": versions_print(hellos[0]["versions"]),
-        "hardware": hardware and hardware.to_json(),
+        "hardware": None if hardware is None else hardware.to_json(),
     }
 
 

@@ -18,7 +18,9 @@ from cluster.ask import Ask, Trial
 from cluster.connection import ANSWER_S, first_line
 from cluster.deadline import PATIENCE, Verdict, Watch
 from cluster.door import LOOPBACK
-from cluster.feed import Event, Feed
+from cluster.feed import Feed
+from kernels import events
+from kernels.events import EndedEvent, GrantedEvent, Ran, RankEvent, StreamEvent, ToldEvent, TrialEvent, WaitingEvent
 from kernels.failed import Failed
 
 _BEAT_S, _WAITING_BEAT_S = 2.5, 1.0
@@ -75,8 +77,8 @@ class Attempt:
         """Trials that deserve another attempt."""
         self.stream = cluster.next_stream()
         self.batches = cluster.feed.open(self.stream)
-        self.arrived: Iterator[Event] = iter(())
-        self.late: list[Event] = []
+        self.arrived: Iterator[StreamEvent] = iter(())
+        self.late: list[TrialEvent] = []
         """For the caller, of ranks whose gang was broken by then."""
         self.places: list[dict[str, Any]] = []
         self.futures: list[Future[None]] = []
@@ -88,7 +90,7 @@ class Attempt:
         self.held = False
         """Whether there may be something to give back."""
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[ToldEvent]:
         """The ranks' events for the caller, then the failures of what broke."""
         clean = False
         try:
@@ -111,7 +113,7 @@ class Attempt:
             self._give_back(spoiled=not clean)
             self.cluster.feed.close(self.stream)
 
-    def _through(self) -> Iterator[Event]:
+    def _through(self) -> Iterator[ToldEvent]:
         session = yield from self._granted()
         self._same_kernels()
         self._order(session, self._meeting(session))
@@ -119,27 +121,27 @@ class Attempt:
             yield from self._heard(self._next())
         self._judge()
 
-    def _heard(self, event: Event) -> list[Event]:
+    def _heard(self, event: RankEvent) -> list[TrialEvent]:
         """*event* of a rank, as the caller should see it; nothing where it is for the watch alone."""
         if not self.watch.heard(event, time.monotonic()):
             return []
-        return [event | (self._ran if event["kind"] == "result" else {})]
+        return [{**event, **self._ran} if event["kind"] == "result" else event]
 
     @cached_property
-    def _ran(self) -> dict[str, Any]:
+    def _ran(self) -> Ran:
         """What every result says of the ranks that were granted."""
         return agreement.ran(self.places, self.ask.backend)
 
     # the gang: asked for, checked, given back
 
-    def _granted(self) -> Generator[Event, None, str]:
+    def _granted(self) -> Generator[WaitingEvent, None, str]:
         """The session's name, once the broker has granted ranks; until then, for whom one waits."""
         self.held = True
         ask = self.ask
         how = {"world": ask.world, "shares_heap": ask.shares_heap, "across": ask.across, "backend": ask.backend}
         self._call("request", stream=self.stream, expected_s=ask.limits.expected_s, **how)
         asked_at = told_at = time.monotonic()
-        while (event := self._polled()) is None:
+        while (event := self._polled()) is None or event["kind"] != "granted":
             waited_s = time.monotonic() - asked_at
             if waited_s > ask.limits.wait_s:
                 raise _WaitedOut(Verdict(None, "lost", None, self._waited_out()))
@@ -154,8 +156,8 @@ class Attempt:
         self.watch.begin(labels, time.monotonic())
         return str(event["session"])
 
-    def _waiting(self, seconds: float, why: str) -> Event:
-        return {"kind": "waiting", "trial": None, "world": self.ask.world, "seconds": seconds, "why": why}
+    def _waiting(self, seconds: float, why: str) -> WaitingEvent:
+        return events.waiting(self.ask.world, seconds, why)
 
     def _waited_out(self) -> str:
         return (
@@ -182,7 +184,7 @@ class Attempt:
         with contextlib.suppress(queue.Empty):
             while True:
                 for event in self.arrived:
-                    if "rank" not in event:  # the broker's word, for who listens next
+                    if not events.is_of_rank(event):  # the broker's word, for who listens next
                         self.arrived = itertools.chain([event], self.arrived)
                         return
                     self.late += self._heard(event)
@@ -199,7 +201,8 @@ class Attempt:
                 for event in self.arrived:
                     if event["kind"] == "ended":  # another worker left
                         raise _Broken(self._ended(event))
-                    self.late += self._heard(event)
+                    if events.is_of_rank(event):
+                        self.late += self._heard(event)
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
         gone = {verdict.rank, *self.watch.unsure(verdict)}
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
@@ -291,17 +294,17 @@ class Attempt:
         error = future.exception(timeout=ANSWER_S) if future.status == "error" else None
         if error is not None and not isinstance(error, KilledWorker):  # the broker says that better
             message = f"its Dask task failed: {first_line(error)}"
-            self.batches.put([{"kind": "gone", "rank": rank, "message": message}])
+            self.batches.put([events.gone(message, rank)])
 
     # listening
 
-    def _next(self) -> Event:
+    def _next(self) -> RankEvent:
         """The next event of a rank; raises _Broken at the end of hope."""
-        while (event := self._polled()) is None:
+        while (event := self._polled()) is None or event["kind"] == "granted":
             pass
         return event
 
-    def _polled(self) -> Event | None:
+    def _polled(self) -> RankEvent | GrantedEvent | None:
         """The next event of a rank, or the broker's grant, if it comes soon."""
         self._still_wanted()
         for event in self.arrived:
@@ -368,7 +371,7 @@ class Attempt:
         sentence = f"The scheduler {address} is gone ({why}). Start it again, or ask another one."
         raise _Broken(Verdict(None, "lost", None, sentence)) from None
 
-    def _ended(self, event: Event) -> Verdict:
+    def _ended(self, event: EndedEvent) -> Verdict:
         self.held = False
         workers = [place["worker"] for place in self.places]
         if event["worker"] in workers:

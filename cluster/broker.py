@@ -15,7 +15,7 @@ from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from cluster import keeper, waiting
-from cluster.feed import FORGET_S, Topics, topic_of
+from cluster.feed import FORGET_S, Batch, Topics, topic_of
 from cluster.gang import Gang
 from cluster.gpus import Gpu
 from cluster.keeper import Keeper
@@ -44,6 +44,7 @@ from cluster.stimulus import (
     WorkerLeft,
     WorkerSees,
 )
+from kernels import events
 
 NAME = "workbench-broker"
 TICK_S = 1.0
@@ -224,18 +225,18 @@ class Broker(SchedulerPlugin):
                 self._order(command.worker, {"op": keeper.DEALT, "gpu": command.gpu and asdict(command.gpu)})
             case Granted():
                 places = [asdict(place) for place in command.places]
-                self._answer(command, {"kind": "granted", "session": command.session, "places": places})
+                self._answer(command, events.granted(command.session, places))
             case Refused():
-                self._answer(command, {"kind": "refused", "message": command.sentence, "for_now": command.for_now})
+                self._answer(command, events.refused(command.sentence, command.for_now))
             case Ended():
-                self._answer(command, {"kind": "ended", "worker": command.worker, "message": command.sentence})
+                self._answer(command, events.ended(command.worker, command.sentence))
 
     def _order(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.scheduler.stream_comms:
             self.scheduler.worker_send(worker, message)
 
-    def _answer(self, to: Granted | Refused | Ended, event: dict[str, Any]) -> None:
-        self.scheduler.log_event(topic_of(to.client), {"stream": to.stream, "events": [event]})
+    def _answer(self, to: Granted | Refused | Ended, event: events.BrokerEvent) -> None:
+        self.scheduler.log_event(topic_of(to.client), Batch(stream=to.stream, events=[event]))
 
 
 def _described(worker: Member, away_s: float) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
-Event = dict[str, Any]
+from kernels.events import FailureEvent, RankEvent, TrialEvent, failure
 
 OPENING_S = 30.0
 """What a cold gang may take beside the deadline: starting the tasks, building the heap and the process group."""
@@ -111,9 +111,11 @@ class Watch:
         """Whether all ranks have come to the end of the list."""
         return all(rank.done for rank in self.ranks)
 
-    def heard(self, event: Event, now: float) -> bool:
+    def heard(self, event: RankEvent, now: float) -> TypeGuard[TrialEvent]:
         """Take an event of a rank; True when the caller should see it."""
-        rank = self.ranks[event["rank"]]
+        number = event["rank"]
+        assert number is not None, "only a client tells failures that are no rank's"
+        rank = self.ranks[number]
         if event["kind"] == "state":
             rank.stopped = event["stopped"]
             return False
@@ -130,23 +132,23 @@ class Watch:
             case "gone":
                 rank.trouble = rank.trouble or _Trouble(now, "lost", False, event["message"])
             case "broken":
-                rank.sticky = event.get("sticky", False)
+                rank.sticky = event["sticky"]
                 rank.idle = not rank.sticky
                 rank.trouble = rank.trouble or _Trouble(now, event["stage"], event["witness"], event["message"])
             case "stage" | "sample" | "result" | "failure":
                 return self._heard_of_trial(rank, event, now)
         return False
 
-    def _heard_of_trial(self, rank: _Rank, event: Event, now: float) -> bool:
-        trial, kind = event["trial"], event["kind"]
-        rank.trial, rank.compiles = trial, kind == "stage" and event["stage"] in _COMPILES
-        if kind == "stage":
+    def _heard_of_trial(self, rank: _Rank, event: TrialEvent, now: float) -> bool:
+        trial = event["trial"]
+        rank.trial, rank.compiles = trial, event["kind"] == "stage" and event["stage"] in _COMPILES
+        if event["kind"] == "stage":
             which = f", trial {event['number']} of {event['of']}" if "number" in event else ""
             rank.words = f"the beginning of stage {event['stage']}{which}"
-        elif kind == "sample":
+        elif event["kind"] == "sample":
             rank.words = f"sample {event['index']}"
             self.sampled.add(trial)
-        elif kind == "result":
+        elif event["kind"] == "result":
             rank.words = "a result"
             rank.settled.add(trial)
         elif event["stage"] in _POISON:
@@ -257,10 +259,10 @@ class Watch:
     def _unbegun(self) -> bool:
         return self.started_at is not None and self.opened_at is None
 
-    def failures(self, verdict: Verdict) -> list[Event]:
+    def failures(self, verdict: Verdict) -> list[FailureEvent]:
         """One failure event for each trial that ends here without a result of every rank."""
         again = set(self.again(verdict))
-        events = []
+        failures = []
         for trial in self._pending():
             if trial in again:
                 continue
@@ -268,8 +270,8 @@ class Watch:
             if verdict.trial not in (None, trial):
                 stage = "cancelled"
                 message = f"Not measured: a trial timed beside it broke the gang ({verdict.stage}): {message}"
-            events.append({"kind": "failure", "trial": trial, "rank": verdict.rank, "stage": stage, "message": message})
-        return events
+            failures.append(failure(trial, verdict.rank, stage, message))
+        return failures
 
 
 def _when(rank: _Rank) -> float:

@@ -20,10 +20,11 @@ from cluster.ask import Ask, Trial
 from cluster.attempt import Attempt
 from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.deadline import Limits, Watch
-from cluster.feed import Event, Feed
+from cluster.feed import Feed
 from cluster.rank import Entry
 from cluster.scheduler_file import Target, target_in
 from cluster.seating import Ranks, Workers
+from kernels.events import ToldEvent
 from kernels.failed import Failed
 
 LATE_S = 20.0
@@ -91,7 +92,7 @@ class Cluster:
         deadline_s: float | Limits,
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
-    ) -> Iterator[Event]:
+    ) -> Iterator[ToldEvent]:
         """Run the trials on one gang; the ranks' events as they come, and one failure for each trial that broke.
 
         Ranks that have not loaded the kernels of `source_print` are started anew, once, if the files on their hosts are

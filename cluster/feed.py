@@ -9,12 +9,21 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Container, MutableMapping
-from typing import Any
+from typing import Any, TypedDict
 
 from distributed import Client
 
-Event = dict[str, Any]
-Batches = queue.SimpleQueue[list[Event]]
+from kernels.events import LEISURELY, RankEvent, StreamEvent
+
+Batches = queue.SimpleQueue[list[StreamEvent]]
+
+
+class Batch(TypedDict):
+    """Events of one stream, in the order in which they came."""
+
+    stream: str
+    events: list[StreamEvent]
+
 
 FLUSH_S = 0.04
 """Batches of samples are so far apart."""
@@ -23,7 +32,6 @@ SOON_S = 0.004
 FORGET_S = 30.0
 """What ranks have to say to a client that has left, they have said by then."""
 NUM_IN_BATCH = 50
-_SOON = frozenset({"rendezvous", "opened", "result", "failure", "done", "broken", "gone", "state"})
 _HANDSHAKE = "handshake"
 
 
@@ -57,20 +65,21 @@ class Topics:
 class Outbox:
     """The worker's end for one rank and one stream; used by one thread."""
 
-    def __init__(self, send: Callable[[str, Event], None], topic: str, stream: str, rank: int) -> None:
+    def __init__(self, send: Callable[[str, Batch], None], topic: str, stream: str, rank: int) -> None:
         self.send = send
         """`Worker.log_event`."""
         self.topic = topic
         self.stream = stream
         self.rank = rank
-        self._batch: list[Event] = []
+        self._batch: list[StreamEvent] = []
         self._pause_s = FLUSH_S
         self._sent_at = 0.0
 
-    def add(self, event: Event) -> None:
-        """Take an event; it leaves now, or a short pause after the batch before it."""
-        self._batch.append({**event, "rank": self.rank})
-        if event["kind"] in _SOON:
+    def add(self, event: RankEvent) -> None:
+        """Take an event, which nobody else has, and write the rank into it; it leaves now, or after a short pause."""
+        event["rank"] = self.rank
+        self._batch.append(event)
+        if event["kind"] not in LEISURELY:
             self._pause_s = SOON_S
         if len(self._batch) >= NUM_IN_BATCH:
             self.flush()
@@ -114,7 +123,7 @@ class Feed:
         """Whatever still comes for this stream is dropped."""
         self._queues.pop(stream, None)
 
-    def _received(self, stamped: tuple[float, Event]) -> None:
+    def _received(self, stamped: tuple[float, Batch]) -> None:
         # runs in the client's event loop: append and return
         message = stamped[1]
         batches = self._queues.get(message["stream"])

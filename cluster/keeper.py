@@ -21,8 +21,10 @@ import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
 from cluster import devices, gpus, probe_gpu
-from cluster.feed import Event, Outbox
+from cluster.feed import Outbox
 from cluster.rank import Entry
+from kernels import events
+from kernels.events import BirthEvent, GoneEvent, RankEvent
 
 NAME = "workbench-rank"
 KILL, DEALT = "workbench-kill", "workbench-dealt"
@@ -43,10 +45,13 @@ class RankProcess:
     """One incarnation of the rank process and a thread that reads what it says."""
 
     def __init__(
-        self, entry: Entry, tell: Callable[[RankProcess, Event], None], environment: Mapping[str, str]
+        self,
+        entry: Entry,
+        tell: Callable[[RankProcess, BirthEvent | GoneEvent], None],
+        environment: Mapping[str, str],
     ) -> None:
         self.incarnation = uuid.uuid4().hex[:12]
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[RankEvent] = queue.SimpleQueue()
         """What it says, hello and failed apart; the last one is `gone`."""
         self.started_at = time.monotonic()
         self.ready = False
@@ -95,8 +100,8 @@ class RankProcess:
         assert self.popen.stdin is not None
         with self.popen.stdout as lines:
             for line in lines:
-                event = json.loads(line)
-                if event["kind"] in ("hello", "failed"):
+                event: RankEvent | BirthEvent = json.loads(line)
+                if event["kind"] == "hello" or event["kind"] == "failed":
                     self._tell(self, event)
                 else:
                     self.events.put(event)
@@ -109,9 +114,9 @@ class RankProcess:
         self._kill_group()  # what it started and left behind
         with contextlib.suppress(OSError):
             self.popen.stdin.close()
-        gone = {"kind": "gone", "message": f"the rank process {_ending(code)}"}
-        self.events.put(gone)
-        self._tell(self, gone)
+        why = f"the rank process {_ending(code)}"
+        self.events.put(events.gone(why))
+        self._tell(self, events.gone(why))
 
 
 class Keeper(WorkerPlugin):
@@ -159,7 +164,7 @@ class Keeper(WorkerPlugin):
         process = self.process
         outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
         if process is None or process.incarnation != incarnation:
-            outbox.add({"kind": "gone", "message": "the rank process was replaced before its order came"})
+            outbox.add(events.gone("the rank process was replaced before its order came"))
             outbox.flush()
             return
         process.order(order)
@@ -170,10 +175,10 @@ class Keeper(WorkerPlugin):
             except queue.Empty:
                 outbox.flush_if_due()
                 if stopped != (stopped := process.stopped()):
-                    outbox.add({"kind": "state", "stopped": stopped})
+                    outbox.add(events.state(stopped))
                 continue
             outbox.add(event)
-            if event["kind"] in ("done", "broken", "gone", "rendezvous"):
+            if event["kind"] in events.ENDS:
                 outbox.flush()
                 return
 
@@ -206,11 +211,11 @@ class Keeper(WorkerPlugin):
         if not self.closing:
             self._start()
 
-    def _told(self, process: RankProcess, event: Event) -> None:
+    def _told(self, process: RankProcess, event: BirthEvent | GoneEvent) -> None:
         if not self.closing:
             self.worker.loop.add_callback(self._changed, process, event)
 
-    def _changed(self, process: RankProcess, event: Event) -> None:
+    def _changed(self, process: RankProcess, event: BirthEvent | GoneEvent) -> None:
         if self.closing or process is not self.process:
             return
         match event["kind"]:
@@ -218,7 +223,7 @@ class Keeper(WorkerPlugin):
                 process.ready = True
                 self.quick_deaths = 0
                 device = {"device": devices.device(self.gpu).to_json()}
-                self._report("ready", process.incarnation, hello=event["hello"] | device)
+                self._report("ready", process.incarnation, hello={**event["hello"], **device})
             case "failed":
                 process.failed = True
                 self._report("failed", process.incarnation, event["message"])
@@ -239,9 +244,9 @@ class Keeper(WorkerPlugin):
         self.worker.loop.call_later(pause, self._start_unless_closing)
 
     def _report(self, change: str, incarnation: str, text: str = "", hello: dict[str, Any] | None = None) -> None:
-        told = {"change": change, "incarnation": incarnation, "text": text, "hello": hello}
-        told |= {"backend": gpus.backend(self.gpu)}
-        self.worker.batched_send({"op": NAME} | told)
+        backend = gpus.backend(self.gpu)
+        self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text,
+                                  "hello": hello, "backend": backend})  # fmt: skip
 
 
 def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:

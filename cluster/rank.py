@@ -28,10 +28,10 @@ from typing import Any, Protocol
 
 from cluster import door
 from cluster.process import die_with
+from kernels import events
 from kernels.schedule import Refusal
 
-Event = dict[str, Any]
-Emit = Callable[[Event], None]
+Emit = Callable[[events.RankEvent | events.BirthEvent], None]
 
 _NETWORK = re.compile(
     r"reset by peer|connection (closed|refused|reset|was closed)|broken pipe|timed? ?out|gloo|nccl|socket",
@@ -140,7 +140,7 @@ class Rank:
                 case "run":
                     self._run(order["seat"], order["trials"])
         except Refusal as refused:  # what was asked for cannot be had here: a sentence, not a defect
-            self.emit({"kind": "broken", "stage": "refused", "witness": False, "message": str(refused)})
+            self.emit(events.broken("refused", str(refused)))
         except Exception as error:
             traceback.print_exc()
             self.emit(self._broken(error))
@@ -150,7 +150,7 @@ class Rank:
             if self.store is not None and self.store.entrance is not None:
                 self.store.entrance.close()
             self.store = Meeting.opened(session, host if guarded else None, self.parts["store"])
-        self.emit({"kind": "rendezvous", "host": host, "port": self.store.number, "secret": self.store.secret})
+        self.emit(events.rendezvous(host, self.store.number, self.store.secret))
 
     def _run(self, seat: dict[str, Any], trials: list[dict[str, Any]]) -> None:
         self.stage = "launch"
@@ -158,10 +158,10 @@ class Rank:
             self._open(seat)
         else:
             self.bench.wait_at_most(seat["deadline_s"])
-        self.emit({"kind": "opened"})
+        self.emit(events.opened())
         assert self.bench is not None
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
-        self.emit({"kind": "done"})
+        self.emit(events.done())
 
     def _open(self, seat: dict[str, Any]) -> None:
         if self.bench is not None:
@@ -185,19 +185,19 @@ class Rank:
         self.passage = door.passage(host, port, secret)
         return door.LOOPBACK, self.passage.number
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: events.TrialEvent) -> None:
         if event["kind"] == "stage":
             self.stage = event["stage"]
         self.emit(event)
 
-    def _broken(self, error: Exception) -> Event:
+    def _broken(self, error: Exception) -> events.BrokenEvent:
         """`witness`: this rank only saw a peer go away or not answer, the cause is probably elsewhere."""
         text = f"{type(error).__name__}: {error}"
         sticky = _STICKY in text
         waited = isinstance(error, TimeoutError)
         witness = not sticky and (waited or isinstance(error, ConnectionError) or bool(_NETWORK.search(text)))
         stage = "hang" if waited else "compile" if self.stage == "compile" and not sticky else "launch"
-        return {"kind": "broken", "stage": stage, "witness": witness, "sticky": sticky, "message": text}
+        return events.broken(stage, text, witness=witness, sticky=sticky)
 
 
 def _private_pipes() -> tuple[int, int]:
@@ -213,7 +213,7 @@ def _private_pipes() -> tuple[int, int]:
 def _emitter(answers: int) -> Emit:
     lock = threading.Lock()
 
-    def emit(event: Event) -> None:
+    def emit(event: events.RankEvent | events.BirthEvent) -> None:
         line = memoryview((json.dumps(event) + "\n").encode())
         with lock:
             while line:
@@ -245,9 +245,9 @@ def main() -> None:
         getattr(parts["bench"], "warm", lambda: None)()
     except Exception as error:
         traceback.print_exc()
-        emit({"kind": "failed", "message": f"{type(error).__name__}: {error}"})
+        emit(events.failed(f"{type(error).__name__}: {error}"))
         os._exit(1)
-    emit({"kind": "hello", "incarnation": start["incarnation"], "hello": hello})
+    emit(events.hello(start["incarnation"], hello))
     rank = Rank(parts, emit)
     while True:  # ends with its standard input
         rank.obey(waiting.get())

@@ -9,6 +9,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
+from kernels import events
 from kernels.backends import open_backend, warm_backends
 from kernels.backends.base import VALUES, Backend, Compiling, Prepared, Seat, Unseen
 from kernels.outcome import span_values
@@ -20,7 +21,7 @@ from kernels.verify import Verdict, badness, verdict
 
 __all__ = ["Bench", "Seat"]
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[events.TrialEvent], None]
 
 READINGS = 5
 """How often in a sitting the condition of the device is read; what it says again without a change is kept once."""
@@ -63,7 +64,7 @@ class Bench:
         return self._backends[name]
 
     def _sit(self, trials: list[Trial]) -> None:
-        self._tell(trials[0], "stage", stage="open")
+        self._begin(trials[0], "open")
         backend = self._backend(trials[0].backend)
         trials = [trial for trial in trials if self._possible(backend, trial)]
         trials, prepared = self._prepared(backend, trials)
@@ -100,7 +101,7 @@ class Bench:
         return True
 
     def _refuse(self, trial: Trial, sentence: str) -> None:
-        self._tell(trial, "failure", stage="refused", message=sentence)
+        self._fail(trial, "refused", sentence)
 
     def _possible(self, backend: Backend, trial: Trial) -> bool:
         """Whether this gang can run *trial*; all ranks find the same."""
@@ -111,43 +112,45 @@ class Bench:
 
     def _compiling(self, count: int) -> Compiling:
         """Says which of *count* trials is compiled next: what comes after may take as long as one compilation."""
-        return lambda trial, number: self._tell(trial, "stage", stage="compile", number=number + 1, of=count)
+        rank = self.seat.rank
+        return lambda trial, number: self._emit(events.compiles(trial.key, rank, number + 1, count))
 
     def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
         """The worst verdict on what *one* rehearses; a part computes no result to compare."""
         if trial.part != "whole":
             return None
-        self._tell(trial, "stage", stage="verify")
-        found = [self._compared(backend, trial, one, values) for values in one.rehearse()]
-        return max(found, key=badness)
+        self._begin(trial, "verify")
+        verdicts = [self._compared(backend, trial, one, values) for values in one.rehearse()]
+        return max(verdicts, key=badness)
 
     def _compared(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
         """The result against the reference of *values*; one that is wrong, against that of the others, too."""
-        found = self._against(backend, trial, one, values)
-        if not found.correct and self._against(backend, trial, one, VALUES - 1 - values).correct:
-            return replace(found, stale=True)
-        return found
+        judged = self._against(backend, trial, one, values)
+        if not judged.correct and self._against(backend, trial, one, VALUES - 1 - values).correct:
+            return replace(judged, stale=True)
+        return judged
 
     def _against(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
         truth = expected(trial.problem, self.seat.rank, one.seed, backend.device, values)
         return verdict(trial.problem, one.result(), truth, one.roundings)
 
-    def _passed(self, backend: Backend, trial: Trial, found: Verdict | None) -> bool:
+    def _passed(self, backend: Backend, trial: Trial, judged: Verdict | None) -> bool:
         """Whether all ranks found *trial* right: they go on together or not at all."""
-        everyone = backend.exchange([1.0 if found is None or found.correct else 0.0])
-        if found is not None and not found.correct:
-            self._tell(trial, "failure", stage="wrong", message=found.sentence(self.seat.rank))
+        everyone = backend.exchange([1.0 if judged is None or judged.correct else 0.0])
+        if judged is not None and not judged.correct:
+            self._fail(trial, "wrong", judged.sentence(self.seat.rank))
         return all(passed for (passed,) in everyone)
 
     def _time(self, backend: Backend, kept: list[tuple[Trial, Prepared, Verdict | None]]) -> None:
         samples: list[list[float]] = [[] for _ in kept]
+        keys, rank = [trial.key for trial, *_ in kept], self.seat.rank
 
         def warming(number: int) -> None:  # said before each of them: a long silence counts as a hang
-            self._tell(kept[number][0], "stage", stage="warm up")
+            self._begin(kept[number][0], "warm up")
 
         def each(number: int, index: int, seconds: float) -> None:
             samples[number].append(seconds)
-            self._tell(kept[number][0], "sample", index=index, seconds=seconds, at=time.time())
+            self._emit(events.sample(keys[number], rank, index, seconds, time.time()))
 
             readings.after(index, backend.condition)  # between two samples, off the clock
 
@@ -156,12 +159,12 @@ class Bench:
         runs = [one for _, one, _ in kept]
         warm_up(runs, protocol.warmups, warming)
         for trial, *_ in kept:
-            self._tell(trial, "stage", stage="time")
+            self._begin(trial, "time")
         interleaved(runs, protocol.repeats, each)
         lost: Unseen | None = None
-        typicals = [_typical(backend.exchange(mine)) for mine in samples]
-        for (trial, one, found), typical in zip(kept, typicals, strict=True):
-            self._tell(trial, "stage", stage="timeline")
+        typicals = [_typical(backend.exchange(seconds)) for seconds in samples]
+        for (trial, one, judged), typical in zip(kept, typicals, strict=True):
+            self._begin(trial, "timeline")
             facts: dict[str, Any] = {"iteration": typical, "timed": {"seed": one.seed, **one.facts()}}
             facts |= {"conditions": readings.kept} if readings.kept else {}
             spans: list[list[Any]] = []
@@ -171,20 +174,19 @@ class Bench:
                 spans = [list(span_values(span)) for span in one.spans(typical)]
             except Unseen as unseen:
                 facts["unseen"], lost = str(unseen), unseen if unseen.alone else None
-            self._tell(
-                trial,
-                "result",
-                correct=None if found is None else found.correct,
-                spans=spans,
-                max_relative_error=None if found is None else found.error,
-                facts=facts,
-            )
+            self._emit(events.result(
+                trial.key, rank, spans=spans, facts=facts, correct=None if judged is None else judged.correct,
+                max_relative_error=None if judged is None else judged.error,
+            ))  # fmt: skip
             one.forget()
         if lost is not None:
             raise ConnectionError(str(lost)) from lost
 
-    def _tell(self, trial: Trial, kind: str, **facts: Any) -> None:
-        self._emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})
+    def _begin(self, trial: Trial, stage: str) -> None:
+        self._emit(events.stage(trial.key, self.seat.rank, stage))
+
+    def _fail(self, trial: Trial, stage: str, sentence: str) -> None:
+        self._emit(events.failure(trial.key, self.seat.rank, stage, sentence))
 
 
 class Readings:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
+from kernels.events import ResultEvent, TrialEvent
 from kernels.hardware import Hardware
 from kernels.trial import Trial
 
@@ -262,9 +263,9 @@ class Gather:
 
     trial: Trial
     _samples: dict[int, list[float]] = field(default_factory=dict)
-    _results: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _results: dict[int, ResultEvent] = field(default_factory=dict)
 
-    def feed(self, event: Mapping[str, Any]) -> Sample | Outcome | None:
+    def feed(self, event: TrialEvent) -> Sample | Outcome | None:
         """A Sample for each sample event, the Outcome once every rank has its result or one has failed."""
         match event["kind"]:
             case "sample":

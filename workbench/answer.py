@@ -13,6 +13,7 @@ from cluster.deadline import WAIT_S, Limits
 from cluster.devices import local_ranks
 from cluster.seating import Ranks
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
+from kernels.events import ToldEvent
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
@@ -78,7 +79,7 @@ class Streams(Protocol):
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None) -> Iterator[Mapping[str, Any]]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
         """The ranks' events as they come."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,

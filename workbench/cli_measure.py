@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cluster.devices import local_ranks
 from cluster.probe import usable_cores
+from kernels.events import ToldEvent
 from kernels.outcome import Failure
 from kernels.trial import Trial
 from workbench.cli_show import say, schedule
@@ -86,7 +87,7 @@ class OnDemand:
                 self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
         return self._cluster
 
-    def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[Mapping[str, Any]]:
+    def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[ToldEvent]:
         """As `cluster.dispatch.Cluster` does; before the first, a person is told what is to come."""
         if self.ahead is not None:
             say(str(self.ahead))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+
+from kernels.events import TrialEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,14 @@ class Slowest:
         self._of = 0
         self._told = Compiling()
 
-    def heard(self, event: Mapping[str, Any]) -> Compiling | None:
+    def heard(self, event: TrialEvent) -> Compiling | None:
         """What to tell now, or None where it was told before."""
-        match event:
-            case {"kind": "stage", "stage": "open", "rank": rank}:
-                self._at[rank] = 0.0
-            case {"kind": "stage", "stage": "compile", "rank": rank, "number": number, "of": of}:
-                self._at[rank], self._of = number, of
-            case {"kind": "stage" | "sample", "rank": rank}:
-                self._at[rank] = inf
+        if event["kind"] == "stage" and event["stage"] == "open":
+            self._at[event["rank"]] = 0.0
+        elif event["kind"] == "stage" and "number" in event:
+            self._at[event["rank"]], self._of = event["number"], event["of"]
+        elif event["kind"] == "stage" or event["kind"] == "sample":
+            self._at[event["rank"]] = inf
         slowest = min(self._at)
         now = Compiling(int(slowest), self._of) if 0 < slowest < inf else Compiling()
         if now == self._told:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from kernels.events import WaitingEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Waiting:
     """Who is granted nothing within it gives up; None where nobody said."""
 
     @classmethod
-    def heard(cls, event: Mapping[str, Any], most_s: float) -> Waiting:
+    def heard(cls, event: WaitingEvent, most_s: float) -> Waiting:
         """What a cluster's `waiting` event says; the one that says nothing ends the wait. *most_s*: its limit."""
         return cls(event["world"], event["seconds"], event["why"], most_s) if event["why"] else cls()
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.rank import Entry
+from kernels import events
+from kernels.events import TrialEvent
 
 FOLDER = "FAKE_BENCH_FOLDER"
 """Environment variable: where ranks meet, and where files may lie that say what ranks load."""
@@ -85,7 +87,7 @@ def open_store(host: str) -> tuple[Any, int]:
 class FakeBench:
     """Ranks meet by files, and wait for each other no longer than their seat allows."""
 
-    def __init__(self, seat: Seat, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, seat: Seat, emit: Callable[[TrialEvent], None]) -> None:
         self.seat = seat
         self.emit = emit
         if (Path(os.environ[FOLDER]) / "full").exists():
@@ -97,26 +99,25 @@ class FakeBench:
 
     def run(self, trials: list[FakeTrial]) -> None:
         for trial in trials:
-            self._tell("stage", trial, stage="compile")
-            self._tell("stage", trial, stage="time")
+            for stage in ("compile", "time"):
+                self.emit(events.stage(trial.key, self.seat.rank, stage))
             for index in range(trial.num_samples):
                 time.sleep(trial.seconds)
                 if trial.on == self.seat.rank and index == trial.num_samples - 1:
                     getattr(self, f"_{trial.does}")()
                 self._meet()
-                self._tell("sample", trial, index=index, seconds=trial.seconds, at=time.time())
+                self.emit(events.sample(trial.key, self.seat.rank, index, trial.seconds, time.time()))
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             facts = {"pid": os.getpid(), "opened_at": self.opened_at, "seat": asdict(self.seat), "visible": visible}
-            self._tell("result", trial, correct=True, max_relative_error=0.0, spans=[], facts=facts)
+            self.emit(events.result(
+                trial.key, self.seat.rank, correct=True, max_relative_error=0.0, spans=[], facts=facts
+            ))  # fmt: skip
 
     def wait_at_most(self, deadline_s: float) -> None:
         self.seat = replace(self.seat, deadline_s=deadline_s)
 
     def close(self) -> None:
         pass
-
-    def _tell(self, kind: str, trial: FakeTrial, **facts: Any) -> None:
-        self.emit({"kind": kind, "trial": trial.key, "rank": self.seat.rank, **facts})
 
     def _meet(self) -> None:
         epoch = next(self.epochs)

@@ -12,8 +12,9 @@ from fake_bench import FakeTrial
 
 from cluster import broker, keeper
 from cluster.dispatch import Cluster
+from kernels.events import ToldEvent
 
-Events = list[dict[str, Any]]
+Events = list[ToldEvent]
 HOSTS = {"host-rank0": "127.0.0.1", "host-rank1": "127.0.0.1", "other-rank0": "127.0.0.2"}
 
 

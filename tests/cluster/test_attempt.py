@@ -15,10 +15,12 @@ from cluster import attempt
 from cluster.ask import Ask
 from cluster.attempt import Attempt, _Broken
 from cluster.deadline import Limits, Verdict, Watch
-from cluster.feed import Batches, Event
+from cluster.feed import Batches
+from kernels import events
+from kernels.events import BrokerEvent, FailureEvent, ToldEvent
 
-ENDED = {"kind": "ended", "worker": None, "message": "The client said nothing for 11 s."}
-REFUSED = {"kind": "refused", "for_now": True, "message": "2 ranks are too many now."}
+ENDED = events.ended(None, "The client said nothing for 11 s.")
+REFUSED = events.refused("2 ranks are too many now.", for_now=True)
 
 
 class Broker:
@@ -26,7 +28,7 @@ class Broker:
 
     address = "tcp://127.0.0.1:1"
 
-    def __init__(self, *after_beat: Event) -> None:
+    def __init__(self, *after_beat: BrokerEvent) -> None:
         self.client = SimpleNamespace(id="client", status="running")
         self.feed = SimpleNamespace(topic="topic", open=self._open, close=lambda stream: None)
         self.meetings: dict[str, Any] = {}
@@ -63,7 +65,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "_WAITING_BEAT_S", 0.0)
 
 
-def failure_of(broker: Broker) -> Event:
+def failure_of(broker: Broker) -> FailureEvent:
     (failure,) = [event for event in attempt_at(broker).events() if event["kind"] == "failure"]
     return failure
 
@@ -77,7 +79,7 @@ def test_what_arrived_before_the_beat_is_heard_before_one_concludes() -> None:
 
 
 @pytest.mark.parametrize(("word", "stage"), [(ENDED, "cancelled"), (REFUSED, "launch")])
-def test_why_a_stream_ended_may_come_after_the_beat(word: Event, stage: str) -> None:
+def test_why_a_stream_ended_may_come_after_the_beat(word: BrokerEvent, stage: str) -> None:
     failure = failure_of(Broker(word))
     assert (failure["stage"], failure["message"]) == (stage, word["message"])
 
@@ -101,11 +103,13 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
     monkeypatch.setattr(attempt.agreement, "ran", lambda places, backend: {})
     verdict = Verdict(1, "launch", None, "CUDA error")
 
-    def breaks() -> Iterator[Event]:
+    def breaks() -> Iterator[ToldEvent]:
         one.held = True
-        one.watch.heard({"kind": "result", "rank": 1, "trial": "a"}, 0.0)
-        result = {"kind": "result", "rank": 0, "trial": "a"}
-        threading.Timer(0.05, lambda: broker.batches.put([result])).start()
+        first, second = (
+            events.result("a", rank, correct=None, max_relative_error=None, spans=[], facts={}) for rank in (1, 0)
+        )
+        one.watch.heard(first, 0.0)
+        threading.Timer(0.05, lambda: broker.batches.put([second])).start()
         raise _Broken(verdict)
         yield
 

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.devices import local_ranks
+from kernels import events
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
 from kernels.backends.triton import own_gpu
 from kernels.backends.triton.heap import meeting_place
 from kernels.bench import Bench, Emit
+from kernels.events import RankEvent, TrialEvent
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
 from kernels.trial import Trial
 from tests.gpu.recording import provenance, recorded, told
@@ -75,28 +77,33 @@ def seat_of(rank: int, world: int, port: int, session: str) -> Seat:
 
 def rank_process(rank: int, *arguments: Any) -> None:
     """`rank_main` in a process of its own."""
-    events = arguments[3]
+    said = arguments[3]
     rank_main(rank, *arguments)
-    events.close()
-    events.join_thread()
+    said.close()
+    said.join_thread()
     os._exit(0)  # process groups may hang when one rank has gone
 
 
-def rank_main(rank: int, world: int, port: int, orders: Any, events: Any, opened: Opened) -> None:
-    """One rank: sittings come through the pipe *orders*, all that is said of them goes into the queue *events*."""
+def rank_main(rank: int, world: int, port: int, orders: Any, said: Any, opened: Opened) -> None:
+    """One rank: sittings come through the pipe *orders*, all events of them go into the queue *said*."""
     bench: Any = None
+    number = 0
+
+    def say(event: RankEvent) -> None:
+        said.put((rank, number, event))
+
     while (order := next_order(orders)) is not None:
         number, sitting = order
         faulthandler.dump_traceback_later(SILENT_S - DEADLINE_S / 2)
         ends = False
         try:
             if bench is None:
-                bench = opened(seat_of(rank, world, port, "gang"), lambda event: events.put((rank, event)))
+                bench = opened(seat_of(rank, world, port, "gang"), say)
             bench.run([Trial.from_json(entry) for entry in sitting])
         except Exception as error:
             ends = bench is None or isinstance(error, TimeoutError | ConnectionError) or "CUDA error" in str(error)
-            events.put((rank, {"kind": "broken", "ends": ends, "message": traceback.format_exc()[-900:]}))
-        events.put((rank, {"kind": "done", "number": number}))
+            say(events.broken("launch", traceback.format_exc()[-900:], sticky=ends))
+        say(events.done())
         faulthandler.cancel_dump_traceback_later()
         if ends:
             break
@@ -115,11 +122,11 @@ class Gang:
 
     def __init__(self, world: int, opened: Opened = gpu_bench) -> None:
         context: Any = multiprocessing.get_context("spawn")
-        self._events, self._store = context.Queue(), meeting_place()
+        self._said, self._store = context.Queue(), meeting_place()
         ends = [context.Pipe(duplex=False) for _ in range(world)]
         self._orders = [sender for _, sender in ends]
         self._processes = [
-            context.Process(target=rank_process, args=(rank, world, self._store.port, receiver, self._events, opened))
+            context.Process(target=rank_process, args=(rank, world, self._store.port, receiver, self._said, opened))
             for rank, (receiver, _) in enumerate(ends)
         ]
         for process, (receiver, _) in zip(self._processes, ends, strict=True):
@@ -135,30 +142,30 @@ class Gang:
             raise Ended(f"A rank took no sitting any more: {error}.") from error
         waited, collected, ends = Waited(len(self._orders), number, until), Collected(sitting), False
         while waited.ranks:
-            rank, event = self._next(waited)
+            rank, of, event = self._next(waited)
             if event["kind"] == "done":
-                if event["number"] == number:
+                if of == number:
                     waited.ranks.discard(rank)
             elif event["kind"] == "broken":
                 waited.shorten()
-                ends = ends or event["ends"]
+                ends = ends or event["sticky"]
                 yield f"rank {rank}: {event['message']}"
-            elif (found := collected.feed(event)) is not None:
-                yield found
+            elif (news := collected.feed(event)) is not None:
+                yield news
         if ends:
             raise Ended(f"A rank broke in sitting {number} so that its gang ends.")
 
-    def _next(self, waited: Waited) -> tuple[int, dict[str, Any]]:
-        """What a rank says next; Ended when nobody says anything any more."""
+    def _next(self, waited: Waited) -> tuple[int, int, RankEvent]:
+        """A rank, the number of its sitting, and what it says next; Ended when nobody says anything any more."""
         while True:
             try:
-                rank, event = self._events.get(timeout=waited.seconds())
+                rank, number, event = self._said.get(timeout=waited.seconds())
             except queue.Empty:
                 gone = {n: p.exitcode for n, p in enumerate(self._processes) if p.exitcode is not None}
                 waited.check(gone)
                 continue
             waited.heard(rank)
-            return rank, event
+            return rank, number, event
 
     def close(self) -> None:
         """Ends all ranks."""
@@ -210,18 +217,18 @@ class Collected:
         self._samples: dict[str, list[Sample]] = {}
         self._failed: set[str] = set()
 
-    def feed(self, event: dict[str, Any]) -> Measured | None:
-        found = self._gathers[event["trial"]].feed(event) if event["trial"] in self._gathers else None
-        if found is None:
+    def feed(self, event: TrialEvent) -> Measured | None:
+        news = self._gathers[event["trial"]].feed(event) if event["trial"] in self._gathers else None
+        if news is None:
             return None
-        if isinstance(found, Sample):
-            self._samples.setdefault(found.key, []).append(found)
+        if isinstance(news, Sample):
+            self._samples.setdefault(news.key, []).append(news)
             return None
-        if isinstance(found, Failure):  # every rank says so
-            if found.trial.key in self._failed:
+        if isinstance(news, Failure):  # every rank says so
+            if news.trial.key in self._failed:
                 return None
-            self._failed.add(found.trial.key)
-        return found, self._samples.pop(found.trial.key, [])
+            self._failed.add(news.trial.key)
+        return news, self._samples.pop(news.trial.key, [])
 
 
 def listed(sittings: Iterable[Sitting]) -> Conversation:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kernels import events
+from kernels.events import ResultEvent, SampleEvent
 from kernels.outcome import (
     ROW_KEYS,
     Failure,
@@ -29,14 +31,13 @@ def trial(make_trial: Any) -> Trial:
     return made
 
 
-def sample(trial: Trial, rank: int, index: int, seconds: float) -> dict[str, Any]:
-    return {"kind": "sample", "trial": trial.key, "rank": rank, "index": index, "seconds": seconds, "at": 1.0}
+def sample(trial: Trial, rank: int, index: int, seconds: float) -> SampleEvent:
+    return events.sample(trial.key, rank, index, seconds, 1.0)
 
 
-def result(trial: Trial, rank: int, *, correct: bool | None = True, error: float | None = 1e-6) -> dict[str, Any]:
+def result(trial: Trial, rank: int, *, correct: bool | None = True, error: float | None = 1e-6) -> ResultEvent:
     spans = [[f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, 1.0, None]]
-    return {"kind": "result", "trial": trial.key, "rank": rank, "correct": correct, "max_relative_error": error,
-            "spans": spans, "facts": {}}  # fmt: skip
+    return events.result(trial.key, rank, correct=correct, max_relative_error=error, spans=spans, facts={})
 
 
 def fed(trial: Trial, *events: dict[str, Any]) -> list[Any]:
@@ -78,7 +79,7 @@ def test_a_measurement_without_spans_says_why(trial: Trial) -> None:
 
 
 def test_the_first_failure_is_the_outcome(trial: Trial) -> None:
-    (found,) = fed(trial, {"kind": "failure", "trial": trial.key, "rank": 1, "stage": "hang", "message": "why"})
+    (found,) = fed(trial, events.failure(trial.key, 1, "hang", "why"))
     assert found == Failure(trial=trial, stage="hang", message="why", rank=1)
 
 

@@ -12,6 +12,8 @@ import pytest
 from cluster.deadline import Limits
 from cluster.devices import local_ranks
 from cluster.seating import Ranks
+from kernels import events
+from kernels.events import FailureEvent, Ran, ToldEvent
 from kernels.fabric import parse
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import problem
@@ -119,7 +121,7 @@ class FakeCluster:
 
     def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
                cancelled: threading.Event | None = None,
-               source_print: str | None = None) -> Iterator[dict[str, Any]]:  # fmt: skip
+               source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
         assert isinstance(deadline_s, Limits)
         self.source_prints.append(source_print)
         self.limits.append(deadline_s)
@@ -138,27 +140,28 @@ class FakeCluster:
             else:
                 yield from self._measured(trial, world)
 
-    def _measured(self, trial: Trial, world: int) -> Iterator[dict[str, Any]]:
+    def _measured(self, trial: Trial, world: int) -> Iterator[ToldEvent]:
         for rank in range(world):
-            yield {"kind": "stage", "trial": trial.key, "rank": rank, "stage": "time"}
+            yield events.stage(trial.key, rank, "time")
         for index in range(trial.protocol.repeats):
             for rank in range(world):
-                yield {"kind": "sample", "trial": trial.key, "rank": rank, "index": index,
-                       "seconds": self.seconds(trial), "at": 1e9 + index}  # fmt: skip
+                yield events.sample(trial.key, rank, index, self.seconds(trial), 1e9 + index)
         for rank in range(world):
             span = [f"{rank}/compute/-1/0", rank, "compute", "compute", 0.0, self.seconds(trial), None]
-            yield {"kind": "result", "trial": trial.key, "rank": rank, "spans": [span], **self._ran(trial),
-                   "facts": self.facts.get(rank, {}),
-                   "correct": True if trial.part == "whole" else None, "max_relative_error": 1e-6}  # fmt: skip
+            result = events.result(
+                trial.key, rank, spans=[span], facts=self.facts.get(rank, {}), max_relative_error=1e-6,
+                correct=True if trial.part == "whole" else None,
+            )  # fmt: skip
+            yield {**result, **self._ran(trial)}
 
-    def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[dict[str, Any]]:
+    def _broken_off(self, trials: Sequence[Trial], fatal: Trial) -> Iterator[ToldEvent]:
         for trial in trials:
             for rank in range(trial.world):
-                yield {"kind": "sample", "trial": trial.key, "rank": rank, "index": 0, "seconds": 1.0, "at": 1e9}
+                yield events.sample(trial.key, rank, 0, 1.0, 1e9)
         for trial in trials:
             yield failure(trial, "lost" if trial is fatal else "cancelled", 1)
 
-    def _ran(self, trial: Trial) -> dict[str, Any]:
+    def _ran(self, trial: Trial) -> Ran:
         """What dispatch says of the ranks."""
         ranks = self.gang(trial.world, trial.backend)
         if ranks is None:
@@ -167,8 +170,8 @@ class FakeCluster:
                 "versions_print": versions_print(ranks.versions), "hardware": ranks.hardware.to_json()}  # fmt: skip
 
 
-def failure(trial: Trial, stage: str, rank: int | None) -> dict[str, Any]:
-    return {"kind": "failure", "trial": trial.key, "rank": rank, "stage": stage, "message": f"because of {stage}"}
+def failure(trial: Trial, stage: str, rank: int | None) -> FailureEvent:
+    return events.failure(trial.key, rank, stage, f"because of {stage}")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -143,16 +143,18 @@ class RecordedCluster:
     def ranks(self, *_: Any) -> None:
         """Nobody wrote down what they ran on."""
 
-    def stream(self, trials: Sequence[Any], *, world: int, **_: Any) -> Iterator[Mapping[str, Any]]:
+    def stream(self, trials: Sequence[Any], *, world: int, **_: Any) -> Iterator[Any]:
+        from kernels import events
+
         for trial in trials:
             entry = self._known[self._question(trial)]
             for sample in entry.samples:
-                yield {"kind": "sample", "trial": trial.key, "rank": sample.rank, "index": sample.index,
-                       "seconds": sample.seconds, "at": sample.at}  # fmt: skip
+                yield events.sample(trial.key, sample.rank, sample.index, sample.seconds, sample.at)
             for rank in range(world):
-                yield {"kind": "result", "trial": trial.key, "rank": rank, "facts": {}, "spans": [],
-                       "correct": entry.measurement.correct,
-                       "max_relative_error": entry.measurement.max_relative_error}  # fmt: skip
+                yield events.result(
+                    trial.key, rank, facts={}, spans=[], correct=entry.measurement.correct,
+                    max_relative_error=entry.measurement.max_relative_error,
+                )  # fmt: skip
 
 
 def _printed(words: tuple[str, ...], columns: int | None, folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kernels import events
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.outcome import Failure, Sample
@@ -179,7 +180,7 @@ def test_a_wait_is_told_while_it_lasts(
 
     def waiting(trials: Sequence[Trial], **ask: Any) -> Any:
         for seconds, why in ((4.0, "1 request is before"), (0.0, "")):
-            yield {"kind": "waiting", "trial": None, "world": 2, "seconds": seconds, "why": why}
+            yield events.waiting(2, seconds, why)
             told.append(str(sitting.progress.waiting))
         yield from stream(trials, **ask)
 

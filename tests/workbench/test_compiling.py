@@ -5,6 +5,8 @@ from dataclasses import replace
 from threading import Event
 from typing import Any
 
+from kernels import events
+from kernels.events import StageEvent, ToldEvent
 from kernels.trial import Trial
 from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster
 from workbench.compiling import Compiling, Slowest
@@ -16,12 +18,12 @@ from workbench.sitting import Progress
 from workbench.store import Store
 
 
-def compiles(rank: int, number: int, of: int = 24) -> dict[str, Any]:
-    return {"kind": "stage", "stage": "compile", "trial": "t", "rank": rank, "number": number, "of": of}
+def compiles(rank: int, number: int, of: int = 24) -> StageEvent:
+    return events.compiles("t", rank, number, of)
 
 
-def stage(rank: int, name: str) -> dict[str, Any]:
-    return {"kind": "stage", "stage": name, "trial": "t", "rank": rank}
+def stage(rank: int, name: str) -> StageEvent:
+    return events.stage("t", rank, name)
 
 
 def test_the_slowest_rank_is_told() -> None:
@@ -52,9 +54,9 @@ def test_a_run_tells_while_its_ranks_compile_and_no_longer(store: Store, fake_cl
     experiment: Experiment = Request(operator="gemm_all_to_all", preset="tiny", protocol="quick").experiment()
     sitting = run(experiment, store, FromCluster(fake_cluster), laptop)
     told: list[list[str]] = []
-    stream: Callable[..., Iterator[dict[str, Any]]] = fake_cluster.stream
+    stream: Callable[..., Iterator[ToldEvent]] = fake_cluster.stream
 
-    def compiling_first(trials: Sequence[Trial], *, world: int, **how: Any) -> Iterator[dict[str, Any]]:
+    def compiling_first(trials: Sequence[Trial], *, world: int, **how: Any) -> Iterator[ToldEvent]:
         for number in range(1, len(trials) + 1):
             yield from (compiles(rank, number, len(trials)) for rank in range(world))
             told.append(sitting.progress.counted())

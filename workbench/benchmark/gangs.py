@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
-from typing import Any
 
+from kernels.events import ToldEvent
 from kernels.machine import Machine
 from kernels.protocol import Protocol
 from kernels.schemes import COMPARED
@@ -14,7 +14,7 @@ from kernels.trial import Trial
 from workbench.benchmark.rows import Row, Target, quantile, spread, typical
 from workbench.benchmark.setting import DEADLINE_S, WORLD, Setting, small
 
-Events = list[Mapping[str, Any]]
+Events = Sequence[ToldEvent]
 
 COLD_GANGS = 5
 LISTS = 5
@@ -40,16 +40,16 @@ def overhead(setting: Setting) -> Iterator[Row]:
     """Per trial of a list in one grant: its wall time without the timed iterations."""
     trials = different(setting.machine, setting.effort.trials)
     _wall_s(setting, trials)
-    found = []
+    seconds = []
     for _ in range(LISTS):
         began = time.perf_counter()
         events = _events(setting, trials)
-        found.append((time.perf_counter() - began - timed_s(events)) / len(trials))
+        seconds.append((time.perf_counter() - began - timed_s(events)) / len(trials))
     how = (
         f"World 2, lists of {len(trials)} real trials of three schemes: wall time minus timed iterations, by the "
         "number of trials. Verification is counted; warm-ups there are none."
     )
-    yield typical("overhead_per_trial", found, "s", how, Target(most=0.015))
+    yield typical("overhead_per_trial", seconds, "s", how, Target(most=0.015))
 
 
 def latency(setting: Setting) -> Iterator[Row]:
@@ -65,7 +65,7 @@ def latency(setting: Setting) -> Iterator[Row]:
               spread=spread(ages), n=len(ages))  # fmt: skip
 
 
-def timed_s(events: Sequence[Mapping[str, Any]]) -> float:
+def timed_s(events: Events) -> float:
     """What all timed iterations took, each as long as its slowest rank."""
     slowest: dict[tuple[str, int], float] = {}
     for event in events:
@@ -95,7 +95,7 @@ def _wall_s(setting: Setting, trials: Sequence[Trial], deadline_s: float = DEADL
 
 
 def _events(setting: Setting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> Events:
-    events: Events = list(setting.cluster.stream(trials, world=WORLD, shares_heap=True, deadline_s=deadline_s))
+    events = list(setting.cluster.stream(trials, world=WORLD, shares_heap=True, deadline_s=deadline_s))
     if failed := [event for event in events if event["kind"] == "failure"]:
         raise ValueError(str(failed[0]["message"]))
     return events

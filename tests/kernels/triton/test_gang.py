@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kernels import events
 from kernels.backends.base import Seat
 from kernels.bench import Emit
 from kernels.outcome import Measurement, Outcome, Sample, Span, TileTimes
@@ -35,10 +36,9 @@ def trial(number: int) -> dict[str, Any]:
 def tells(emit: Emit, rank: int, trials: Sequence[Trial], seconds: float = 1e-3) -> None:
     """Two samples and a result of each trial, as a bench tells them."""
     for each in trials:
-        told = {"trial": each.key, "rank": rank}
         for index in range(2):
-            emit({"kind": "sample", **told, "index": index, "seconds": seconds, "at": 1000.0 + index})
-        emit({"kind": "result", **told, "correct": True, "max_relative_error": 0.0, "spans": [], "facts": {}})
+            emit(events.sample(each.key, rank, index, seconds, 1000.0 + index))
+        emit(events.result(each.key, rank, correct=True, max_relative_error=0.0, spans=[], facts={}))
 
 
 def opened(act: Act) -> gang.Opened:
@@ -157,7 +157,7 @@ def test_so_many_gangs_may_end_and_no_more(in_threads: Threads, monkeypatch: pyt
 def test_seconds_that_are_over_end_a_sitting_and_no_other_begins(in_threads: Threads) -> None:
     def act(rank: int, trials: Sequence[Trial], emit: Emit) -> None:
         for _ in range(40):
-            emit({"kind": "stage", "trial": trials[0].key, "rank": rank, "stage": "compile"})
+            emit(events.stage(trials[0].key, rank, "compile"))
             time.sleep(0.1)
 
     found = list(gang.run([[trial(1)], [trial(2)]], 2, 1.0, opened(act)))
@@ -169,7 +169,7 @@ def test_seconds_that_are_over_end_a_sitting_and_no_other_begins(in_threads: Thr
 
 def test_a_failure_that_every_rank_tells_is_one(in_threads: Threads) -> None:
     def act(rank: int, trials: Sequence[Trial], emit: Emit) -> None:
-        emit({"kind": "failure", "trial": trials[0].key, "rank": rank, "stage": "refused", "message": "no room"})
+        emit(events.failure(trials[0].key, rank, "refused", "no room"))
 
     found = list(gang.run([[trial(1)]], 2, 40.0, opened(act)))
     assert [one[0].message for one in found if isinstance(one, tuple)] == ["no room"]
