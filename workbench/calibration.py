@@ -118,12 +118,12 @@ def _begun_with(cluster: Streams, name: str | None, stop: threading.Event) -> tu
     if ranks is None:
         return machines.shipped_machine(name or machines.LAPTOP), platform.node()
     if name in (None, machines.LAPTOP) and ranks.hardware.model == cpu_model():  # whatever it was fitted to before
-        found = machines.shipped_machine(machines.LAPTOP)
+        described = machines.shipped_machine(machines.LAPTOP)
     else:
-        found = place.machine_of(place.Place(ranks.hardware)) if name is None else machines.machine(name)
-        if (sentence := place.refusal(found, ranks.hardware, 1)) is not None:
+        described = place.machine_of(place.Place(ranks.hardware)) if name is None else machines.machine(name)
+        if (sentence := place.refusal(described, ranks.hardware, 1)) is not None:
             raise Refusal(sentence)
-    base = machines.shipped_machine(found.name) if found.name in machines.names() else found
+    base = machines.shipped_machine(described.name) if described.name in machines.names() else described
     device = replace(base.device, name=f"{ONE_THREAD}{ranks.hardware.model}")
     sources = {**base.provenance, "device.name": "calibrated: as its workers tell"}
     where = platform.node() if base.name == machines.LAPTOP else ranks.hardware.model

@@ -83,14 +83,14 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(cli_app.help_of(error))
             return cli_status.DONE
-        told = ValueError(cli_app.usage(error)) if isinstance(error, cli_app.USAGE) else error
+        ending = ValueError(cli_app.usage(error)) if isinstance(error, cli_app.USAGE) else error
         if ctrl_c is not None and ctrl_c.pressed:  # whatever a library made of it
-            told = cli_status.Stopped()
+            ending = cli_status.Stopped()
         if JSON in arguments and not cli_show.documents():
-            cli_show.show_json(cli_show.document(cli_status.failure(told)))
-        if (code := cli_status.of_error(told)) is None:
+            cli_show.show_json(cli_show.document(cli_status.failure(ending)))
+        if (code := cli_status.of_error(ending)) is None:
             raise
-        cli_show.say(cli_status.sentence(told))
+        cli_show.say(cli_status.sentence(ending))
         return code
     finally:
         for sentence in left_out.sentences():

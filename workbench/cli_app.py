@@ -34,8 +34,8 @@ app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, 
                   pretty_exceptions_enable=False, cls=Commands)  # fmt: skip
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"overlap-workbench {metadata.version('overlap-workbench')}")
         raise typer.Exit
 

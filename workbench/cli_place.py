@@ -20,23 +20,23 @@ def is_elsewhere(address: str | None) -> bool:
     from cluster.launch import running
     from cluster.launch.local import Local
 
-    return address is not None or ((found := running()) is not None and found.kind != Local.name)
+    return address is not None or ((cluster := running()) is not None and cluster.kind != Local.name)
 
 
 def placed(request: Request, address: str | None) -> Request:
     """*request* for the machine of the ranks that would be asked; Refusal where it states one of other hardware."""
     from workbench import machines, place
 
-    stated = None if request.machine is None else machines.machine(request.machine)
-    backend = request.backend or (stated.backend if stated is not None else "cpu")
+    named = None if request.machine is None else machines.machine(request.machine)
+    backend = request.backend or (named.backend if named is not None else "cpu")
     if backend not in BACKENDS:
         return request
-    with _place(address, backend) as found:
-        if found is None:
+    with _place(address, backend) as place_of_ranks:
+        if place_of_ranks is None:
             return request
-        if stated is None:
-            return replace(request, machine=place.settled(found).name)
-        if (sentence := place.refusal(stated, found.hardware, found.count)) is not None:
+        if named is None:
+            return replace(request, machine=place.settled(place_of_ranks).name)
+        if (sentence := place.refusal(named, place_of_ranks.hardware, place_of_ranks.count)) is not None:
             raise Refusal(sentence)
     return request
 

@@ -142,9 +142,9 @@ def _refuse_unmeasurable(machine: Machine, world: int, address: str | None) -> N
 
 def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
     """Said before a cluster is started for nothing."""
-    found = [experiment.points(problem, machine, measured=True) for problem in experiment.problems]
-    if not any(points.schedules for points in found):
-        raise ValueError((*found[0].refused, *found[0].left_out)[0][1])
+    spaces = [experiment.points(problem, machine, measured=True) for problem in experiment.problems]
+    if not any(points.schedules for points in spaces):
+        raise ValueError((*spaces[0].refused, *spaces[0].left_out)[0][1])
 
 
 def opened(path: Path | None) -> Store:

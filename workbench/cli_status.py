@@ -56,16 +56,16 @@ def of_rows(rows: Iterable[Mapping[str, Any]]) -> int:
     return REFUSED if all(stage == "refused" for stage in stages) else DONE
 
 
-def about(asked: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]] = ()) -> str | None:
-    """What the status of *asked*, and of what failed *beside* it, is about in one sentence; None where all is well."""
-    if of_rows([*asked, *beside]) == DONE:
+def about(schedules: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    """What the status of *schedules*, and of what failed *beside* them, is about; None where all is well."""
+    if of_rows([*schedules, *beside]) == DONE:
         return None
-    failed = [row for row in asked if has_failed(row)]
-    schedules = "1 schedule" if len(asked) == 1 else f"{len(asked):,} schedules"
-    counts = [f"{len(failed):,} of {schedules} failed"] if failed else []
+    failed = [row for row in schedules if has_failed(row)]
+    count = "1 schedule" if len(schedules) == 1 else f"{len(schedules):,} schedules"
+    counts = [f"{len(failed):,} of {count} failed"] if failed else []
     counts += [f"{len(beside):,} of what is timed beside the schedules failed"] if beside else []
     if not counts:
-        return f"All of {schedules} were refused. {asked[0]['message']}" if asked else "It has 0 schedules."
+        return f"All of {count} were refused. {schedules[0]['message']}" if schedules else "It has 0 schedules."
     return f"{' and '.join(counts)}. {[*failed, *beside][0]['message']}"
 
 

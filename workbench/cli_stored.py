@@ -141,11 +141,11 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
 
 def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
     """Its scheme; what was timed of it, and its problem, where there are several; its axes."""
-    scheme, _, own = axes.label(row).partition(" ")
+    scheme, _, axes_text = axes.label(row).partition(" ")
     part = "" if row["part"] == "whole" else row["part"]
     shape = "" if "shape" in common else shape_in_short(row["shape"])
     operator = "" if "operator" in common else operator_title(row["operator"])
-    return " ".join(filter(None, (scheme, part, shape, operator, own)))
+    return " ".join(filter(None, (scheme, part, shape, operator, axes_text)))
 
 
 def _show_kinds(kinds: Sequence[Row]) -> None:

@@ -28,11 +28,11 @@ def _remedy(module: str) -> str:
     """What installs *module*: one of our requirements, or what one of them brings along."""
     name = _plain(CALLED.get(module, module))
     for requirement in _requirements():
-        stated, _, marker = requirement.partition(";")
-        named = _NAME.match(stated)
+        wanted, _, marker = requirement.partition(";")
+        named = _NAME.match(wanted)
         if named is not None and _plain(named[0]) == name:
             extra = _EXTRA.search(marker)
-            return f"pip install '{f'{DISTRIBUTION}[{extra[1]}]' if extra else stated.strip()}'"
+            return f"pip install '{f'{DISTRIBUTION}[{extra[1]}]' if extra else wanted.strip()}'"
     return f"pip install {name}, or all of the workbench anew (`make clean`, then `make lab`)"
 
 

@@ -67,6 +67,6 @@ class Page:
     def _left(self, parts: Parts) -> list[ipywidgets.Widget]:
         buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
         guess = [self.guess, parts.shown.guess_refusal]
-        asked = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
+        answered = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
         said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
-        return [*asked, *said, parts.question.advanced, parts.question.sizes]
+        return [*answered, *said, parts.question.advanced, parts.question.sizes]

@@ -149,8 +149,8 @@ class Explorer:
         self.question.ask(Judge(self.source.value == MEASURE, self._workers))
 
     def _predicted(self) -> Estimate:
-        asked, machine = self.question.asked, self.question.machine_value
-        trial = asked.trial(machine)
+        question, machine = self.question.asked, self.question.machine_value
+        trial = question.trial(machine)
         ranks = self.finder.ranks(trial.world, trial.backend, trial.across)
         linked = known_link(trial.fabric, trial.problem, machine, self.store, ranks.hardware if ranks else None)
         return predict(replace(trial, fabric=linked), machine)
@@ -159,9 +159,9 @@ class Explorer:
         """None: a recording decides itself what there is to play."""
         if self.source.value == REPLAY or self.shown.estimate is None:
             return None
-        asked, machine = self.question.asked, self.question.machine_value
-        measured, across = self.source.value == MEASURE, asked.link().across
-        return forecast(asked.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
+        question, machine = self.question.asked, self.question.machine_value
+        measured, across = self.source.value == MEASURE, question.link().across
+        return forecast(question.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
                         ranks=lambda world, backend: self.finder.ranks(world, backend, across))  # fmt: skip
 
     def _replay_words(self) -> str:
@@ -191,9 +191,9 @@ class Explorer:
 
     def _show_measured(self) -> None:
         """The newest time of the schedule that the form shows, if this run has one."""
-        asked = None if self.shown.estimate is None else self.shown.estimate.trial
-        found = None if asked is None else self.panels.timed(asked.problem, asked.schedule)
-        self.shown.row = found if found is not None and self.panels.same_problem(found) else None
+        trial = None if self.shown.estimate is None else self.shown.estimate.trial
+        newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
+        self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
         self.shown.freeze()
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
@@ -254,8 +254,8 @@ class Explorer:
         self.run_id, self.shown.row = sitting.run, None
         self._seen.add(sitting.run)
         self.report.forget()
-        asked, machine = self.question.asked, self.question.machine_value
-        swept = {} if self.source.value == REPLAY and self.source.whole.value else asked.swept_values(machine)
+        question, machine = self.question.asked, self.question.machine_value
+        swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
         guess_s, estimate = self.shown.guess_s(), self.shown.estimate
         self.panels.begin(
             Begun(
@@ -350,19 +350,19 @@ class Explorer:
     def _restore(self, run: str) -> None:
         """Shows a run of the store; without one there is nothing to restore."""
         try:
-            found = self.store.run(run)
+            stored = self.store.run(run)
         except ValueError as unknown:
             if run != LAST:
                 self.page.message.value = refusal_html(str(unknown))
             return
-        rows = self.store.rows(found["id"])
+        rows = self.store.rows(stored["id"])
         whole = [row for row in rows if row["part"] == "whole"]
         best = compared.fastest(of_first(whole))
         if best is not None:
             self.question.load_row(best)
-        self.run_id = found["id"]
-        self._seen.add(found["id"])
-        self.panels.show(found["id"], rows, context(whole))
+        self.run_id = stored["id"]
+        self._seen.add(stored["id"])
+        self.panels.show(stored["id"], rows, context(whole))
         self.panels.open = TRIALS
-        self.results.show(found, rows)
+        self.results.show(stored, rows)
         self.calibrating.show(rows)

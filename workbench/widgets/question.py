@@ -197,15 +197,21 @@ class Question(Quiet):
 
     def restore(self, state: State) -> None:
         """Sets the form to what it said before."""
-        asked = state.asked
+        question = state.asked
         with self._silently():
             self.machine.value = state.machine
-            self.problem.load(asked.operator, dict(asked.shape), asked.world, asked.dtype, preset=state.preset)
-            self._load_link(asked.fabric)
-            self.scheme.value, self.protocol.value, self.fresh.value = asked.scheme, asked.protocol, asked.fresh
-            self._values = {scheme: dict(values) for scheme, values in asked.values}
-            self._swept = set(asked.swept) - {SCHEME}
-            self.sweep_schemes.value = SCHEME in asked.swept
+            self.problem.load(
+                question.operator, dict(question.shape), question.world, question.dtype, preset=state.preset
+            )
+            self._load_link(question.fabric)
+            self.scheme.value, self.protocol.value, self.fresh.value = (
+                question.scheme,
+                question.protocol,
+                question.fresh,
+            )
+            self._values = {scheme: dict(values) for scheme, values in question.values}
+            self._swept = set(question.swept) - {SCHEME}
+            self.sweep_schemes.value = SCHEME in question.swept
         self._changed()
 
     def _load_link(self, text: str) -> None:
@@ -258,9 +264,9 @@ class Question(Quiet):
             machine = self.machine_value
             self.problem.seat(self.judge.seats(machine))
             try:
-                asked = self.asked
-                self.sizes.value = sizes_html(asked.problem())
-                known = asked.axes(machine)
+                question = self.asked
+                self.sizes.value = sizes_html(question.problem())
+                known = question.axes(machine)
             except Refusal as refusal:
                 self.refusal.value = refusal_html(str(refusal))
                 return
@@ -278,10 +284,10 @@ class Question(Quiet):
 
     def _fit(self, values: dict[str, Value]) -> None:
         """Where ranks run one schedule of a scheme and the usual one is another, theirs is taken."""
-        asked, machine = self.asked, self.machine_value
-        if not values and self.judge.refusal(asked, machine) is not None:
-            fitting = self.judge.fitting(asked, machine)
-            plain = _complete(asked, machine) or {}
+        question, machine = self.asked, self.machine_value
+        if not values and self.judge.refusal(question, machine) is not None:
+            fitting = self.judge.fitting(question, machine)
+            plain = _complete(question, machine) or {}
             if fitting is not None:
                 values.update({name: value for name, value in fitting.axes if plain.get(name) != value})
 
@@ -298,28 +304,28 @@ class Question(Quiet):
         """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
         machine, judge = self.machine_value, self.judge
         link = EMULATED if self.fabric.value == EMULATED else self._fabric_text()
-        asked = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
-        if (asked, machine, judge) == self._judged:
+        question = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
+        if (question, machine, judge) == self._judged:
             return
-        self._judged = (asked, machine, judge)
+        self._judged = (question, machine, judge)
         choices: dict[str, dict[Any, str | None]] = {
-            "wb-scheme": {name: judge.of_scheme(asked, name, machine) for name in SCHEMES},
-            "wb-dtype": {name: judge.refusal(replace(asked, dtype=name), machine) for name in DTYPE_BYTES},
-            "wb-world": {world: self._of_world(asked, world) for world in self.problem.world.options},
+            "wb-scheme": {name: judge.of_scheme(question, name, machine) for name in SCHEMES},
+            "wb-dtype": {name: judge.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
+            "wb-world": {world: self._of_world(question, world) for world in self.problem.world.options},
             "wb-machine": {
                 each.name: judge.of_machine(each) for each in filter(None, map(machines.known, self._machine_names))
             },
-            "wb-fabric": {text: judge.of_link(asked, text, machine) for _, text in self.fabric.options},
+            "wb-fabric": {text: judge.of_link(question, text, machine) for _, text in self.fabric.options},
         }
-        choices |= {f"wb-axis-{axis.name}": judge.of_values(asked, axis, machine) for axis in known}
+        choices |= {f"wb-axis-{axis.name}": judge.of_values(question, axis, machine) for axis in known}
         self.refused = {mark: refused for mark, sentences in choices.items() if (refused := refused_choices(sentences))}
 
-    def _of_world(self, asked: Asked, world: int) -> str | None:
+    def _of_world(self, question: Asked, world: int) -> str | None:
         try:
             shape = self.problem.shape_for(world)
         except Refusal as refusal:
             return str(refusal)
-        return self.judge.refusal(replace(asked, world=world, shape=shape), self.machine_value)
+        return self.judge.refusal(replace(question, world=world, shape=shape), self.machine_value)
 
     def _show_unavailable(self) -> None:
         controls = {
@@ -344,10 +350,10 @@ class Question(Quiet):
         self._changed()
 
 
-def _complete(asked: Asked, machine: Machine) -> dict[str, Value] | None:
+def _complete(question: Asked, machine: Machine) -> dict[str, Value] | None:
     """The schedule that Run would take: what a person has not set may follow from what was. None if there is none."""
     try:
-        return reads.all_axes(asked.problem(), asked.schedule(machine), machine.backend)
+        return reads.all_axes(question.problem(), question.schedule(machine), machine.backend)
     except Refusal:
         return None
 

@@ -65,15 +65,15 @@ class SourceChoice:
         kind, name = self.recording.value
         return recordings.recordings(name) if kind == "shipped" else recordings.of_run(self._store, name)
 
-    def refusal(self, asked: Asked, machine: Machine) -> str | None:
+    def refusal(self, question: Asked, machine: Machine) -> str | None:
         """Why nothing can be replayed, or None; of a sweep what was recorded is played."""
         if self.value != REPLAY:
             return None
         try:
             recorded = self._recorded_once()
-            if self.whole.value or asked.swept_values(machine) or asked.schemes() != (asked.scheme,):
+            if self.whole.value or question.swept_values(machine) or question.schemes() != (question.scheme,):
                 return None
-            return FromRecordings(recorded).absence(asked.trial(machine))
+            return FromRecordings(recorded).absence(question.trial(machine))
         except ValueError as refused:
             return str(refused)
 
@@ -83,11 +83,11 @@ class SourceChoice:
             self._read = self.recording.value, self.recorded()
         return self._read[1]
 
-    def sitting(self, asked: Asked, machine: Machine) -> Sitting:
+    def sitting(self, question: Asked, machine: Machine) -> Sitting:
         """What Run iterates; ValueError in one sentence when it cannot be."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
-        return experiment_run(asked.experiment(machine), self._store, self._answer(machine), machine)
+        return experiment_run(question.experiment(machine), self._store, self._answer(machine), machine)
 
     def _replay_of(self, recorded: list[Recorded]) -> Replay:
         trial = recorded[0].measurement.trial if recorded else None
@@ -114,10 +114,10 @@ class SourceChoice:
         """The recordings that there are now: those shipped, then one's own measured runs, the newest first."""
         self._read = None
         shipped = [(name, ("shipped", name)) for name in recordings.paths()]
-        own = [
+        runs = [
             (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"])) for run in self._store.measured_runs(OWN_RUNS)
         ]
-        options = (*shipped, *own)
+        options = (*shipped, *runs)
         if tuple(self.recording.options) != options:
             self.recording.options = options
             self.recording.value = options[0][1] if options else None

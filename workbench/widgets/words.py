@@ -99,18 +99,18 @@ def _trust_html(estimate: Estimate | None) -> str:
 
 def sizes_html(problem: Problem) -> str:
     """Local and global sizes side by side, and what must cross the wire."""
-    stated = OPERATORS[problem.operator]
-    local, whole = stated.local(problem), stated.whole(problem)
+    operator = OPERATORS[problem.operator]
+    local, whole = operator.local(problem), operator.whole(problem)
     rows = [
-        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(mine, _shape(shape), _shape(whole_shape))
-        for (mine, shape), whole_shape in zip(local.items(), whole.values(), strict=True)
+        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(tensor, _shape(shape), _shape(whole_shape))
+        for (tensor, shape), whole_shape in zip(local.items(), whole.values(), strict=True)
     ]
     ranks = "1 rank" if problem.world == 1 else f"all {problem.world} ranks"
     table = Markup('<table class="wb-sizes"><tr><th>tensor</th><th>one rank</th><th>{}</th></tr>{}</table>').format(
         ranks, Markup("").join(rows)
     )
     wire = Markup('<div class="wb-note">Each rank computes {} and sends at least {}.</div>').format(
-        _flop_text(stated.flops(problem)), bytes_text(stated.wire_bytes(problem))
+        _flop_text(operator.flops(problem)), bytes_text(operator.wire_bytes(problem))
     )
     return str(table + wire)
 
