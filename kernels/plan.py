@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from kernels import ranges
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
 Ints = NDArray[np.int64]
+Range = tuple[Ints | int, Ints | int]
+"""Begin and end of one range, or of many at once."""
 
 
 class Kind(IntEnum):
@@ -100,10 +103,9 @@ class Tiles:
     def __len__(self) -> int:
         return len(self.chunk)
 
-    def elements(self, start: int = 0, stop: int | None = None) -> int:
-        """Output elements of tiles start..stop."""
-        rows = self.row_stop[start:stop] - self.row_start[start:stop]
-        return int((rows * (self.col_stop[start:stop] - self.col_start[start:stop])).sum())
+    def areas(self) -> Ints:
+        """Output elements of each tile."""
+        return (self.row_stop - self.row_start) * (self.col_stop - self.col_start)
 
 
 COLUMNS = (
@@ -200,6 +202,15 @@ class Plan:
         moved = np.isin(self.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
         return int(self.num_bytes[(self.rank == rank) & moved].sum())
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the arrays take; those that ranks share count once."""
+        tiles = (getattr(each, column.name) for each in self.tiles for column in fields(Tiles))
+        launches = (getattr(self.launches, column.name) for column in fields(Launches) if column.name != "name")
+        steps = (self.after_start, self.after, *(getattr(self, name) for name in COLUMNS))
+        arrays = {id(array): array.nbytes for array in (*steps, *tiles, *launches)}
+        return sum(arrays.values()) + 8 * len(self.launches)  # names are shared, too: a pointer each
+
     def part(self, part: str) -> Plan:
         """The Plan of `whole`, `compute` alone (compute steps) or `communication` alone (all others)."""
         if part == "whole":
@@ -208,32 +219,25 @@ class Plan:
         return self._keep(computes if part == "compute" else ~computes)
 
     def _keep(self, kept: NDArray[np.bool_]) -> Plan:
-        number = np.cumsum(kept) - 1
-        after = [[int(number[s]) for s in self.waits_for(int(step)) if kept[s]] for step in np.flatnonzero(kept)]
-        starts, flat = _csr(after)
+        number, waiting = np.cumsum(kept) - 1, np.repeat(np.arange(len(self)), np.diff(self.after_start))
+        both = kept[waiting] & kept[self.after]
+        start, flat = ranges.by_step(number[waiting[both]], number[self.after[both]], int(kept.sum()))
         columns = {name: getattr(self, name)[kept] for name in COLUMNS}
-        return replace(self, **columns, after_start=starts, after=flat)
-
-
-def _csr(after: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    starts = np.zeros(len(after) + 1, dtype=np.int64)
-    starts[1:] = np.cumsum([len(entry) for entry in after])
-    flat = np.fromiter((s for entry in after for s in entry), dtype=np.int64, count=int(starts[-1]))
-    return starts, flat
+        return replace(self, **columns, after_start=start, after=flat)
 
 
 class Step(NamedTuple):
-    """One step as a scheme states it; see the columns of Plan."""
+    """Steps as a scheme states them; see the columns of Plan. Numbers and arrays stand for steps of their shape."""
 
-    rank: int
+    rank: Ints | int
     kind: Kind
     pool: Pool
-    peer: int = -1
+    peer: Ints | int = -1
     share: int = EVERYTHING
-    tiles: tuple[int, int] = (0, 0)
-    k: tuple[int, int] = (0, 0)
-    rows: tuple[int, int] = (0, 0)
-    num_bytes: int = 0
+    tiles: Range = (0, 0)
+    k: Range = (0, 0)
+    rows: Range = (0, 0)
+    num_bytes: Ints | int = 0
     in_place: bool = False
 
 
@@ -248,31 +252,77 @@ def one_launch(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
 
 
 class Planner:
-    """Collects steps one by one; `plan()` turns them into columns."""
+    """Collects steps, many at once; `plan()` lays their columns end to end."""
 
     def __init__(self, problem: Problem, schedule: Schedule, tiles: Sequence[Tiles]) -> None:
         self.problem, self.schedule, self.tiles = problem, schedule, tuple(tiles)
-        self._rows: list[tuple[int, ...]] = []
-        self._after: list[list[int]] = []
-        self._counts: dict[tuple[int, Kind, int], int] = {}
+        self._added: list[tuple[Ints, ...]] = []
+        self._followers: list[tuple[Ints, Ints]] = []
+        self._waiting: list[Ints] = []
+        self._needed: list[Ints] = []
+        self._count = 0
+        areas = [ranges.bounds(each.areas()) for each in self.tiles]
+        self._first = ranges.bounds(np.array([len(area) for area in areas], dtype=np.int64))
+        self._areas = np.concatenate([*areas, np.zeros(0, dtype=np.int64)])
 
-    def add(self, step: Step, after: Iterable[int] = ()) -> int:
-        """Appends *step*, which waits for *after*, and returns its number."""
-        counted = (step.rank, step.kind, step.peer)
-        index = self._counts.get(counted, 0)
-        self._counts[counted] = index + 1
-        spans = (*step.tiles, *step.k, *step.rows)
-        self._rows.append((*counted, index, 0, step.pool, step.share, *spans, step.num_bytes, step.in_place))
-        self._after.append(list(after))
-        return len(self._rows) - 1
+    def add(self, step: Step, after: ArrayLike = ()) -> Ints:
+        """Appends *step* and returns its numbers for `after`, in its shape.
+
+        *after* has one axis more: what each of the steps waits for, -1 for nothing.
+        """
+        of_rank, of_columns = (step.rank, step.kind, step.peer), (step.pool, step.share, *step.tiles, *step.k)
+        columns = np.broadcast_arrays(*of_rank, *of_columns, *step.rows, step.num_bytes, step.in_place)
+        numbers = self._count + np.arange(columns[0].size).reshape(columns[0].shape)
+        self._count += numbers.size
+        self._added.append(tuple(column.ravel() for column in columns))
+        self.wait(numbers[..., None], after)
+        return numbers
+
+    def wait(self, steps: Ints, needed: ArrayLike) -> None:
+        """Each of *steps* waits for the one of *needed* beside it as well, -1 for nothing."""
+        waiting, needed = np.broadcast_arrays(steps, np.asarray(needed, dtype=np.int64))
+        there = needed >= 0
+        self._waiting.append(waiting[there])
+        self._needed.append(needed[there])
+
+    def follow(self, steps: Ints, leaders: Ints) -> None:
+        """In the Plan's order each of *steps* comes right behind its leader, in place of behind all added before."""
+        self._followers.append((steps, leaders))
+
+    def elements(self, rank: Ints | int, at: Range) -> Ints:
+        """Output elements of the tiles *at* of *rank*, of many at once."""
+        first = self._first[rank]
+        return np.asarray(self._areas[first + at[1]] - self._areas[first + at[0]])
 
     def plan(self, launched: Launched = one_launch) -> Plan:
         """The columns; *launched* says which launches there are and which of them each step belongs to."""
-        table = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
-        starts, flat = _csr(self._after)
-        columns = dict(zip(COLUMNS, table.T.copy(), strict=True))
+        place = np.arange(self._count)
+        for steps, leaders in self._followers:
+            place[steps] = leaders
+        order = np.argsort(place, kind="stable")
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        added = self._added or [(np.zeros(0, dtype=np.int64),) * len(_ADDED)]
+        by_name = zip(_ADDED, zip(*added, strict=True), strict=True)
+        columns = {name: _end_to_end(parts)[order] for name, parts in by_name}
+        columns["index"] = ranges.nth(_key(columns, self.problem.world))
+        waiting, needed = (number[_end_to_end(parts)] for parts in (self._waiting, self._needed))
+        start, flat = ranges.by_step(waiting, needed, len(order))
         launches, columns["launch"] = launched(columns["rank"], columns["kind"])
         return Plan(
-            problem=self.problem, schedule=self.schedule, **columns, after_start=starts, after=flat, tiles=self.tiles,
+            problem=self.problem, schedule=self.schedule, **columns, after_start=start, after=flat, tiles=self.tiles,
             launches=launches,
         )  # fmt: skip
+
+
+_ADDED = tuple(name for name in COLUMNS if name not in ("index", "launch"))
+"""Columns as `Planner.add` lays them out."""
+
+
+def _end_to_end(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int64, copy=False)
+
+
+def _key(columns: Mapping[str, Ints], world: int) -> Ints:
+    """One number for each (rank, kind, peer)."""
+    return (columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1

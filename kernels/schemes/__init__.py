@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain, product
 
 from kernels import fabric as fabrics
@@ -15,11 +14,13 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import concurrent, decomposed, fused, library, reads, sequential
 from kernels.schemes.base import Scheme
+from kernels.schemes.kept import Kept
 from kernels.schemes.limits import too_large, too_many_steps
 
 __all__ = [
     "BASELINE",
     "COMPARED",
+    "PLANS",
     "SCHEMES",
     "Scheme",
     "axes",
@@ -58,16 +59,16 @@ def run_by(backend: str) -> tuple[str, ...]:
 
 def axes(problem: Problem, name: str, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     """The axes of scheme *name* with the values that are legal here."""
-    stated = scheme(name)
+    known = scheme(name)
     if (sentence := too_large(problem, machine)) is not None:
         raise Refusal(sentence)
-    return stated.axes(problem, machine, fabric)
+    return known.axes(problem, machine, fabric)
 
 
-def refusal(problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric) -> str | None:
-    """Why the complete schedule *asked* is illegal for *problem* on *machine* over *fabric*, or None."""
+def refusal(problem: Problem, chosen: Schedule, machine: Machine, fabric: Fabric) -> str | None:
+    """Why the complete schedule *chosen* is illegal for *problem* on *machine* over *fabric*, or None."""
     sentence = _of_problem(problem, machine, fabric)
-    return sentence or _refusal(problem, asked, machine, fabric, axes(problem, asked.scheme, machine, fabric))
+    return sentence or _refusal(problem, chosen, machine, fabric, axes(problem, chosen.scheme, machine, fabric))
 
 
 def _of_problem(problem: Problem, machine: Machine, fabric: Fabric) -> str | None:
@@ -81,17 +82,17 @@ def _of_problem(problem: Problem, machine: Machine, fabric: Fabric) -> str | Non
 
 
 def _refusal(
-    problem: Problem, asked: Schedule, machine: Machine, fabric: Fabric, offered: Sequence[Axis]
+    problem: Problem, chosen: Schedule, machine: Machine, fabric: Fabric, offered: Sequence[Axis]
 ) -> str | None:
     """Of the axes *offered*: a value alone, then what does not go together."""
     known = {axis.name: axis for axis in offered}
-    for name, value in asked.axes:
+    for name, value in chosen.axes:
         if name not in known:
-            return _no_axis(problem, asked, name, machine, known)
+            return _no_axis(problem, chosen, name, machine, known)
         if (sentence := _of_value(problem, known[name], value, fabric)) is not None:
             return sentence
-    nothing = reads.refusal(problem, asked, machine.backend)
-    return nothing or too_many_steps(problem, asked) or scheme(asked.scheme).refusal(problem, asked, machine, fabric)
+    nothing = reads.refusal(problem, chosen, machine.backend)
+    return nothing or too_many_steps(problem, chosen) or scheme(chosen.scheme).refusal(problem, chosen, machine, fabric)
 
 
 def _of_value(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
@@ -99,11 +100,11 @@ def _of_value(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str
     return library.past_the_link(problem, axis, value, fabric) or axis.refusal(value)
 
 
-def _no_axis(problem: Problem, asked: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
-    """Why *asked* cannot have axis *name*: nobody knows it, or nobody reads it here."""
-    alone = Schedule(asked.scheme, ((name, asked[name]),))
+def _no_axis(problem: Problem, chosen: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
+    """Why *chosen* cannot have axis *name*: nobody knows it, or nobody reads it here."""
+    alone = Schedule(chosen.scheme, ((name, chosen[name]),))
     unread = reads.refusal(problem, alone, machine.backend)
-    return unread or f"{asked.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
+    return unread or f"{chosen.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
 def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: Machine, fabric: Fabric) -> Schedule:
@@ -114,10 +115,10 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
     """
     known = axes(problem, name, machine, fabric)
     by_name = {axis.name: axis for axis in known}
-    stated = Schedule(name, tuple(values.items()))
+    incomplete = Schedule(name, tuple(values.items()))
     for axis, value in values.items():  # no other axis makes up for a value that is illegal by itself
         if axis not in by_name:
-            raise Refusal(_no_axis(problem, stated, axis, machine, by_name))
+            raise Refusal(_no_axis(problem, incomplete, axis, machine, by_name))
         if (sentence := _of_value(problem, by_name[axis], value, fabric)) is not None:
             raise Refusal(sentence)
     refused = _of_problem(problem, machine, fabric)
@@ -126,11 +127,11 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
         unread = reads.unread(problem, name, dict(complete.axes), machine.backend)
-        asked = reads.read(problem, complete, machine.backend)
-        judged = complete if unread.keys() & values.keys() else asked  # which says why what is stated changes nothing
+        chosen = reads.read(problem, complete, machine.backend)
+        judged = complete if unread.keys() & values.keys() else chosen  # which says why what is stated changes nothing
         sentence = _refusal(problem, judged, machine, fabric, known)
         if sentence is None:
-            return asked
+            return chosen
         refused = refused or sentence
     raise Refusal(refused)
 
@@ -142,18 +143,25 @@ def _choices(known: Sequence[Axis], values: Mapping[str, Value]) -> Iterable[Seq
     ))  # fmt: skip
 
 
-@lru_cache(maxsize=256)
-def expand(problem: Problem, asked: Schedule) -> Plan:
+PLANS = Kept()
+"""The Plans of this process."""
+
+
+def expand(problem: Problem, chosen: Schedule) -> Plan:
     """The Plan of a complete schedule."""
-    tile(asked["tile"])
-    return scheme(asked.scheme).expand(problem, asked)
+    return PLANS.plan(problem, chosen, _expand)
 
 
-def tile_order(problem: Problem, asked: Schedule, rank: int) -> Tiles:
+def _expand(problem: Problem, chosen: Schedule) -> Plan:
+    tile(chosen["tile"])
+    return scheme(chosen.scheme).expand(problem, chosen)
+
+
+def tile_order(problem: Problem, chosen: Schedule, rank: int) -> Tiles:
     """The tiles of *rank* in the order in which they are computed: what every backend and simulator reads."""
-    return expand(problem, asked).tiles[rank]
+    return expand(problem, chosen).tiles[rank]
 
 
-def needs_peer_memory(asked: Schedule) -> bool:
+def needs_peer_memory(chosen: Schedule) -> bool:
     """Whether the ranks must address each other's memory, and so sit on one host."""
-    return scheme(asked.scheme).needs_peer_memory(asked)
+    return scheme(chosen.scheme).needs_peer_memory(chosen)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from kernels import ranges
 from kernels.axes import Axis, Tile, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Operator
-from kernels.plan import EVERYTHING, Kind, Plan, Planner, Pool, Step, Tiles
+from kernels.plan import EVERYTHING, Ints, Kind, Plan, Planner, Pool, Range, Step, Tiles
 from kernels.problem import Problem
+from kernels.ranges import Ranges
 from kernels.schedule import Schedule
 
 LOOKUPS = 8
@@ -49,30 +51,37 @@ class Scheme:
     """Whether its schedules are what `torch.ops.workbench` calls; the others are there to be compared with them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A rectangle of one chunk, computed as a unit: rows are counted inside the chunk."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Rectangles of chunks, each computed as a unit, as columns: rows are counted inside the chunk."""
 
-    chunk: int
-    row_start: int
-    row_stop: int
-    col_start: int
-    col_stop: int
+    chunk: Ints
+    row_start: Ints
+    row_stop: Ints
+    col_start: Ints
+    col_stop: Ints
+
+    @classmethod
+    def of(cls, chunk: ArrayLike, rows: Range, columns: Range) -> Blocks:
+        """Blocks with these ranges, each one number or one for each block."""
+        return cls(*np.broadcast_arrays(np.atleast_1d(chunk), *rows, *columns))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cut:
     """Tiles in order, and where in that order each block begins."""
 
     tiles: Tiles
-    bounds: tuple[int, ...]
+    bounds: Ints
     """Block b is tiles bounds[b]..bounds[b + 1]."""
 
-    def range_of(self, block: int) -> tuple[int, int]:
-        return self.bounds[block], self.bounds[block + 1]
+    @property
+    def ranges(self) -> Ranges:
+        """The tiles of every block."""
+        return self.bounds[:-1], self.bounds[1:]
 
 
-def stated(problem: Problem) -> Operator:
+def operator_of(problem: Problem) -> Operator:
     """The operator of *problem*."""
     return OPERATORS[problem.operator]
 
@@ -81,17 +90,19 @@ def tile_axis(problem: Problem, machine: Machine) -> Axis:
     """The tile sizes offered: powers of two that are not larger than a chunk needs."""
     best = default_tile(problem, machine)
     rows, columns = _tile_sides(problem, machine)
-    most = RESULTS_MOST if machine.device.kind == "gpu" and stated(problem).work == "gemm" else rows[-1] * columns[-1]
+    most = (
+        RESULTS_MOST if machine.device.kind == "gpu" and operator_of(problem).work == "gemm" else rows[-1] * columns[-1]
+    )
     values = tuple(str(Tile(m, n, best.k)) for m in rows for n in columns if m * n <= most)
     return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
 
 
 def default_tile(problem: Problem, machine: Machine) -> Tile:
     """The tile that is taken when none is asked for."""
-    contraction, (rows, columns) = stated(problem).extent(problem).contraction, _tile_sides(problem, machine)
+    contraction, (rows, columns) = operator_of(problem).extent(problem).contraction, _tile_sides(problem, machine)
     if machine.device.kind == "gpu":
         most, together = rows[-1], 64
-        match stated(problem).work:
+        match operator_of(problem).work:
             case "gather":
                 together = _gather_together(problem)
             case "gemv":
@@ -104,11 +115,11 @@ def default_tile(problem: Problem, machine: Machine) -> Tile:
 
 
 def _tile_sides(problem: Problem, machine: Machine) -> tuple[list[int], list[int]]:
-    rows, columns = stated(problem).chunk_rows(problem), stated(problem).extent(problem).columns
+    rows, columns = operator_of(problem).chunk_rows(problem), operator_of(problem).extent(problem).columns
     if machine.device.kind == "gpu":
-        if stated(problem).work == "gather":
+        if operator_of(problem).work == "gather":
             return _gather_sides(problem, rows)
-        if stated(problem).work == "gemv":
+        if operator_of(problem).work == "gemv":
             return _gemv_sides(problem, machine.device.slots)
         return _powers(16, 256, rows), _powers(16, 256, columns)
     return _powers(32, 512, rows), _powers(64, 1024, columns)
@@ -130,23 +141,23 @@ def _gemv_sides(problem: Problem, slots: int) -> tuple[list[int], list[int]]:
 
     More rows read the tokens less often, fewer keep more slots busy and send earlier.
     """
-    tokens = stated(problem).extent(problem).columns
+    tokens = operator_of(problem).extent(problem).columns
     fewest, each = (8, 4) if tokens == 1 else (16, 1)
-    rows = min(64, max(fewest, above(-(-stated(problem).extent(problem).rows // (each * slots)))))
-    return _powers(fewest, rows, stated(problem).chunk_rows(problem)), [above(tokens)]
+    rows = min(64, max(fewest, above(-(-operator_of(problem).extent(problem).rows // (each * slots)))))
+    return _powers(fewest, rows, operator_of(problem).chunk_rows(problem)), [above(tokens)]
 
 
 def _gemv_together(problem: Problem, slots: int, rows: int) -> int:
     """Of the contraction: a slot that has one tile only, of several tokens, must have as much under way as two."""
-    tiles = -(-stated(problem).extent(problem).rows // rows)
-    alone = stated(problem).extent(problem).columns > 1 and tiles <= slots
+    tiles = -(-operator_of(problem).extent(problem).rows // rows)
+    alone = operator_of(problem).extent(problem).columns > 1 and tiles <= slots
     return max(512 if alone else 256, STREAMED // problem.itemsize // rows)
 
 
 def num_tiles(problem: Problem, size: object) -> int:
     """Tiles of one rank, without laying them out."""
-    extent, each = stated(problem).extent(problem), tile(size)
-    return problem.world * -(-stated(problem).chunk_rows(problem) // each.m) * -(-extent.columns // each.n)
+    extent, each = operator_of(problem).extent(problem), tile(size)
+    return problem.world * -(-operator_of(problem).chunk_rows(problem) // each.m) * -(-extent.columns // each.n)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:
@@ -160,30 +171,28 @@ def above(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
-def cut(blocks: Sequence[Block], size: Tile) -> Cut:
+def cut(blocks: Blocks, size: Tile) -> Cut:
     """The tiles of *blocks*, row-major inside each; the last row and column of tiles may be smaller."""
-    pieces = [_rectangles(block, size) for block in blocks]
-    columns = np.concatenate(pieces, axis=1) if pieces else np.zeros((5, 0), dtype=np.int64)
-    bounds = np.concatenate([[0], np.cumsum([piece.shape[1] for piece in pieces])])
-    return Cut(Tiles(*columns), tuple(int(b) for b in bounds))
+    down = -((blocks.row_start - blocks.row_stop) // size.m)
+    across = -((blocks.col_start - blocks.col_stop) // size.n)
+    block, number = np.repeat(np.arange(len(down)), down * across), ranges.inside(down * across)
+    row = blocks.row_start[block] + number // across[block] * size.m
+    column = blocks.col_start[block] + number % across[block] * size.n
+    row_stop = np.minimum(row + size.m, blocks.row_stop[block])
+    col_stop = np.minimum(column + size.n, blocks.col_stop[block])
+    return Cut(Tiles(blocks.chunk[block], row, row_stop, column, col_stop), ranges.bounds(down * across))
 
 
-def _rectangles(block: Block, size: Tile) -> np.ndarray:
-    rows = np.arange(block.row_start, block.row_stop, size.m)
-    cols = np.arange(block.col_start, block.col_stop, size.n)
-    row, col = (grid.ravel() for grid in np.meshgrid(rows, cols, indexing="ij"))
-    row_stop, col_stop = np.minimum(row + size.m, block.row_stop), np.minimum(col + size.n, block.col_stop)
-    return np.stack([np.full_like(row, block.chunk), row, row_stop, col, col_stop]).astype(np.int64)
+def whole_chunks(problem: Problem, chunk: ArrayLike) -> Blocks:
+    """Each chunk of *chunk* as one block."""
+    return Blocks.of(
+        chunk, (0, operator_of(problem).chunk_rows(problem)), (0, operator_of(problem).extent(problem).columns)
+    )
 
 
-def whole_chunk(problem: Problem, chunk: int) -> Block:
-    """Chunk *chunk* as one block."""
-    return Block(chunk, 0, stated(problem).chunk_rows(problem), 0, stated(problem).extent(problem).columns)
-
-
-def parts(length: int, count: int) -> list[tuple[int, int]]:
-    """*length* cut into *count* nearly equal ranges."""
-    return list(pairwise([length * i // count for i in range(count + 1)]))
+def parts(length: int, count: int) -> Ints:
+    """Where *count* nearly equal parts of *length* begin, and where the last one ends."""
+    return length * np.arange(count + 1) // count
 
 
 def size_of(schedule: Schedule) -> Tile:
@@ -191,43 +200,39 @@ def size_of(schedule: Schedule) -> Tile:
     return tile(schedule["tile"])
 
 
-def result_bytes(problem: Problem, tiles: Tiles, at: tuple[int, int]) -> int:
-    """Bytes of the results of a range of tiles."""
-    return tiles.elements(*at) * problem.itemsize
+def result_bytes(planner: Planner, rank: Ints | int, at: Range) -> Ints:
+    """Bytes of the results of ranges of tiles of *rank*."""
+    return planner.elements(rank, at) * planner.problem.itemsize
 
 
-def operand_bytes(problem: Problem, rows: tuple[int, int], k: tuple[int, int]) -> int:
-    """Bytes of a range of operand rows and contraction columns."""
+def operand_bytes(problem: Problem, rows: Range, k: Range) -> Ints | int:
+    """Bytes of ranges of operand rows and contraction columns."""
     return (rows[1] - rows[0]) * (k[1] - k[0]) * problem.itemsize
 
 
 def full_k(problem: Problem) -> tuple[int, int]:
     """The whole contraction."""
-    return 0, stated(problem).extent(problem).contraction
+    return 0, operator_of(problem).extent(problem).contraction
 
 
-def compute(
-    planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int] = (), k: tuple[int, int] | None = None
-) -> int:
-    """A compute step of *rank* over tiles *at*."""
+def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k: Range | None = None) -> Ints:
+    """Compute steps of *rank* over tiles *at*. These functions take steps one by one or many at once (Planner.add)."""
     return planner.add(Step(rank, Kind.COMPUTE, Pool.COMPUTE, tiles=at, k=k or full_k(planner.problem)), after)
 
 
-def put_tiles(
-    planner: Planner, rank: int, peer: int, at: tuple[int, int], *, after: Iterable[int], in_place: bool = False
-) -> int:
+def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: ArrayLike, in_place: bool = False) -> Ints:
     """The results of tiles *at* leave *rank* for *peer*."""
-    num_bytes = result_bytes(planner.problem, planner.tiles[rank], at)
     pool, share = put_pool(planner.schedule)
+    num_bytes = result_bytes(planner, rank, at)
     step = Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
     return planner.add(step, after)
 
 
-def put_rows(planner: Planner, rank: int, peer: int, rows: tuple[int, int], *, k: tuple[int, int] | None = None) -> int:
+def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range | None = None) -> Ints:
     """Operand rows of *rank*'s shard leave for *peer*: ready from the start."""
     span = k or full_k(planner.problem)
-    num_bytes = operand_bytes(planner.problem, rows, span)
     pool, share = put_pool(planner.schedule)
+    num_bytes = operand_bytes(planner.problem, rows, span)
     return planner.add(Step(rank, Kind.PUT, pool, peer, share, rows=rows, k=span, num_bytes=num_bytes))
 
 
@@ -239,21 +244,25 @@ def put_pool(schedule: Schedule) -> tuple[Pool, int]:
     return (Pool.COPY_ENGINE if engines else Pool.LINK), EVERYTHING
 
 
-def reduce(planner: Planner, rank: int, at: tuple[int, int], *, after: Iterable[int]) -> int:
+def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:
     """The sum over all ranks of tiles *at*, which *rank* owns: world reads and one write."""
-    num_bytes = (planner.problem.world + 1) * result_bytes(planner.problem, planner.tiles[rank], at)
+    num_bytes = (planner.problem.world + 1) * result_bytes(planner, rank, at)
     return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
 
-def unstage(
-    planner: Planner, rank: int, source: int, rows: tuple[int, int], k: tuple[int, int], *, after: Iterable[int]
-) -> int:
-    """Operand rows leave *rank*'s staging buffer for where they are read: those of *source*, or of all (-1)."""
-    sources = planner.problem.world if source < 0 else 1
+def unstage(planner: Planner, rank: Ints, source: Ints | None, rows: Range, k: Range, *, after: ArrayLike) -> Ints:
+    """Operand rows leave *rank*'s staging buffer for where they are read: those of *source*, or of all (None)."""
+    sources = planner.problem.world if source is None else 1
     num_bytes = 2 * sources * operand_bytes(planner.problem, rows, k)
-    return planner.add(Step(rank, Kind.COPY, Pool.COMPUTE, source, rows=rows, k=k, num_bytes=num_bytes), after)
+    peer = -1 if source is None else source
+    return planner.add(Step(rank, Kind.COPY, Pool.COMPUTE, peer, rows=rows, k=k, num_bytes=num_bytes), after)
+
+
+def peers_of(world: int) -> Ints:
+    """[rank, turn] the other ranks, rotated: rank + 1 first, so that no two ranks begin at the same peer."""
+    return (np.arange(world)[:, None] + np.arange(1, world)) % world
 
 
 def peers_from(rank: int, world: int) -> list[int]:
-    """The other ranks, rotated: rank + 1 first, so that no two ranks begin at the same peer."""
+    """The same of one rank."""
     return [(rank + step) % world for step in range(1, world)]

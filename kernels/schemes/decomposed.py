@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
+import numpy as np
+
+from kernels import ranges
 from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
-from kernels.plan import Plan, Planner
+from kernels.plan import Ints, Plan, Planner
 from kernels.problem import Problem
+from kernels.ranges import Ranges
 from kernels.schedule import Schedule
 from kernels.schemes import base, launches, library, reads
-from kernels.schemes.base import Block, Scheme
-from kernels.schemes.finish import Unit, deliver
+from kernels.schemes.base import Blocks, Scheme
+from kernels.schemes.finish import Units, deliver
 
 PIECES = (1, 2, 4, 8, 16, 32, 64)
 STEPS = {"steps": ("uniform", "local_first"), "grouping": ("fused", "unfused"), "pattern": ("all_to_all", "ring")}
 """Who is served in a step, by axis. The library takes all peers' pieces alike: it goes with the first value of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One step's share of every chunk."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """What every chunk is cut into, as columns: each piece is one step's share of a chunk."""
 
-    rows: tuple[int, int]
-    columns: tuple[int, int]
-    k: tuple[int, int]
+    rows: Ranges
+    columns: Ranges
+    k: Ranges
+    rectangle: Ints
+    """Pieces of one number are the same rows and columns, over one range of the contraction after the other."""
 
-    def of(self, chunk: int) -> Block:
-        return Block(chunk, *self.rows, *self.columns)
+    def __len__(self) -> int:
+        return len(self.rectangle)
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
-    operator = base.stated(problem)
+    operator = base.operator_of(problem)
     splits = tuple(operator.splits)
     engines: tuple[str, ...] = ("copy_engine", "sm", "library") if machine.device.copy_engines else ("sm", "library")
     engines = tuple(e for e in engines if e != "library" or not (fabric.emulated or problem.world == 1))
@@ -68,13 +73,13 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def split_of(problem: Problem, schedule: Schedule) -> str:
-    """As stated, or the only one that the operator has."""
-    return str(schedule.get("split") or next(iter(base.stated(problem).splits)))
+    """As operator, or the only one that the operator has."""
+    return str(schedule.get("split") or next(iter(base.operator_of(problem).splits)))
 
 
 def extents(problem: Problem, split: str) -> tuple[int, ...]:
     """How many pieces each direction of *split* can have at the most."""
-    operator, extent = base.stated(problem), base.stated(problem).extent(problem)
+    operator, extent = base.operator_of(problem), base.operator_of(problem).extent(problem)
     direction, rows = operator.splits[split], operator.chunk_rows(problem)
     if direction == "rows_and_contraction":
         return rows, extent.contraction
@@ -96,17 +101,17 @@ def counts(schedule: Schedule, direction: str) -> tuple[int, int, int]:
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
     split, count = split_of(problem, schedule), schedule.count("pieces")
-    direction = base.stated(problem).splits[split]
+    direction = base.operator_of(problem).splits[split]
     rows, columns, contraction = counts(schedule, direction)
-    extent = base.stated(problem).extent(problem)
-    for asked, most in (
-        (rows, base.stated(problem).chunk_rows(problem)),
+    extent = base.operator_of(problem).extent(problem)
+    for wanted, most in (
+        (rows, base.operator_of(problem).chunk_rows(problem)),
         (columns, extent.columns),
         (contraction, extent.contraction),
     ):
-        if asked > most:
+        if wanted > most:
             return (
-                f"pieces = {count} with split = {split} is too many. A shard is only {most} long that way: {asked} "
+                f"pieces = {count} with split = {split} is too many. A shard is only {most} long that way: {wanted} "
                 f"> {most}. Accepted: at most {most} that way."
             )
     if schedule["pattern"] == "ring" and schedule["grouping"] == "fused":
@@ -136,138 +141,137 @@ def _library_refusal(schedule: Schedule) -> str | None:
     return None
 
 
-def pieces_of(problem: Problem, schedule: Schedule) -> list[Piece]:
+def pieces_of(problem: Problem, schedule: Schedule) -> Pieces:
     """The pieces in order, rows outermost."""
-    extent = base.stated(problem).extent(problem)
-    rows, columns, contraction = counts(schedule, base.stated(problem).splits[split_of(problem, schedule)])
-    return [
-        Piece(r, c, k)
-        for r in base.parts(base.stated(problem).chunk_rows(problem), rows)
-        for c in base.parts(extent.columns, columns)
-        for k in base.parts(extent.contraction, contraction)
-    ]
+    operator, extent = base.operator_of(problem), base.operator_of(problem).extent(problem)
+    each = counts(schedule, operator.splits[split_of(problem, schedule)])
+    lengths = (operator.chunk_rows(problem), extent.columns, extent.contraction)
+    cuts = [base.parts(length, count) for length, count in zip(lengths, each, strict=True)]
+    rows, columns, k = (
+        (cut[number], cut[number + 1]) for cut, number in zip(cuts, np.indices(each).reshape(3, -1), strict=True)
+    )
+    return Pieces(rows, columns, k, np.arange(len(k[0])) // each[2])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The compute steps of every rank in order: each computes one piece of one chunk, or of several.
+
+    Ranks differ in whose chunks come in which turn, and in nothing else.
+    """
+
+    chunks: Ints
+    """[rank, turn]: every chunk has a turn."""
+    turn: Ints
+    piece: Ints
+    step: Ints
+    """Number of the compute step: ascending. These columns are by block: one piece of one chunk."""
+    bounds: Ints
+    """Block b is tiles bounds[b]..bounds[b + 1] of every rank."""
+
+    @property
+    def chunk(self) -> Ints:
+        """[rank, block]"""
+        return self.chunks[:, self.turn]
+
+    @property
+    def first(self) -> Ints:
+        """The first block of every compute step, and the end of the last one."""
+        return np.append(np.flatnonzero(np.diff(self.step, prepend=-1)), len(self.step))
+
+    @property
+    def ranges(self) -> Ranges:
+        """The tiles of every compute step."""
+        return self.bounds[self.first[:-1]], self.bounds[self.first[1:]]
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
-    layouts = [_layout(problem, schedule, rank) for rank in range(problem.world)]
-    cuts = [
-        base.cut([block for group in layout for block in group.blocks], base.size_of(schedule)) for layout in layouts
-    ]
-    planner = Planner(problem, schedule, [each.tiles for each in cuts])
-    if base.stated(problem).flow is Flow.RECEIVE:
-        _receive(planner, layouts, cuts)
+    pieces = pieces_of(problem, schedule)
+    chunks, (turn, piece, step) = _chunk_orders(problem), _blocks(problem, schedule, len(pieces))
+    blocks = Blocks.of(turn, ranges.some(pieces.rows, piece), ranges.some(pieces.columns, piece))
+    cut = base.cut(blocks, base.size_of(schedule))
+    layout = Layout(chunks, turn, piece, step, cut.bounds)
+    tiles = [replace(cut.tiles, chunk=of_rank[cut.tiles.chunk]) for of_rank in chunks]
+    planner = Planner(problem, schedule, tiles)
+    if base.operator_of(problem).flow is Flow.RECEIVE:
+        _receive(planner, layout, pieces)
     else:
-        _send(planner, layouts, cuts)
+        _send(planner, layout, pieces)
     return planner.plan(launches.one_each(problem))
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What one compute step computes: pieces of one or several chunks."""
-
-    blocks: tuple[Block, ...]
-    numbers: tuple[int, ...]
-    """Piece number of each block."""
-    k: tuple[int, int]
+def _chunk_orders(problem: Problem) -> Ints:
+    """[rank, turn]: data come from rank - 1 first if every rank sends to rank + 1 first."""
+    itself, peers = np.arange(problem.world), base.peers_of(problem.world)
+    receives = base.operator_of(problem).flow is Flow.RECEIVE
+    return np.column_stack([itself, peers[:, ::-1]] if receives else [peers, itself])
 
 
-def _layout(problem: Problem, schedule: Schedule, rank: int) -> list[Group]:
-    """The compute steps of *rank* in order."""
-    pieces = list(enumerate(pieces_of(problem, schedule)))
-    receives, peers = base.stated(problem).flow is Flow.RECEIVE, _peers(problem, schedule, rank)
-    apart = schedule["steps"] == "local_first"
-    own_inside = [] if apart else [rank]
-    inside = [*own_inside, *peers] if receives else [*peers, *own_inside]
+def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, Ints, Ints]:
+    """Turn, piece and compute step of every block in order."""
+    receives, apart = base.operator_of(problem).flow is Flow.RECEIVE, schedule["steps"] == "local_first"
+    turns, itself = np.arange(problem.world), 0 if receives else problem.world - 1
+    together = np.delete(turns, itself) if apart else turns
+    piece, place = np.indices((pieces, len(together)))
     if schedule["pattern"] == "ring":
-        groups = [Group((p.of(c),), (n,), p.k) for c in inside for n, p in pieces]
-    elif schedule["grouping"] == "unfused":
-        groups = [Group((p.of(c),), (n,), p.k) for n, p in pieces for c in inside]
-    else:
-        groups = [Group(tuple(p.of(c) for c in inside), (n,) * len(inside), p.k) for n, p in pieces if inside]
+        place, piece = np.indices((len(together), pieces))
+    turn, piece = together[place.ravel()], piece.ravel()
+    step = piece if schedule["grouping"] == "fused" else np.arange(len(piece))
     if not apart:
-        return groups
-    own = [Group((p.of(rank),), (n,), p.k) for n, p in pieces]
-    return [*own, *groups] if receives else [*groups, *own]
+        return turn, piece, step
+    local, rest = (np.full(pieces, itself), np.arange(pieces), np.arange(pieces)), (turn, piece, step)
+    first, last = (local, rest) if receives else (rest, local)
+    later = last[2] + int(first[2].max(initial=-1)) + 1
+    return np.append(first[0], last[0]), np.append(first[1], last[1]), np.append(first[2], later)
 
 
-def _peers(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
-    """Peers in the order of this rank's steps: data come from rank - 1 first if every rank sends to rank + 1 first."""
-    sends_to = base.peers_from(rank, problem.world)
-    return sends_to[::-1] if base.stated(problem).flow is Flow.RECEIVE else sends_to
+def _computes(planner: Planner, layout: Layout, pieces: Pieces) -> Ints:
+    """[rank, step] the compute steps, which wait for nothing yet."""
+    piece, rank = layout.piece[layout.first[:-1]], np.arange(planner.problem.world)[:, None]
+    return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.k, piece))
 
 
-def _bounds(layout: Sequence[Group], order: base.Cut) -> list[list[tuple[int, int]]]:
-    """Range of tiles of each block of each group."""
-    ranges = iter(range(len(order.bounds) - 1))
-    return [[order.range_of(next(ranges)) for _ in group.blocks] for group in layout]
-
-
-def _send(planner: Planner, layouts: Sequence[Sequence[Group]], cuts: Sequence[base.Cut]) -> None:
-    units: list[list[Unit]] = []
-    steps: list[list[tuple[int, tuple[int, int]]]] = []
-    for rank, (layout, order) in enumerate(zip(layouts, cuts, strict=True)):
-        mine, done = [], []
-        for group, ranges in zip(layout, _bounds(layout, order), strict=True):
-            at = (ranges[0][0], ranges[-1][1])
-            step = base.compute(planner, rank, at, k=group.k)
-            done.append((step, at))
-            mine += [Unit(block.chunk, span, step) for block, span in zip(group.blocks, ranges, strict=True)]
-        units.append(mine)
-        steps.append(done)
+def _send(planner: Planner, layout: Layout, pieces: Pieces) -> None:
+    computed, rank = _computes(planner, layout, pieces), np.arange(planner.problem.world)
     if planner.schedule["engine"] == "library":
-        for same in zip(*steps, strict=True):
-            library.collective(planner, [at for _, at in same], after=[step for step, _ in same])
-    else:
-        deliver(planner, units)
+        at = ranges.some(layout.ranges, np.arange(computed.shape[1])[:, None])
+        library.collective(planner, rank, at, after=computed.T[:, None])
+        return
+    at = (layout.bounds[:-1], layout.bounds[1:])
+    deliver(planner, Units.of(rank[:, None], layout.chunk, at, computed[:, layout.step]))
 
 
-def _receive(planner: Planner, layouts: Sequence[Sequence[Group]], cuts: Sequence[base.Cut]) -> None:
-    pieces = pieces_of(planner.problem, planner.schedule)
-    arrived = (
-        _library_arrivals(planner, pieces) if planner.schedule["engine"] == "library" else _put_pieces(planner, pieces)
-    )
-    for rank, (layout, order) in enumerate(zip(layouts, cuts, strict=True)):
-        last: dict[tuple[int, int, int], int] = {}
-        for group, ranges in zip(layout, _bounds(layout, order), strict=True):
-            keys = [(block.chunk, block.row_start, block.col_start) for block in group.blocks]
-            after = {
-                step
-                for block, number in zip(group.blocks, group.numbers, strict=True)
-                for step in arrived[rank].get((block.chunk, number), ())
-            }
-            after |= {last[key] for key in keys if key in last}
-            step = base.compute(planner, rank, (ranges[0][0], ranges[-1][1]), k=group.k, after=sorted(after))
-            last.update(dict.fromkeys(keys, step))
+def _receive(planner: Planner, layout: Layout, pieces: Pieces) -> None:
+    """A step waits for its pieces, and for the one that computed the range of the contraction before it."""
+    by_library = planner.schedule["engine"] == "library"
+    arrived = _library_arrivals(planner, pieces) if by_library else _put_pieces(planner, pieces)
+    computed, rank = _computes(planner, layout, pieces), np.arange(planner.problem.world)[:, None]
+    of_block = computed[:, layout.step]
+    pairs = [(of_block, arrived[rank, layout.chunk, layout.piece])]
+    sums = ranges.before(layout.turn * len(pieces) + pieces.rectangle[layout.piece])
+    pairs.append((of_block, np.where(sums >= 0, of_block[:, sums], -1)))
+    waiting, needed = (np.concatenate(column, axis=None) for column in zip(*pairs, strict=True))
+    planner.wait(*ranges.distinct(waiting[needed >= 0], needed[needed >= 0]))
 
 
-Arrivals = list[dict[tuple[int, int], tuple[int, ...]]]
-"""By rank: (source chunk, piece number) -> the steps after which that piece is there."""
-
-
-def _put_pieces(planner: Planner, pieces: Sequence[Piece]) -> Arrivals:
-    world = planner.problem.world
-    arrived: Arrivals = [{} for _ in range(world)]
-    ring = planner.schedule["pattern"] == "ring"
-    for rank in range(world):
-        peers = base.peers_from(rank, world)
-        pairs = (
-            [(p, n) for p in peers for n in range(len(pieces))]
-            if ring
-            else [(p, n) for n in range(len(pieces)) for p in peers]
-        )
-        for peer, number in pairs:
-            step = base.put_rows(planner, rank, peer, pieces[number].rows, k=pieces[number].k)
-            arrived[peer][rank, number] = (step,)
+def _put_pieces(planner: Planner, pieces: Pieces) -> Ints:
+    """[rank, source, piece] the step after which that piece of the source's rows is on rank; -1: own rows."""
+    world, count = planner.problem.world, len(pieces)
+    rank, number, turn = np.indices((world, count, world - 1))
+    if planner.schedule["pattern"] == "ring":
+        rank, turn, number = np.indices((world, world - 1, count))
+    peer = base.peers_of(world)[rank, turn]
+    rows, k = ranges.some(pieces.rows, number), ranges.some(pieces.k, number)
+    arrived = np.full((world, world, count), -1)
+    arrived[peer, rank, number] = base.put_rows(planner, rank, peer, rows, k=k)
     return arrived
 
 
-def _library_arrivals(planner: Planner, pieces: Sequence[Piece]) -> Arrivals:
-    world = planner.problem.world
-    arrived: Arrivals = [{} for _ in range(world)]
-    for number, piece in enumerate(pieces):
-        for rank, step in enumerate(library.gather(planner, rows=piece.rows, k=piece.k)):
-            arrived[rank].update({(chunk, number): (step,) for chunk in range(world)})
-    return arrived
+def _library_arrivals(planner: Planner, pieces: Pieces) -> Ints:
+    """The same of collectives, each of which brings one piece of all ranks."""
+    number = np.arange(len(pieces))[:, None]
+    here = library.gather(planner, rows=ranges.some(pieces.rows, number), k=ranges.some(pieces.k, number)).T
+    return np.repeat(here[:, None], planner.problem.world, axis=1)
 
 
 SCHEME = Scheme(

@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import numpy as np
+
+from kernels import ranges
 from kernels.operators import Flow
-from kernels.plan import Planner
+from kernels.plan import Ints, Planner, Range
 from kernels.schemes import base
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A range of one chunk's tiles on one rank, and the step that computes it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """Ranges of tiles, each of one chunk on one rank, as columns: by rank, in the order in which they should leave.
 
-    chunk: int
-    at: tuple[int, int]
-    step: int
-
-
-def deliver(planner: Planner, units: Sequence[Sequence[Unit]], *, in_place: bool = False) -> None:
-    """Puts for every unit whose chunk another rank owns, then reduce and broadcast if the operator reduces.
-
-    `units[rank]` are in the order in which they should leave; the n-th unit of a chunk has the same extent on
-    every rank, so that sums pair up by it.
+    The n-th unit of a chunk has the same extent on every rank, so that sums pair up by it.
     """
-    puts = [
-        [
-            (unit, base.put_tiles(planner, rank, unit.chunk, unit.at, after=[unit.step], in_place=in_place))
-            for unit in mine
-            if unit.chunk != rank
-        ]
-        for rank, mine in enumerate(units)
-    ]
-    if base.stated(planner.problem).reduces:
-        arrived = [
-            {owner: [put for unit, put in mine if unit.chunk == owner] for owner in range(len(units))} for mine in puts
-        ]
-        _sum(planner, units, arrived)
+
+    rank: Ints
+    chunk: Ints
+    start: Ints
+    stop: Ints
+    step: Ints
+    """What computes it."""
+
+    @classmethod
+    def of(cls, rank: Ints, chunk: Ints, at: Range, step: Ints) -> Units:
+        """Units from arrays of one shape, or of shapes that go together."""
+        return cls(*(column.ravel() for column in np.broadcast_arrays(rank, chunk, *at, step)))
+
+    @property
+    def at(self) -> Range:
+        return self.start, self.stop
+
+    def where(self, chosen: np.ndarray) -> Units:
+        """Those that are *chosen*."""
+        return Units(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
 
-def _sum(planner: Planner, units: Sequence[Sequence[Unit]], arrived: Sequence[dict[int, list[int]]]) -> None:
-    world = len(units)
-    for rank in range(world):
-        own = [unit for unit in units[rank] if unit.chunk == rank]
-        for number, unit in enumerate(own):
-            after = [unit.step] + [arrived[peer][rank][number] for peer in base.peers_from(rank, world)]
-            summed = base.reduce(planner, rank, unit.at, after=after)
-            if base.stated(planner.problem).flow is Flow.BROADCAST:
-                for peer in base.peers_from(rank, world):
-                    base.put_tiles(planner, rank, peer, unit.at, after=[summed])
+def deliver(planner: Planner, units: Units, *, in_place: bool = False) -> None:
+    """Puts for every unit whose chunk another rank owns, then reduce and broadcast if the operator reduces."""
+    stays = units.chunk == units.rank
+    sent = units.where(~stays)
+    puts = base.put_tiles(planner, sent.rank, sent.chunk, sent.at, after=sent.step[:, None], in_place=in_place)
+    if base.operator_of(planner.problem).reduces:
+        _sum(planner, units.where(stays), sent, puts)
+
+
+def _sum(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
+    """Each owner sums its n-th unit when the n-th one of every peer is there, and where all want it, tells them."""
+    world = planner.problem.world
+    number, peers = ranges.nth(kept.rank), base.peers_of(world)[kept.rank]
+    arrived = np.full((world, world, int(number.max(initial=-1)) + 1), -1)
+    arrived[sent.chunk, sent.rank, ranges.nth(sent.rank * world + sent.chunk)] = puts
+    contributions = arrived[kept.rank[:, None], peers, number[:, None]]
+    summed = base.reduce(planner, kept.rank, kept.at, after=np.column_stack([kept.step, contributions]))
+    if base.operator_of(planner.problem).flow is Flow.BROADCAST:
+        rank, start, stop, total = (column[:, None] for column in (kept.rank, kept.start, kept.stop, summed))
+        planner.follow(base.put_tiles(planner, rank, peers, (start, stop), after=total[..., None]), total)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from itertools import pairwise
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from kernels import ranges
 from kernels.axes import Axis, Tile, Value, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
-from kernels.plan import Plan, Planner, Tiles
+from kernels.plan import Ints, Plan, Planner, Tiles
 from kernels.problem import Problem
+from kernels.ranges import Ranges
 from kernels.schedule import Schedule
 from kernels.schemes import base, launches, reads
-from kernels.schemes.base import Block, Cut, Scheme
-from kernels.schemes.finish import Unit, deliver
+from kernels.schemes.base import Blocks, Cut, Scheme
+from kernels.schemes.finish import Units, deliver
 from kernels.schemes.slices import SLICES, TURNS, slice_size
 
 COMM_SMS = 16
@@ -55,10 +56,10 @@ def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
     """Sums wait in the epilogue of own tiles for what peers send: their own rows come last there."""
-    stated = base.stated(problem)
-    sliced = stated.flow is not Flow.RECEIVE and "slice_tiles" in reads.of_fused(problem, machine.backend)
+    operator = base.operator_of(problem)
+    sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in reads.of_fused(problem, machine.backend)
     orders = ("remote_first", "rotated", "natural", *((reads.IN_TURNS,) if sliced else ()))
-    in_turns = machine.device.kind == "gpu" and stated.flow is Flow.SEND and not stated.reduces
+    in_turns = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     return Axis(
         "tile_order",
         orders,
@@ -72,32 +73,32 @@ def _tile_order(problem: Problem, machine: Machine) -> Axis:
 def _slice(problem: Problem, machine: Machine, tiles: int) -> int:
     """Most tiles of a default slice: an eighth of a rank's, and on GPUs a wave has slices of all ranks."""
     most = max(1, tiles // SLICES)
-    stated = base.stated(problem)
-    if machine.device.kind == "cpu" or stated.work != "gemm":
+    operator = base.operator_of(problem)
+    if machine.device.kind == "cpu" or operator.work != "gemm":
         return most
-    if stated.flow is Flow.RECEIVE:
+    if operator.flow is Flow.RECEIVE:
         return _arriving(problem, base.default_tile(problem, machine))
     a_share = max(1, machine.device.slots // (2 * problem.world))
-    return min(most, a_share if stated.reduces else max(1, min(a_share, tiles // TURNS)))
+    return min(most, a_share if operator.reduces else max(1, min(a_share, tiles // TURNS)))
 
 
 def _arriving(problem: Problem, size: Tile) -> int:
     """Tiles of a slice of rows that come in: what is computed together arrives together."""
-    across = -(-base.stated(problem).extent(problem).columns // size.n)
+    across = -(-base.operator_of(problem).extent(problem).columns // size.n)
     return max(1, min(base.above(ARRIVING * across), base.num_tiles(problem, str(size)) // problem.world))
 
 
 def _warps(problem: Problem) -> int:
-    return 8 if base.stated(problem).work == "gemm" else 4
+    return 8 if base.operator_of(problem).work == "gemm" else 4
 
 
 def _rows_together(problem: Problem) -> int:
-    return 1 if base.stated(problem).flow is Flow.RECEIVE else GROUP
+    return 1 if base.operator_of(problem).flow is Flow.RECEIVE else GROUP
 
 
 def _comm_sms(problem: Problem, offered: Sequence[int]) -> int:
     """Rows that come in need somebody who sends them while others compute; results are sent by who computed them."""
-    return COMM_SMS if COMM_SMS in offered and base.stated(problem).flow is Flow.RECEIVE else 0
+    return COMM_SMS if COMM_SMS in offered and base.operator_of(problem).flow is Flow.RECEIVE else 0
 
 
 def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
@@ -119,12 +120,12 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 
 def _group_rows(problem: Problem) -> tuple[Axis, ...]:
     """Where rows come in, their slices say which rows are computed together."""
-    stated = base.stated(problem)
-    if stated.work != "gemm":
+    operator = base.operator_of(problem)
+    if operator.work != "gemm":
         return ()
     usual = _rows_together(problem)
     doc = "How many rows of tiles are computed together, column by column. A wave of them reads fewer operands."
-    if stated.flow is Flow.RECEIVE:
+    if operator.flow is Flow.RECEIVE:
         doc = "1: the rows of a slice are computed column by column; 0: row by row."
         return (Axis("group_rows", (0, 1), usual, doc),)
     return (Axis("group_rows", (1, 2, 4, 8, 16), usual, doc),)
@@ -140,30 +141,56 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     return None
 
 
-Slice = tuple[int, tuple[int, int]]
-"""Whose rows, and the range of the rank's tiles."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """All tiles of every rank, and the slices that are sent or awaited together.
+
+    All chunks are cut alike. Ranks differ in whose rows come when, and in nothing else.
+    """
+
+    tiles: tuple[Tiles, ...]
+    """By rank."""
+    chunk: Ints
+    """[rank, slice]: whose rows."""
+    bounds: Ints
+    """Slice s is tiles bounds[s]..bounds[s + 1] of every rank."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """The tiles of every slice."""
+        return self.bounds[:-1], self.bounds[1:]
 
 
-def _order(problem: Problem, schedule: Schedule, rank: int) -> tuple[Tiles, list[Slice]]:
-    """All tiles of *rank* and the slices they leave in: chunk after chunk, or one slice of each chunk in turns."""
-    chunks, size = chunk_order(problem, schedule, rank), slice_size(problem, schedule)
-    found = base.cut([base.whole_chunk(problem, chunk) for chunk in chunks], base.size_of(schedule))
+def _order(problem: Problem, schedule: Schedule) -> Order:
+    """Chunk after chunk, or one slice of each chunk in turns."""
+    one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
+    turn, number = np.indices((problem.world, len(one.bounds) - 1))
+    if schedule["tile_order"] == reads.IN_TURNS:
+        turn, number = turn.T, number.T
+    turn, number = turn.ravel(), number.ravel()
+    start, stop = ranges.some(one.ranges, number)
+    at, turn_of_tile = ranges.laid(start, stop), np.repeat(turn, stop - start)
+    _, *sides = (column[at] for column in _columns(one.tiles))
+    tiles = tuple(Tiles(of_rank[turn_of_tile], *sides) for of_rank in chunks)
+    return Order(tiles, chunks[:, turn], ranges.bounds(stop - start))
+
+
+def _chunk(problem: Problem, schedule: Schedule) -> Cut:
+    """The tiles of one chunk in order, in slices: of rows that come in together, or of tiles that leave together."""
+    size, operator = base.size_of(schedule), base.operator_of(problem)
+    if operator.flow is Flow.RECEIVE:
+        start, stop = np.array(slice_rows(problem, schedule)).T
+        rows = base.cut(Blocks.of(0, (start, stop), (0, operator.extent(problem).columns)), size)
+        return Cut(_by_columns(rows), rows.bounds) if schedule.get("group_rows") else rows
+    tiles = base.cut(base.whole_chunks(problem, 0), size).tiles
     if group := schedule.get("group_rows"):
-        found = Cut(_grouped(found.tiles, int(group) * base.size_of(schedule).m), found.bounds)
-    by_chunk = [
-        [(chunk, (start, min(start + size, stop))) for start in range(*found.range_of(block), size)]
-        for block, chunk in enumerate(chunks)
-        for stop in [found.bounds[block + 1]]
-    ]
-    if schedule["tile_order"] != reads.IN_TURNS:
-        return found.tiles, [each for slices in by_chunk for each in slices]
-    return _in_turns(found.tiles, [each for turn in zip(*by_chunk, strict=True) for each in turn])
+        tiles = _grouped(tiles, int(group) * size.m)
+    return Cut(tiles, np.append(np.arange(0, len(tiles), slice_size(problem, schedule)), len(tiles)))
 
 
 def _grouped(tiles: Tiles, rows: int) -> Tiles:
-    """Inside each chunk *rows* rows at a time, column by column: tiles that run together read fewer operands."""
-    first = np.cumsum(np.diff(tiles.chunk, prepend=-1) != 0)  # chunks stay in their order
-    return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows, first)))
+    """*rows* rows at a time, column by column: tiles that run together read fewer operands."""
+    return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows)))
 
 
 def _by_columns(cut: Cut) -> Tiles:
@@ -172,96 +199,85 @@ def _by_columns(cut: Cut) -> Tiles:
     return _taken(cut.tiles, np.lexsort((cut.tiles.row_start, cut.tiles.col_start, block)))
 
 
-def _taken(tiles: Tiles, order: np.ndarray) -> Tiles:
+def _taken(tiles: Tiles, order: Ints) -> Tiles:
     """*tiles* in another order."""
-    return Tiles(*(getattr(tiles, column.name)[order] for column in fields(Tiles)))
+    return Tiles(*(column[order] for column in _columns(tiles)))
 
 
-def _in_turns(tiles: Tiles, slices: Sequence[Slice]) -> tuple[Tiles, list[Slice]]:
-    """*tiles* in the order of *slices*, and the slices' new ranges."""
-    order = np.concatenate([np.arange(*at) for _, at in slices])
-    bounds = np.cumsum([0, *(stop - start for _, (start, stop) in slices)])
-    return _taken(tiles, order), [
-        (chunk, (int(i), int(j))) for (chunk, _), (i, j) in zip(slices, pairwise(bounds), strict=True)
-    ]
+def _columns(tiles: Tiles) -> list[Ints]:
+    return [getattr(tiles, column.name) for column in fields(Tiles)]
 
 
-def chunk_order(problem: Problem, schedule: Schedule, rank: int) -> list[int]:
-    """Chunks in the order in which *rank* computes them."""
-    others = base.peers_from(rank, problem.world)
-    receives = base.stated(problem).flow is Flow.RECEIVE
+def chunk_orders(problem: Problem, schedule: Schedule) -> Ints:
+    """[rank, turn] chunks in the order in which each rank computes them."""
+    world, others = problem.world, base.peers_of(problem.world)
+    receives = base.operator_of(problem).flow is Flow.RECEIVE
     match schedule["tile_order"]:
         case "natural":
-            return list(range(problem.world))
+            return np.tile(np.arange(world), (world, 1))
         case "remote_first":
-            others = sorted(others)
+            others = np.sort(others, axis=1)
         case _:
-            others = others[::-1] if receives else others
-    return [rank, *others] if receives else [*others, rank]
+            others = others[:, ::-1] if receives else others
+    itself = np.arange(world)
+    return np.column_stack([itself, others] if receives else [others, itself])
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
-    if base.stated(problem).flow is Flow.RECEIVE:
-        return _receive(problem, schedule)
-    orders = [_order(problem, schedule, rank) for rank in range(problem.world)]
-    planner = Planner(problem, schedule, [tiles for tiles, _ in orders])
-    units = [
-        [Unit(chunk, at, base.compute(planner, rank, at)) for chunk, at in slices]
-        for rank, (_, slices) in enumerate(orders)
-    ]
-    deliver(planner, units, in_place=schedule.get("write") != "staged")
+    order = _order(problem, schedule)
+    planner = Planner(problem, schedule, order.tiles)
+    if base.operator_of(problem).flow is Flow.RECEIVE:
+        _receive(planner, order)
+    else:
+        _send(planner, order)
     return planner.plan(launches.one_kernel(problem, schedule))
+
+
+def _send(planner: Planner, order: Order) -> None:
+    """Each slice leaves when it is computed."""
+    rank = np.arange(planner.problem.world)[:, None]
+    computed = base.compute(planner, rank, order.ranges)
+    in_place = planner.schedule.get("write") != "staged"
+    deliver(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
     """Operand rows that travel with one signal: those of the rows of tiles that slice_tiles tiles lie in."""
-    size, extent = base.size_of(schedule), base.stated(problem).extent(problem)
+    size, extent = base.size_of(schedule), base.operator_of(problem).extent(problem)
     across = -(-extent.columns // size.n)
     rows = -(-schedule.count("slice_tiles") // across) * size.m
-    length = base.stated(problem).chunk_rows(problem)
+    length = base.operator_of(problem).chunk_rows(problem)
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
-def _receive(problem: Problem, schedule: Schedule) -> Plan:
-    world, slices = problem.world, slice_rows(problem, schedule)
-    columns = base.stated(problem).extent(problem).columns
-    blocks = [
-        [Block(c, *rows, 0, columns) for c in chunk_order(problem, schedule, rank) for rows in slices]
-        for rank in range(world)
-    ]
-    cuts = [base.cut(mine, base.size_of(schedule)) for mine in blocks]
-    if schedule.get("group_rows"):
-        cuts = [Cut(_by_columns(each), each.bounds) for each in cuts]
-    planner = Planner(problem, schedule, [each.tiles for each in cuts])
-    arrived = _put_slices(planner, slices)
-    for rank, (mine, order) in enumerate(zip(blocks, cuts, strict=True)):
-        for number, block in enumerate(mine):
-            after = [arrived[rank][block.chunk, block.row_start]] if block.chunk != rank else []
-            base.compute(planner, rank, order.range_of(number), after=after)
-    return planner.plan(launches.one_kernel(problem, schedule))
+def _receive(planner: Planner, order: Order) -> None:
+    """Each slice is computed when its rows are here."""
+    arrived = _put_slices(planner)
+    rank, number = np.arange(planner.problem.world)[:, None], ranges.nth(order.chunk[0])
+    base.compute(planner, rank, order.ranges, after=arrived[rank, order.chunk, number][..., None])
 
 
-def _put_slices(planner: Planner, slices: Sequence[tuple[int, int]]) -> list[dict[tuple[int, int], int]]:
-    """By rank: (source, first row) -> the step after which that slice can be read."""
-    world = planner.problem.world
-    arrived: list[dict[tuple[int, int], int]] = [{} for _ in range(world)]
-    for rank in range(world):
-        for rows in slices:
-            for peer in _send_order(planner, rank):
-                arrived[peer][rank, rows[0]] = base.put_rows(planner, rank, peer, rows)
+def _sends(planner: Planner, count: int) -> tuple[Ints, Ints, Ints]:
+    """Rank, slice and peer of every put in order: each slice to all peers, then the next one."""
+    peers = base.peers_of(planner.problem.world)
+    peers = peers if planner.schedule["tile_order"] == "rotated" else np.sort(peers)
+    rank, number, turn = (each.ravel() for each in np.indices((len(peers), count, peers.shape[1])))
+    return rank, number, peers[rank, turn]
+
+
+def _put_slices(planner: Planner) -> Ints:
+    """[rank, source, slice] the step after which that slice of the source's rows can be read on rank; -1: own rows."""
+    world, (start, stop) = planner.problem.world, np.array(slice_rows(planner.problem, planner.schedule)).T
+    rank, number, peer = _sends(planner, len(start))
+    arrived = np.full((world, world, len(start)), -1)
+    arrived[peer, rank, number] = base.put_rows(planner, rank, peer, ranges.some((start, stop), number))
     if planner.schedule.get("write") == "staged":
-        ends, whole = dict(slices), base.full_k(planner.problem)
-        for rank in range(world):
-            arrived[rank] = {
-                (source, row): base.unstage(planner, rank, source, (row, ends[row]), whole, after=[step])
-                for (source, row), step in arrived[rank].items()
-            }
+        here, source = np.arange(world)[:, None, None], np.sort(base.peers_of(world))[..., None]
+        arrived[here, source, np.arange(len(start))] = base.unstage(
+            planner, here, source, (start, stop), base.full_k(planner.problem),
+            after=arrived[here, source, np.arange(len(start)), None],
+        )  # fmt: skip
     return arrived
-
-
-def _send_order(planner: Planner, rank: int) -> list[int]:
-    peers = base.peers_from(rank, planner.problem.world)
-    return peers if planner.schedule["tile_order"] == "rotated" else sorted(peers)
 
 
 def alone(problem: Problem, size: Value) -> Schedule:
@@ -280,8 +296,8 @@ def alone(problem: Problem, size: Value) -> Schedule:
 
 def order_alone(problem: Problem, size: Value) -> Cut:
     """The tiles of every rank in the order in which `alone` computes them, a block for each chunk."""
-    tiles = _expand(problem, alone(problem, size)).tiles[0]
-    return Cut(tiles, tuple(np.searchsorted(tiles.chunk, np.arange(problem.world + 1)).tolist()))
+    tiles = _order(problem, alone(problem, size)).tiles[0]
+    return Cut(tiles, np.searchsorted(tiles.chunk, np.arange(problem.world + 1)))
 
 
 SCHEME = Scheme(

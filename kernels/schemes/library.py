@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+import numpy as np
 
 from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
 from kernels.operators import Flow
-from kernels.plan import Kind, Planner, Pool, Step
+from kernels.plan import Ints, Kind, Planner, Pool, Range, Step
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base
@@ -25,11 +27,11 @@ OVERLAPPED_AXES: Mapping[str, Value] = {
 """The decomposed schedule that these are: shard by shard in a ring, moved by copy engines."""
 
 
-def carried_out(asked: Schedule) -> Schedule:
-    """The schedule whose Plan *asked* has: of torch's overlapped operators a decomposed one, else its own."""
-    if asked.scheme != "sequential" or asked["collective"] != OVERLAPPED:
-        return asked
-    return Schedule("decomposed", (("tile", asked["tile"]), *OVERLAPPED_AXES.items()))
+def carried_out(schedule: Schedule) -> Schedule:
+    """The schedule whose Plan *schedule* has: of torch's overlapped operators a decomposed one, else its own."""
+    if schedule.scheme != "sequential" or schedule["collective"] != OVERLAPPED:
+        return schedule
+    return Schedule("decomposed", (("tile", schedule["tile"]), *OVERLAPPED_AXES.items()))
 
 
 def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str | None:
@@ -43,35 +45,31 @@ def past_the_link(problem: Problem, axis: Axis, value: Value, fabric: Fabric) ->
     )
 
 
-def collective(planner: Planner, at: Sequence[tuple[int, int]], *, after: Sequence[int]) -> list[int]:
-    """One collective over every rank's tiles *at*, once all of *after* are done; then out of its buffer, by rank."""
+def collective(planner: Planner, rank: Ints, at: Range, *, after: Ints) -> None:
+    """Collectives over tiles *at* of every *rank*, each once all of *after* are done; then out of their buffers."""
     problem, world = planner.problem, planner.problem.world
-    share = 2 if base.stated(problem).flow is Flow.BROADCAST else 1
-    ends = []
-    for rank in range(world):
-        whole = base.result_bytes(problem, planner.tiles[rank], at[rank])
-        sent = share * whole * (world - 1) // world
-        step = planner.add(Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, tiles=at[rank], num_bytes=sent), after)
-        ends.append(_unpack(planner, rank, at[rank], step))
-    return ends
+    operator, whole = base.operator_of(problem), base.result_bytes(planner, rank, at)
+    share = 2 if operator.flow is Flow.BROADCAST else 1
+    step = Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, tiles=at, num_bytes=share * whole * (world - 1) // world)
+    called = planner.add(step, after)
+    if operator.collective == "all_reduce":
+        return
+    # all-to-all results lie by source rank in the library's buffer; where the result does not, they are permuted
+    received = whole // world if operator.reduces else whole
+    step = Step(rank, Kind.COPY, Pool.COMPUTE, tiles=at, num_bytes=2 * received)
+    planner.follow(planner.add(step, called[..., None]), called)
 
 
-def _unpack(planner: Planner, rank: int, at: tuple[int, int], step: int) -> int:
-    """All-to-all results lie by source rank in the library's buffer; where the result does not, they are permuted."""
-    if base.stated(planner.problem).collective == "all_reduce":
-        return step
-    whole = base.result_bytes(planner.problem, planner.tiles[rank], at)
-    received = whole // planner.problem.world if base.stated(planner.problem).reduces else whole
-    return planner.add(Step(rank, Kind.COPY, Pool.COMPUTE, tiles=at, num_bytes=2 * received), [step])
+def gather(planner: Planner, *, rows: Range, k: Range | None = None) -> Ints:
+    """Collectives that bring operand rows *rows* of every rank's shard to every rank (or its share).
 
-
-def gather(planner: Planner, *, rows: tuple[int, int], k: tuple[int, int] | None = None) -> list[int]:
-    """One collective that brings operand rows *rows* of every rank's shard to every rank (or its share), by rank."""
+    The steps after which they can be read: [rank], or [range, rank] for columns of ranges.
+    """
     problem, world = planner.problem, planner.problem.world
     span = k or base.full_k(problem)
-    one = base.operand_bytes(problem, rows, span)
-    ends = []
-    for rank in range(world):
-        step = planner.add(Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one))
-        ends.append(base.unstage(planner, rank, -1, rows, span, after=[step]))
-    return ends
+    one, rank = base.operand_bytes(problem, rows, span), np.arange(world)
+    step = Step(rank, Kind.COLLECTIVE, Pool.LIBRARY, rows=rows, k=span, num_bytes=(world - 1) * one)
+    called = planner.add(step)
+    copied = base.unstage(planner, rank, None, rows, span, after=called[..., None])
+    planner.follow(copied, called)
+    return copied

@@ -7,7 +7,7 @@ from math import prod
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes.base import num_tiles, stated
+from kernels.schemes.base import num_tiles, operator_of
 from kernels.schemes.slices import slice_size
 from kernels.units import bytes_text
 
@@ -20,7 +20,7 @@ INDEX_BYTES = 8
 
 def too_large(problem: Problem, machine: Machine) -> str | None:
     """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must lie in memory."""
-    shapes = stated(problem).local(problem)
+    shapes = operator_of(problem).local(problem)
     needed = sum(prod(s) * (INDEX_BYTES if name == "indices" else problem.itemsize) for name, s in shapes.items())
     if needed <= machine.device.memory_bytes:
         return None
@@ -31,20 +31,20 @@ def too_large(problem: Problem, machine: Machine) -> str | None:
     )
 
 
-def too_many_steps(problem: Problem, asked: Schedule) -> str | None:
-    """Why *asked* would be cut too finely to be laid out, or None."""
-    tiles = num_tiles(problem, asked["tile"])
+def too_many_steps(problem: Problem, schedule: Schedule) -> str | None:
+    """Why *schedule* would be cut too finely to be laid out, or None."""
+    tiles = num_tiles(problem, schedule["tile"])
     if tiles > TILES_MOST:
         return (
-            f"tile = {asked['tile']} is too small. It cuts one rank's result into {tiles} tiles: {tiles} > "
+            f"tile = {schedule['tile']} is too small. It cuts one rank's result into {tiles} tiles: {tiles} > "
             f"{TILES_MOST}. Accepted: a larger tile."
         )
-    units = -(-tiles // slice_size(problem, asked)) if asked.scheme == "fused" else 1
-    units = asked.count("pieces") * problem.world if asked.scheme == "decomposed" else units
+    units = -(-tiles // slice_size(problem, schedule)) if schedule.scheme == "fused" else 1
+    units = schedule.count("pieces") * problem.world if schedule.scheme == "decomposed" else units
     if units * problem.world <= STEPS_MOST:
         return None
-    axis = "slice_tiles" if asked.scheme == "fused" else "pieces"
+    axis = "slice_tiles" if schedule.scheme == "fused" else "pieces"
     return (
-        f"{axis} = {asked.get(axis, 'default')} sends too many units: {units * problem.world} > "
+        f"{axis} = {schedule.get(axis, 'default')} sends too many units: {units * problem.world} > "
         f"{STEPS_MOST}. Accepted: fewer and larger ones."
     )

@@ -33,8 +33,8 @@ A lookup is one warp without a pipeline. Blocks that only send, and staging, are
 
 def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes that the fused kernel of *backend* reads for *problem*, in the order of a schedule."""
-    stated = OPERATORS[problem.operator]
-    return CPU if backend == "cpu" else GPU[stated.work, stated.flow is Flow.RECEIVE]
+    operator = OPERATORS[problem.operator]
+    return CPU if backend == "cpu" else GPU[operator.work, operator.flow is Flow.RECEIVE]
 
 
 def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
@@ -43,11 +43,11 @@ def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
     return ("tile", "collective", *((KERNEL,) if chosen else ()))
 
 
-def all_axes(problem: Problem, asked: Schedule, backend: str) -> dict[str, Value]:
-    """The axes of *asked* as they are shown, with those whose value no schedule names (kernels.schedule.UNNAMED)."""
-    unnamed = UNNAMED.get(asked.scheme, {})
-    left_out = unread(problem, asked.scheme, unnamed, backend)
-    return {**dict(asked.axes), **{name: asked[name] for name in unnamed if name not in left_out}}
+def all_axes(problem: Problem, schedule: Schedule, backend: str) -> dict[str, Value]:
+    """The axes of *schedule* as they are shown, with those whose value no schedule names (kernels.schedule.UNNAMED)."""
+    unnamed = UNNAMED.get(schedule.scheme, {})
+    left_out = unread(problem, schedule.scheme, unnamed, backend)
+    return {**dict(schedule.axes), **{name: schedule[name] for name in unnamed if name not in left_out}}
 
 
 def of_decomposed(problem: Problem) -> tuple[str, ...]:
@@ -77,18 +77,19 @@ def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> b
     return backend == "cpu" or OPERATORS[problem.operator].flow is Flow.RECEIVE or tile_order == IN_TURNS
 
 
-def read(problem: Problem, asked: Schedule, backend: str) -> Schedule:
-    """*asked* without the axes that change nothing: what older versions measured, as it is asked for today."""
-    left_out = unread(problem, asked.scheme, dict(asked.axes), backend)
-    return Schedule(asked.scheme, tuple((name, value) for name, value in asked.axes if name not in left_out))
+def read(problem: Problem, schedule: Schedule, backend: str) -> Schedule:
+    """*schedule* without the axes that change nothing: what older versions measured, as it is asked for today."""
+    left_out = unread(problem, schedule.scheme, dict(schedule.axes), backend)
+    return Schedule(schedule.scheme, tuple((name, value) for name, value in schedule.axes if name not in left_out))
 
 
-def refusal(problem: Problem, asked: Schedule, backend: str) -> str | None:
-    """Why a time of *asked* would be told apart by an axis that changes nothing, or None."""
-    values = dict(asked.axes)
-    for name, reason in unread(problem, asked.scheme, values, backend).items():
+def refusal(problem: Problem, schedule: Schedule, backend: str) -> str | None:
+    """Why a time of *schedule* would be told apart by an axis that changes nothing, or None."""
+    values = dict(schedule.axes)
+    for name, reason in unread(problem, schedule.scheme, values, backend).items():
         return (
-            f"{name} = {values[name]} changes nothing in {problem.operator} with scheme = {asked.scheme} on backend = "
-            f"{backend}: {reason}, so that all its values are 1 schedule. Accepted: a schedule without {name}."
+            f"{name} = {values[name]} changes nothing in {problem.operator} with scheme = {schedule.scheme} on "
+            f"backend = {backend}: {reason}, so that all its values are 1 schedule. Accepted: a schedule without "
+            f"{name}."
         )
     return None

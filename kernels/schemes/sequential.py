@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from kernels import ranges
 from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
-from kernels.plan import Plan, Planner
+from kernels.plan import Ints, Plan, Planner, Range
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base, decomposed, fused, launches, library, reads
 from kernels.schemes.base import Cut, Scheme
-from kernels.schemes.finish import Unit, deliver
+from kernels.schemes.finish import Units, deliver
 
 OURS = "ours"
 KERNELS = ("library", OURS)
@@ -21,14 +24,18 @@ KERNELS = ("library", OURS)
 
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
-    own = ("two_shot", "one_shot") if base.stated(problem).flow is Flow.BROADCAST else ("direct",)
-    shares_lie_together = base.stated(problem).work != "gather"  # a copy engine moves a whole share of rows
-    if machine.device.copy_engines and base.stated(problem).flow is not Flow.BROADCAST and shares_lie_together:
-        own = (*own, "copy_engine")
-    ours_first = (*own, "library")
-    every = (*library.CALLS, *own, *((library.OVERLAPPED,) if problem.operator in library.OVERLAPPED_OPERATORS else ()))
-    values = {"emulated": own, "network": ("library",), "nvlink": every}.get(fabric.kind, ours_first)
-    values = own if problem.world == 1 else values  # a rank alone has nobody to call a collective with
+    pushed = ("two_shot", "one_shot") if base.operator_of(problem).flow is Flow.BROADCAST else ("direct",)
+    shares_lie_together = base.operator_of(problem).work != "gather"  # a copy engine moves a whole share of rows
+    if machine.device.copy_engines and base.operator_of(problem).flow is not Flow.BROADCAST and shares_lie_together:
+        pushed = (*pushed, "copy_engine")
+    ours_first = (*pushed, "library")
+    every = (
+        *library.CALLS,
+        *pushed,
+        *((library.OVERLAPPED,) if problem.operator in library.OVERLAPPED_OPERATORS else ()),
+    )
+    values = {"emulated": pushed, "network": ("library",), "nvlink": every}.get(fabric.kind, ours_first)
+    values = pushed if problem.world == 1 else values  # a rank alone has nobody to call a collective with
     doc = (
         "Who moves the bytes: the library (NCCL, gloo; tuned: as a sweep found it fastest), our puts (direct; "
         "all-reduce: one_shot, two_shot), or copy engines."
@@ -45,7 +52,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 def is_ours(problem: Problem, schedule: Schedule) -> bool:
     """Whether a GPU computes the sequential *schedule* by our kernel: asked for, or because there is no other."""
-    return base.stated(problem).work == "gather" or schedule[reads.KERNEL] == OURS
+    return base.operator_of(problem).work == "gather" or schedule[reads.KERNEL] == OURS
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -61,59 +68,57 @@ def _order(problem: Problem, schedule: Schedule) -> Cut:
     """All tiles, chunk after chunk: of our kernel as it computes them."""
     if schedule[reads.KERNEL] == OURS:
         return fused.order_alone(problem, schedule["tile"])
-    return base.cut([base.whole_chunk(problem, chunk) for chunk in range(problem.world)], base.size_of(schedule))
+    return base.cut(base.whole_chunks(problem, np.arange(problem.world)), base.size_of(schedule))
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     if schedule["collective"] == library.OVERLAPPED:
         return replace(decomposed.SCHEME.expand(problem, library.carried_out(schedule)), schedule=schedule)
-    world, order = problem.world, _order(problem, schedule)
-    planner = Planner(problem, schedule, [order.tiles] * world)
+    order = _order(problem, schedule)
+    planner = Planner(problem, schedule, [order.tiles] * problem.world)
     everything = (0, len(order.tiles))
-    if base.stated(problem).flow is Flow.RECEIVE:
+    if base.operator_of(problem).flow is Flow.RECEIVE:
         _receive(planner, everything)
-        return planner.plan(launches.in_order(problem, schedule))
-    steps = [base.compute(planner, rank, everything) for rank in range(world)]
-    if schedule["collective"] in library.CALLS:
-        library.collective(planner, [everything] * world, after=steps)
-    elif schedule["collective"] == "one_shot":
-        _one_shot(planner, everything, steps)
     else:
-        deliver(
-            planner,
-            [[Unit(c, order.range_of(c), steps[r]) for c in (*base.peers_from(r, world), r)] for r in range(world)],
-        )
+        _send(planner, everything, order)
     return planner.plan(launches.in_order(problem, schedule))
 
 
-def _receive(planner: Planner, everything: tuple[int, int]) -> None:
-    world, rows = planner.problem.world, (0, base.stated(planner.problem).chunk_rows(planner.problem))
+def _send(planner: Planner, everything: Range, order: Cut) -> None:
+    rank, peers = np.arange(planner.problem.world), base.peers_of(planner.problem.world)
+    computed = base.compute(planner, rank, everything)
     if planner.schedule["collective"] in library.CALLS:
-        arrived = library.gather(planner, rows=rows)
-        for rank in range(world):
-            base.compute(planner, rank, everything, after=[arrived[rank]])
-        return
-    puts = [
-        {peer: base.put_rows(planner, rank, peer, rows) for peer in base.peers_from(rank, world)}
-        for rank in range(world)
-    ]
-    for rank in range(world):
-        base.compute(planner, rank, everything, after=[puts[peer][rank] for peer in base.peers_from(rank, world)])
+        library.collective(planner, rank, everything, after=computed)
+    elif planner.schedule["collective"] == "one_shot":
+        _one_shot(planner, everything, computed)
+    else:
+        chunk = np.column_stack([peers, rank])
+        deliver(planner, Units.of(rank[:, None], chunk, ranges.some(order.ranges, chunk), computed[:, None]))
 
 
-def _one_shot(planner: Planner, everything: tuple[int, int], steps: list[int]) -> None:
+def _receive(planner: Planner, everything: Range) -> None:
+    world, rows = planner.problem.world, (0, base.operator_of(planner.problem).chunk_rows(planner.problem))
+    rank, peers = np.arange(world), base.peers_of(world)
+    if planner.schedule["collective"] in library.CALLS:
+        here = library.gather(planner, rows=rows)[:, None]
+    else:
+        here = _from_peers(base.put_rows(planner, rank[:, None], peers, rows))
+    base.compute(planner, rank, everything, after=here)
+
+
+def _one_shot(planner: Planner, everything: Range, computed: Ints) -> None:
     """Everybody sends everything to everybody and sums alone: (world - 1) x the bytes, one hop."""
-    world = planner.problem.world
-    puts = [
-        {
-            peer: base.put_tiles(planner, rank, peer, everything, after=[steps[rank]])
-            for peer in base.peers_from(rank, world)
-        }
-        for rank in range(world)
-    ]
-    for rank in range(world):
-        after = [steps[rank], *(puts[peer][rank] for peer in base.peers_from(rank, world))]
-        base.reduce(planner, rank, everything, after=after)
+    rank, peers = np.arange(planner.problem.world), base.peers_of(planner.problem.world)
+    sent = base.put_tiles(planner, rank[:, None], peers, everything, after=computed[:, None, None])
+    base.reduce(planner, rank, everything, after=np.column_stack([computed, _from_peers(sent)]))
+
+
+def _from_peers(sent: Ints) -> Ints:
+    """[rank, turn] what arrives from each peer, where *sent* is what goes to each: both as in `base.peers_of`."""
+    peers = base.peers_of(len(sent))
+    by_peer = np.empty((len(sent), len(sent)), dtype=np.int64)
+    by_peer[np.arange(len(sent))[:, None], peers] = sent
+    return by_peer[peers, np.arange(len(sent))[:, None]]
 
 
 SCHEME = Scheme(

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes.base import num_tiles, stated
+from kernels.schemes.base import num_tiles, operator_of
 
 TURNS = 64
 """Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
@@ -27,5 +27,5 @@ def told_together(problem: Problem, tiles: Any) -> Any:
 
     A GEMM's tiles are the large ones.
     """
-    parts = TURNS if stated(problem).work == "gemm" else SLICES
+    parts = TURNS if operator_of(problem).work == "gemm" else SLICES
     return 2 ** np.log2(np.maximum(1, tiles // parts)).astype(np.int64)

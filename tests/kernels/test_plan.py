@@ -1,18 +1,19 @@
 """A Planner's steps become columns; a Plan answers who waits, who goes first, and what belongs to a part."""
 
+import numpy as np
 import pytest
 
 from kernels.operators import problem
 from kernels.plan import COLUMNS, Kind, Plan, Planner, Pool, Step, Tiles
 from kernels.schedule import Schedule
-from kernels.schemes.base import Block, cut, tile
+from kernels.schemes.base import Blocks, cut, tile
 
 
 @pytest.fixture
 def small() -> Plan:
     """Rank 0 computes two tiles one by one and sends them; rank 1 sums each."""
     asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
-    tiles = cut([Block(1, 0, 4, 0, 4)], tile("2x4x2")).tiles
+    tiles = cut(Blocks.of(1, (0, 4), (0, 4)), tile("2x4x2")).tiles
     planner = Planner(asked, Schedule("fused", (("tile", "2x4x2"),)), [tiles, tiles])
     for number in range(2):
         at = (number, number + 1)
@@ -72,13 +73,36 @@ def test_a_plan_without_steps_has_columns_of_no_length() -> None:
 
 
 def test_the_last_tiles_of_a_block_are_cut_to_it() -> None:
-    made = cut([Block(0, 0, 5, 0, 3), Block(2, 1, 3, 0, 3)], tile("4x2x1"))
-    assert made.bounds == (0, 4, 6)
+    made = cut(Blocks.of([0, 2], (np.array([0, 1]), np.array([5, 3])), (0, 3)), tile("4x2x1"))
+    assert made.bounds.tolist() == [0, 4, 6]
     assert made.tiles.chunk.tolist() == [0, 0, 0, 0, 2, 2]
     assert made.tiles.row_stop.tolist() == [4, 4, 5, 5, 3, 3]
     assert made.tiles.col_stop.tolist() == [2, 3, 2, 3, 2, 3]
-    assert (made.tiles.elements(), made.tiles.elements(4, 6)) == (21, 6)
+    assert made.tiles.areas().tolist() == [8, 4, 2, 1, 4, 2]
 
 
 def test_tiles_know_how_many_they_are() -> None:
-    assert len(Tiles(*[made := cut([Block(0, 0, 4, 0, 4)], tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
+    assert len(Tiles(*[made := cut(Blocks.of(0, (0, 4), (0, 4)), tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
+
+
+def test_steps_added_at_once_have_numbers_in_their_shape_and_wait_for_those_beside_them() -> None:
+    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
+    planner, rank = Planner(asked, Schedule("fused"), []), np.arange(2)
+    computed = planner.add(Step(rank[:, None], Kind.COMPUTE, Pool.COMPUTE, k=(0, np.array([1, 2, 3]))))
+    sent = planner.add(Step(rank, Kind.PUT, Pool.LINK, 1 - rank, num_bytes=8), computed[:, :2])
+    assert (computed.tolist(), sent.tolist()) == ([[0, 1, 2], [3, 4, 5]], [6, 7])
+    planner.wait(computed[:, 2], np.where(rank == 0, sent[::-1], -1))
+    plan = planner.plan()
+    assert plan.k_stop.tolist() == [1, 2, 3, 1, 2, 3, 0, 0]
+    assert [plan.waits_for(step).tolist() for step in (2, 5, 6, 7)] == [[7], [], [0, 1], [3, 4]]
+
+
+def test_followers_come_right_behind_their_leaders_and_keep_their_waits() -> None:
+    asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
+    planner = Planner(asked, Schedule("fused"), [])
+    summed = planner.add(Step(np.zeros(2, dtype=np.int64), Kind.REDUCE, Pool.COMPUTE))
+    told = planner.add(Step(0, Kind.PUT, Pool.LINK, np.array([1, 1])), summed[:, None])
+    planner.follow(told, summed)
+    plan = planner.plan()
+    assert [plan.address(step) for step in range(4)] == ["0/reduce/-1/0", "0/put/1/0", "0/reduce/-1/1", "0/put/1/1"]
+    assert [plan.waits_for(step).tolist() for step in range(4)] == [[], [0], [], [2]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernels.outcome import Measurement, Sample
-from kernels.schemes import expand
+from kernels.schemes import PLANS
 from kernels.trial import Trial
 from workbench import metrics
 from workbench.benchmark.rows import Row, spread, typical
@@ -41,7 +41,7 @@ def inserts(setting: Setting) -> Iterator[Row]:
 
 def _measured(trial: Trial, setting: Setting) -> tuple[Measurement, list[Sample]]:
     """What a trial of two ranks leaves behind, made up."""
-    expand.cache_clear()
+    PLANS.clear()
     ranks = range(trial.world)
     samples = [Sample(trial.key, rank, index, 1e-3, time.time()) for index in range(REPEATS) for rank in ranks]
     by_rank: Sequence[tuple[float, ...]] = [(1e-3,) * REPEATS for _ in ranks]

@@ -13,7 +13,7 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
-from kernels.schemes import COMPARED, axes, expand, schedule
+from kernels.schemes import COMPARED, PLANS, axes, schedule
 from kernels.trial import Trial
 from workbench import machines, presets
 from workbench.benchmark.rows import Row, Target, typical
@@ -30,7 +30,7 @@ def plays(setting: Setting) -> Iterator[Row]:
     trials = list(islice(_trials(setting.machine), setting.effort.plays))
     rates = []
     for trial in trials:
-        expand.cache_clear()
+        PLANS.clear()
         began = time.perf_counter()
         predict(trial, setting.machine)
         rates.append(1 / (time.perf_counter() - began))
