@@ -19,6 +19,8 @@ from workbench.cli_show import say, schedule
 from workbench.machines import crowded
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from cluster.dispatch import Cluster
     from cluster.seating import Ranks
     from workbench.forecast import Forecast
@@ -42,14 +44,14 @@ def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iter
     from cluster.launch import attach, local, running
 
     if address is not None or running() is not None:
-        with Cluster.connect() if address is None else attach(address) as found:
-            yield found
+        with Cluster.connect() if address is None else attach(address) as cluster:
+            yield cluster
         return
     say(f"No cluster is running: {num_ranks} ranks are started for this command. "
         "`workbench cluster up` keeps some warm.")  # fmt: skip
     gpus = 0 if backend == "cpu" else num_ranks
-    with local(num_ranks, gpus=gpus, published=False) as record, Cluster.connect(record.address) as found:
-        yield found
+    with local(num_ranks, gpus=gpus, published=False) as record, Cluster.connect(record.address) as cluster:
+        yield cluster
 
 
 class OnDemand:
@@ -78,8 +80,8 @@ class OnDemand:
         """How long its ranks still take to start: a cluster that runs has them."""
         from cluster.launch import running
 
-        own = self._cluster is None and self._address is None and running() is None
-        return STARTING_SECONDS if own else 0.0
+        starts_own = self._cluster is None and self._address is None and running() is None
+        return STARTING_SECONDS if starts_own else 0.0
 
     def _connect(self) -> Cluster:
         if self._cluster is None:
@@ -110,7 +112,7 @@ class OnDemand:
         from cluster.launch import running
         from cluster.launch.local import Local
 
-        return self._address is None and ((found := running()) is None or found.kind == Local.name)
+        return self._address is None and ((record := running()) is None or record.kind == Local.name)
 
 
 @contextmanager
@@ -141,19 +143,27 @@ def stoppable(cancelled: threading.Event) -> Iterator[None]:
 def watch(sitting: Sitting) -> None:
     """Takes *sitting* to its end, its progress on a terminal's stderr; the words go on while ranks are silent."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
-    columns = (SpinnerColumn(), TextColumn("{task.fields[words]}"), BarColumn(20), TimeElapsedColumn())
     quiet = not sys.stderr.isatty()
     with (
         stoppable(sitting.cancelled),
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar,
+        Progress(*bar_columns(), console=Console(stderr=True), transient=True, disable=quiet) as bar,
         _telling(sitting, lambda share, words: bar.update(task, completed=share, words=words), quiet),
     ):
         task = bar.add_task(sitting.run, total=1.0, words="")
-        for found in sitting:
-            if not quiet and isinstance(found, Failure) and found.stage not in ("refused", "cancelled"):
-                bar.console.print(f"{schedule(_words(found))} {found.trial.part}: {found.message}", markup=False)
+        for news in sitting:
+            if not quiet and isinstance(news, Failure) and news.stage not in ("refused", "cancelled"):
+                bar.console.print(f"{schedule(_words(news))} {news.trial.part}: {news.message}", markup=False)
+
+
+def bar_columns() -> list[ProgressColumn]:
+    """How far a run is, in one row: words go on below where the terminal ends, and the time is never cut."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    words = TextColumn("{task.fields[words]}", table_column=Column(overflow="fold"))
+    return [SpinnerColumn(), words, BarColumn(20), TimeElapsedColumn(Column(no_wrap=True, min_width=len("0:00:00")))]
 
 
 @contextmanager

@@ -3,16 +3,20 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import Progress
 
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
 from kernels.units import seconds_text
 from tests.workbench.terminals import PLACES, WORKERS, Command, Printed, run_on
+from workbench.cli_measure import bar_columns
 from workbench.cli_outcomes import FEW
 from workbench.cli_table import LONG
 from workbench.compared import leading
@@ -21,6 +25,7 @@ from workbench.machines import shipped_machine
 from workbench.naming import operator_title
 from workbench.one_problem import by_problem
 from workbench.presets import presets
+from workbench.waiting import Waiting
 
 WIDTHS = (60, 80, 100, 120, 200, None)
 """None: a pipe."""
@@ -299,3 +304,18 @@ def test_runs_say_what_was_run_and_how_fast_on_one_line_each(
             assert row["best_s"] is None
             assert {problem["operator"] for problem in row["problems"]} == {"gemm_all_to_all", "gemm_reduce_scatter"}
     assert {len(row["problems"]) for row in rows} == {1, 4}
+
+
+@pytest.mark.parametrize(
+    "words", ["8 of 8 schedules, about a second left", str(Waiting(2, 12.0, "1 request is before; " * 3, 600.0))]
+)
+def test_progress_goes_on_below_where_a_terminal_ends_and_keeps_its_time(words: str) -> None:
+    console = Console(file=StringIO(), width=80)
+    with Progress(*bar_columns(), console=console, disable=True) as bar:
+        bar.add_task("run", total=1.0, words=words)
+        console.print(bar.get_renderable())
+    shown = console.file.getvalue()
+    assert "0:00:00" in shown
+    assert "…" not in shown
+    said = re.sub(r"[⠋━╸╺]|-:--:--|0:00:00", "", shown)
+    assert " ".join(said.split()) == " ".join(words.split())
