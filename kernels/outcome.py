@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -82,9 +81,11 @@ class TileTimes(NamedTuple):
     sent_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """When one step ran: seconds from the start of its iteration on its rank."""
+class Span(NamedTuple):
+    """When one step ran: seconds from the start of its iteration on its rank.
+
+    A tuple, since a Plan has tens of thousands of them to be made and written.
+    """
 
     step: str
     """The step's address: rank/kind/peer/index."""
@@ -307,8 +308,6 @@ def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: values[0] if values.count(values[0]) == len(values) else values for name, values in said.items()}
 
 
-_ALWAYS_WRITTEN: Callable[[Span], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Span)[:-1]))
-"""A hundred times faster than dataclasses.astuple."""
 SPAN_NEEDS = 6
 """Fields that every written Span has."""
 _NOT_WRITTEN = (None, 0.0, (), 0)
@@ -317,8 +316,7 @@ _NOT_WRITTEN = (None, 0.0, (), 0)
 
 def span_values(span: Span) -> tuple[Any, ...]:
     """The fields of *span* in order, for sending and storing; a stream of 0 is left out, as it is in older files."""
-    values = _ALWAYS_WRITTEN(span)
-    return (*values, span.stream) if span.stream else values
+    return span if span.stream else span[:-1]
 
 
 def all_span_values(written: Sequence[Any]) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ For the lines of recordings and the columns of stores: both may be damaged, or m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -154,7 +153,7 @@ def spans(data: Any) -> tuple[Span, ...]:
 
 
 def _is_span(entry: Any) -> bool:
-    if not LIST.holds(entry) or not SPAN_NEEDS <= len(entry) <= len(fields(Span)):
+    if not LIST.holds(entry) or not SPAN_NEEDS <= len(entry) <= len(Span._fields):
         return False
     step, rank, kind, pool, start_s, stop_s, waited_for, tick_s, tiles, stream = all_span_values(entry)
     return (

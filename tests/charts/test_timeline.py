@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kernels.outcome import Span
@@ -61,7 +60,7 @@ def test_what_is_not_timed_yet_has_its_place_so_that_nothing_moves_when_it_comes
 
 
 def test_a_coarse_clock_is_said_and_what_it_cannot_tell_is_not_given_as_exact() -> None:
-    ticked = [replace(span, tick_s=1e-3) for span in [*two_ranks(0.020), made_span("1/put/0/0", 0.02, 0.0205)]]
+    ticked = [span._replace(tick_s=1e-3) for span in [*two_ranks(0.020), made_span("1/put/0/0", 0.02, 0.0205)]]
     found = timeline.rows({"measured": ticked})
     assert found[0]["heading"] == "measured: the last step ends at 20.5 ms (to 1 ms, the clock's tick)"
     lasted = {row["step"]: row["lasted"] for row in found if row["kind"] in ("put", "reduce")}

@@ -86,7 +86,7 @@ def recorded(
     """
     spans = outcome.spans if with_spans else ()
     if os.environ.get("KEEP_TILES") != "1":
-        spans = tuple(replace(span, tiles=()) for span in spans)
+        spans = tuple(span._replace(tiles=()) for span in spans)
     clock = {"clock_tick_s": spans[0].tick_s} if spans else {}
     conditions = [without_who(seen) for seen in outcome.conditions]
     line = {

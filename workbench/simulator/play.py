@@ -180,7 +180,8 @@ class _Stage:
 
 def _order(plan: Plan) -> tuple[list[int], list[int]]:
     """The steps from who goes first to who goes last, and the place of each step among them."""
-    first = np.lexsort((plan.turn, -plan.launches.priority[plan.launch]))
+    priority = plan.launches.priority
+    first = np.lexsort((plan.turn, -priority[plan.launch])) if priority.any() else np.argsort(plan.turn, kind="stable")
     place = np.empty_like(first)
     place[first] = np.arange(len(plan))
     return first.tolist(), place.tolist()
@@ -246,25 +247,26 @@ def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
     Puts that workgroups of their own move are drawn on the link alone. A put whose bytes are in place already does
     nothing else worth drawing; measured spans leave it out, too.
     """
-    words = [Kind(kind).word for kind in range(len(Kind))]
-    pools, link = np.array([pool.word for pool in Pool], dtype=object), Pool.LINK.word
-    drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
-    rank, kind, stream = (
-        plan.rank.tolist(),
-        plan.kind.tolist(),
-        plan.stream.tolist(),
-    )
-    name = [f"{r}/{words[k]}/{p}/{i}" for r, k, p, i in
-            zip(rank, kind, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
-    start, issued, left = played.start.tolist(), played.issued.tolist(), played.left.tolist()
-    waited, transit, in_place = played.waited_for.tolist(), costs.transit.tolist(), plan.in_place.tolist()
+    link, drawn = Pool.LINK.word, np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
+    kinds, pools = _KINDS[plan.kind].tolist(), _POOLS[drawn].tolist()
+    rank = plan.rank.tolist()
+    name = [f"{r}/{k}/{p}/{i}" for r, k, p, i in
+            zip(rank, kinds, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
+    why = [name[step] if step >= 0 else None for step in played.waited_for.tolist()]
+    of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), strict=True)
+    times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
+                plan.in_place.tolist(), strict=True)  # fmt: skip
     made = []
-    for step, pool in enumerate(pools[drawn].tolist()):
-        why = name[waited[step]] if waited[step] >= 0 else None
-        which, of_rank, word, on = name[step], rank[step], words[kind[step]], stream[step]
-        if not (transit[step] and in_place[step]):
-            made.append(Span(which, of_rank, word, pool, start[step], issued[step], why, 0.0, (), on))
-        if transit[step]:
-            left_at = left[step]
-            made.append(Span(which, of_rank, word, link, left_at - transit[step], left_at, why, 0.0, (), on))
+    for (step, on, kind, pool, cause, stream), (start, issued, left, transit, in_place) in zip(
+        of_step, times, strict=True
+    ):
+        if not (transit and in_place):
+            made.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), stream))
+        if transit:
+            made.append(Span(step, on, kind, link, left - transit, left, cause, 0.0, (), stream))
     return tuple(made)
+
+
+_KINDS = np.array([kind.word for kind in Kind], dtype=object)
+_POOLS = np.array([pool.word for pool in Pool], dtype=object)
+"""Words by number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
             first, last = (COMPUTED, SENT) if plan.kind[step] == Kind.PUT else (WAITED, COMPUTED)
             begin, end = stamps.moments[records, first.value].min(), stamps.moments[records, last.value].max()
             made = _span(plan, step, float(begin) / 1e9, float(end) / 1e9, stamps.tick_s)
-            spans.append(replace(made, tiles=layout.tiles(step, stamps, records[kept[records]])))
+            spans.append(made._replace(tiles=layout.tiles(step, stamps, records[kept[records]])))
             if spans[-1].tiles:
                 kept[records] = False  # a share between two steps is told once
     return spans
@@ -85,7 +85,7 @@ def waited_for(plan: Plan, spans: Sequence[Span], ends: Sequence[float]) -> list
     for span in spans:
         needed = [int(step) for step in plan.waits_for(number[span.step]) if ends[int(step)] >= 0]
         last = max(needed, key=lambda step: ends[step], default=None)
-        answered.append(span if last is None else replace(span, waited_for=plan.address(last)))
+        answered.append(span if last is None else span._replace(waited_for=plan.address(last)))
     return answered
 
 
