@@ -27,10 +27,10 @@ from workbench.durations import Durations, Expected, expected, overhead_s, round
 from workbench.experiment import RESOLVING, Experiment
 from workbench.forecast import Cut, Forecast, compiled_before, forecast, longest
 from workbench.links import known_link, link_of
-from workbench.provenance import provenance
 from workbench.search import rounds as search_rounds
-from workbench.simulator.predict import predict, resolved
-from workbench.sitting import Events, Sitting
+from workbench.settling import Settling
+from workbench.simulator.predict import resolved
+from workbench.sitting import Events
 from workbench.space import Points
 from workbench.store import Store
 from workbench.time_left import TimeLeft
@@ -40,18 +40,13 @@ LOST_IN_A_ROW = 3
 """So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
 
 
-class Run(Sitting):
+class Run(Settling):
     """One sitting of an experiment."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
-        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
-        self.experiment, self._answer, self._machine = experiment, answer, machine
-        self._estimates: dict[str, Estimate | None] = {}
-        self._settled: dict[str, Outcome] = {}
+        super().__init__(experiment, store, answer, machine)
         self._shown: set[tuple[str, str | None]] = set()
         """Keys and blocks of what was known and is shown."""
-        self.asked: set[str] = set()
-        """Keys of what was asked for, without the parts and baselines beside it: these count as progress."""
         self._left: TimeLeft | None = None
         self._compiled = Compiled()
         self._blocks = self._lost = 0
@@ -349,46 +344,6 @@ class Run(Sitting):
         self._lost = self._lost + 1 if outcomes and len(gone) == len(outcomes) else 0
         if self._lost == LOST_IN_A_ROW:
             raise Failed(gone[0].message)
-
-    # estimates and outcomes
-
-    def _estimated(self, trials: Sequence[Trial]) -> Events:
-        """The estimate beside each measurement."""
-        if self._answer.source == "estimated":
-            return
-        for trial in trials:
-            if trial.key not in self._estimates:
-                try:
-                    # a sweep has thousands: simulated spans are played again from the trial by who wants to see them
-                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
-                except Refusal:
-                    self._estimates[trial.key] = None
-                    continue
-                self._estimates[trial.key] = estimate
-                yield self._keep(estimate, self._machine)
-
-    def _estimated_before(self, trial: Trial, origin: str) -> Events:
-        """The estimate that was made before *trial* was measured in run *origin*; today's where there was none."""
-        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
-        if before is None:
-            yield from self._estimated([trial])
-        else:
-            self._estimates[trial.key] = before
-            yield self._keep(before, self._machine)
-
-    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
-        """A trial's own outcome. The baseline has one in every block, and counts once."""
-        if outcome.trial.key in self.asked and outcome.trial.key not in self._settled:
-            self._count(outcome)
-        self._settled[outcome.trial.key] = outcome
-        self.progress.again.settle(outcome)
-        return self._keep(outcome, self._machine, origin)
-
-    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
-        """A schedule that never got as far as a rank."""
-        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
-                                                     source=self._answer.source)  # fmt: skip
-        return self._keep(failure, self._machine)
 
 
 def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:
