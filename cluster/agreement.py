@@ -38,15 +38,17 @@ def asked(client: Client, within_s: float) -> tuple[Versions, dict[str, Versions
     scheduler, workers = client.sync(everyone, callback_timeout=2 * within_s)
     known = client.scheduler_info(n_workers=-1).get("workers", {})
     names = {address: str(worker["name"]) for address, worker in known.items()}
-    return scheduler, {names.get(place, place): told for place, told in workers.items() if isinstance(told, Mapping)}
+    return scheduler, {
+        names.get(place, place): versions for place, versions in workers.items() if isinstance(versions, Mapping)
+    }
 
 
 def stranger(address: str, scheduler: Versions, workers: Mapping[str, Versions]) -> str | None:
     """Why this process cannot talk with the cluster at *address*, or None: code is sent as this Python and Dask do."""
     ours = _stated(get_versions())
     others = []
-    for place, told in {"the scheduler": scheduler, **workers}.items():
-        if differing := [stated for stated in _stated(told) if stated not in ours]:
+    for place, versions in {"the scheduler": scheduler, **workers}.items():
+        if differing := [words for words in _stated(versions) if words not in ours]:
             others.append(f"{place} has {' and '.join(differing)}")
     if not others:
         return None
@@ -56,17 +58,19 @@ def stranger(address: str, scheduler: Versions, workers: Mapping[str, Versions])
     )
 
 
-def trouble(places: Sequence[Place], of: Mapping[str, Mapping[str, Any]], backend: str, own: str | None) -> str | None:
+def trouble(
+    places: Sequence[Place], of: Mapping[str, Mapping[str, Any]], backend: str, source: str | None
+) -> str | None:
     """Why the ranks at *places* are not to be timed together that have what *of* says, by worker; or None.
 
-    *own*: print of the client's source for *backend*; None where it is enough that theirs is the same.
+    *source*: print of the client's source for *backend*; None where it is enough that theirs is the same.
     """
     if silent := [f"{place['name']}: {why}" for place in places if (why := of[place["worker"]].get("trouble"))]:
         return f"What ranks would run could not be asked: {', '.join(silent)}. Ask again, or start them anew."
     prints = [of[place["worker"]]["source_prints"].get(backend, "none") for place in places]
-    if set(prints) != {own or prints[0]}:
+    if set(prints) != {source or prints[0]}:
         labels = [f"{place['name']} on {place['host']}" for place in places]
-        return _other_source(own, backend, list(zip(labels, prints, strict=True)))
+        return _other_source(source, backend, list(zip(labels, prints, strict=True)))
     versions = {f"{place['host']} ({place['name']})": of[place["worker"]]["versions"] for place in places}
     if len({versions_print(each) for each in versions.values()}) > 1:
         return (
@@ -89,19 +93,19 @@ def ran(places: Sequence[Place], backend: str) -> Ran:
     }
 
 
-def _other_source(own: str | None, backend: str, prints: Sequence[tuple[str, str]]) -> str:
+def _other_source(source: str | None, backend: str, prints: Sequence[tuple[str, str]]) -> str:
     """*prints*: each rank in words, and what it has."""
-    others = ", ".join(f"{label} has {there}" for label, there in prints if there != own)
-    if own is None:
+    others = ", ".join(f"{label} has {there}" for label, there in prints if there != source)
+    if source is None:
         return (
             f"The ranks of this gang have different kernels on their hosts: {others}. A time only counts when all "
             "ranks run the same source. Install one version on these hosts and ask again."
         )
     return (
-        f"This process has the kernels' source {own} for backend = {backend}, but on the disk of the ranks {others}. "
-        "A time only counts for the source that was asked with, so nothing was started anew. Accepted: the same "
-        "source on both sides. If it has changed since this process began, start this process again (a notebook: its "
-        "kernel); if not, install this version on that host."
+        f"This process has the kernels' source {source} for backend = {backend}, but on the disk of the ranks "
+        f"{others}. A time only counts for the source that was asked with, so nothing was started anew. Accepted: the "
+        "same source on both sides. If it has changed since this process began, start this process again (a notebook: "
+        "its kernel); if not, install this version on that host."
     )
 
 
@@ -109,22 +113,22 @@ def other_protocol(address: str, theirs: int | None, ours: int) -> str | None:
     """Why this process does not understand the broker at *address*, or None; one that tells no number is older."""
     if theirs == ours:
         return None
-    told = "none, as older ones do" if theirs is None else str(theirs)
+    says = "none, as older ones do" if theirs is None else str(theirs)
     return (
         f"The cluster at {address} was begun by another version of the workbench. Its broker must speak protocol "
-        f"{ours} as this process does, and it tells {told}. Accepted: the version that began it, or a cluster that is "
+        f"{ours} as this process does, and it tells {says}. Accepted: the version that began it, or a cluster that is "
         "started anew: `workbench cluster down`, then `workbench cluster up`."
     )
 
 
-def _stated(told: Versions) -> list[str]:
-    packages = told["packages"]
+def _stated(versions: Versions) -> list[str]:
+    packages = versions["packages"]
     python = ".".join(str(packages["python"]).split(".")[:2])
     return [f"Python {python}", *(f"{name} {packages[name]}" for name in _DASK)]
 
 
-def _listed(stated: Sequence[str]) -> str:
-    return f"{', '.join(stated[:-1])} and {stated[-1]}"
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _first(others: Sequence[str]) -> str:

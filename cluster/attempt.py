@@ -227,13 +227,13 @@ class Attempt:
         Where files have changed since their processes began, these are started anew, once; but not where that would
         not help.
         """
-        backend, own = self.ask.backend, self.ask.source_print
+        backend, source = self.ask.backend, self.ask.source_print
         loaded = {place["worker"]: place["hello"] for place in self.places}
-        trouble = agreement.trouble(self.places, loaded, backend, own)
+        trouble = agreement.trouble(self.places, loaded, backend, source)
         if trouble is None:
             return
         now = probe.ask(self.cluster.client, list(loaded), keeper.would_load)
-        if still := agreement.trouble(self.places, now, backend, own):
+        if still := agreement.trouble(self.places, now, backend, source):
             raise _Broken(Verdict(None, "refused", None, still))
         if self.ask.replaced.issuperset(loaded):  # it did not help
             raise _Broken(Verdict(None, "refused", None, trouble))

@@ -150,7 +150,7 @@ class Cluster:
         """
         stop = cancelled or threading.Event()
         began = time.monotonic()
-        told = False
+        is_told = False
         while (waited_s := time.monotonic() - began) < HELLO_S:
             try:
                 workers = Workers.described(self.call("describe", stop=stop))
@@ -166,8 +166,8 @@ class Cluster:
             silent = [worker.name for worker in gang if not worker.backend]
             if not silent or stop.wait(_LOOK_S):
                 return workers.ranks(world, backend, across)
-            if waited_s > _TOLD_S and not told:
-                told = True
+            if waited_s > _TOLD_S and not is_told:
+                is_told = True
                 tell(f"Waiting for ranks that are starting: {', '.join(silent)}; {HELLO_S:.0f} s at the most.")
         return None
 

@@ -62,8 +62,8 @@ class Fabric:
         """
         if self.resolved or self.wire_to_compute is None:
             return self
-        found = emulated_bandwidth(max(1, wire_bytes), self.wire_to_compute, compute_seconds)
-        return replace(self, bandwidth_bytes_per_second=found)
+        bandwidth = emulated_bandwidth(max(1, wire_bytes), self.wire_to_compute, compute_seconds)
+        return replace(self, bandwidth_bytes_per_second=bandwidth)
 
     def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
         """Time that one egress direction is busy with *num_bytes* in *num_messages*."""

@@ -24,9 +24,9 @@ SEED = 0
 
 def torch_dtype(problem: Problem) -> torch.dtype:
     """The problem's dtype as torch names it."""
-    found = getattr(torch, problem.dtype)
-    assert isinstance(found, torch.dtype)
-    return found
+    dtype = getattr(torch, problem.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
 
 
 def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values: int = 0) -> Operands:
@@ -49,20 +49,20 @@ def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values
 
 def alternated(problem: Problem) -> str:
     """The one operand in which the two values of a seed differ: rows looked up, what comes in, or the smaller one."""
-    stated = OPERATORS[problem.operator]
-    shapes = {name: shape for name, shape in stated.local(problem).items() if name != "output"}
+    operator = OPERATORS[problem.operator]
+    shapes = {name: shape for name, shape in operator.local(problem).items() if name != "output"}
     if "indices" in shapes:
         return "indices"
-    return next(iter(shapes)) if stated.flow is Flow.RECEIVE else min(shapes, key=lambda name: prod(shapes[name]))
+    return next(iter(shapes)) if operator.flow is Flow.RECEIVE else min(shapes, key=lambda name: prod(shapes[name]))
 
 
-def alternative(problem: Problem, rank: int, seed: int, own: Operands) -> Tensor:
-    """The `alternated` one of *own*, which are *rank*'s values 0, in values 1: other rows, or the other sign.
+def alternative(problem: Problem, rank: int, seed: int, of_rank: Operands) -> Tensor:
+    """The `alternated` one of *of_rank*, which are *rank*'s values 0, in values 1: other rows, or the other sign.
 
     So every element of the output is another one, and what an earlier call left is wrong.
     """
     name = alternated(problem)
-    held = own[name]
+    held = of_rank[name]
     return _indices(problem, rank, seed, tuple(held.shape), 1).to(held.device) if name == "indices" else -held
 
 
@@ -78,14 +78,17 @@ def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...], val
     return torch.randperm(rows, generator=generator)[popular]
 
 
-def partial(problem: Problem, own: Operands, rows: slice) -> Tensor:
+def partial(problem: Problem, of_rank: Operands, rows: slice) -> Tensor:
     """float64 result of one rank's computation for output rows *rows*, before any collective."""
-    if "tables" in own:
+    if "tables" in of_rank:
         return torch.cat(
-            [own["tables"][t].double()[own["indices"][rows, t]].sum(1) for t in range(problem["tables_per_rank"])],
+            [
+                of_rank["tables"][t].double()[of_rank["indices"][rows, t]].sum(1)
+                for t in range(problem["tables_per_rank"])
+            ],
             dim=1,
         )
-    left, right = (value.double() for value in own.values())
+    left, right = (value.double() for value in of_rank.values())
     return left[rows] @ right
 
 
@@ -96,20 +99,20 @@ def expected(problem: Problem, rank: int, seed: int, device: str = "cpu", values
     if values and operator.work != "gather":  # one operand has the other sign, and so has every sum of products
         return -expected(problem, rank, seed, device)
     size = operator.chunk_rows(problem)
-    mine = slice(rank * size, (rank + 1) * size)
+    chunk = slice(rank * size, (rank + 1) * size)
     # one rank's operands after the other where that is possible: tables and weights may fill much of the memory
     everyone = (operands(problem, peer, seed, device, values) for peer in range(world))
     if operator.flow is Flow.RECEIVE:
-        return _received(problem, list(everyone), rank, mine)
+        return _received(problem, list(everyone), rank, chunk)
     if operator.flow is Flow.BROADCAST:
-        return reduce(torch.add, (partial(problem, own, slice(None)) for own in everyone))
-    parts = [partial(problem, own, mine) for own in everyone]
+        return reduce(torch.add, (partial(problem, of_rank, slice(None)) for of_rank in everyone))
+    parts = [partial(problem, of_rank, chunk) for of_rank in everyone]
     if operator.reduces:
         return torch.stack(parts).sum(0)
     return torch.cat(parts, dim=1 if operator.layout is ResultLayout.COLUMNS else 0)
 
 
-def _received(problem: Problem, everyone: list[Operands], rank: int, mine: slice) -> Tensor:
-    whole = [own["shard"] if "shard" in own else own["tokens"][mine] for own in everyone]
+def _received(problem: Problem, everyone: list[Operands], rank: int, chunk: slice) -> Tensor:
+    whole = [of_rank["shard"] if "shard" in of_rank else of_rank["tokens"][chunk] for of_rank in everyone]
     weights = next(value for name, value in everyone[rank].items() if name in ("b", "expert"))
     return torch.cat(whole).double() @ weights.double()

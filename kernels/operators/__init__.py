@@ -45,18 +45,18 @@ def operator(name: str) -> Operator:
 
 def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", world: int = 2) -> Problem:
     """A checked Problem; Refusal says which size breaks which rule."""
-    stated = operator(name)
+    known = operator(name)
     if dtype not in DTYPE_BYTES:
         raise Refusal(f"There is no dtype {dtype!r}. Accepted: {', '.join(DTYPE_BYTES)}.")
     if world < 1:
         raise Refusal(f"world = {world} is too small: {world} < 1. Accepted: 1 rank or more.")
     if world > MOST_RANKS:
         raise Refusal(f"world = {world} is too large: {world} > {MOST_RANKS}. Accepted: 1 to {MOST_RANKS} ranks.")
-    names = [key.name for key in stated.keys]
+    names = [key.name for key in known.keys]
     if unknown := [key for key in shape if key not in names]:
         raise Refusal(f"{name} has no shape key {unknown[0]!r}. Accepted: {', '.join(names)}.")
-    built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in stated.keys), dtype, world)
-    if (sentence := stated.rule(built)) is not None:
+    built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in known.keys), dtype, world)
+    if (sentence := known.rule(built)) is not None:
         raise Refusal(sentence)
     return built
 

@@ -51,15 +51,15 @@ class Operand(NamedTuple):
 
 def read(operator: str, first: Operand, second: Operand, world: int) -> Sizes:
     """The sizes of a call; Refusal where the operands cannot be those of *operator* on *world* ranks."""
-    stated = OPERATORS[operator]
-    _check_kinds(stated, first, second)
-    sizes = Sizes(stated.sizes(first.shape, second.shape, world), world)
+    known = OPERATORS[operator]
+    _check_kinds(known, first, second)
+    sizes = Sizes(known.sizes(first.shape, second.shape, world), world)
     for key, size in sizes.by_key.items():
         if size < 1:
             raise Refusal(f"{operator} got {key} = {size}, and {size} < 1. Accepted: sizes from 1.")
-    if (sentence := stated.rule(sizes.as_problem())) is not None:
+    if (sentence := known.rule(sizes.as_problem())) is not None:
         raise Refusal(f"{operator} does not run in a group of {world}: {sentence}")
-    _check_shapes(stated, (first, second), sizes)
+    _check_shapes(known, (first, second), sizes)
     return sizes
 
 
@@ -75,41 +75,41 @@ def problem(operator: str, first: Operand, second: Operand, world: int) -> Probl
     return operators.problem(operator, sizes.by_key, dtype=dtype, world=world)
 
 
-def _check_kinds(stated: Operator, first: Operand, second: Operand) -> None:
+def _check_kinds(known: Operator, first: Operand, second: Operand) -> None:
     """Dimensions, dtypes and devices."""
-    called = tuple(stated.operands())
-    for (name, dimensions), operand in zip(stated.operands().items(), (first, second), strict=True):
+    called = tuple(known.operands())
+    for (name, dimensions), operand in zip(known.operands().items(), (first, second), strict=True):
         if len(operand.shape) != dimensions:
             raise Refusal(
-                f"{stated.name} got {name} with {len(operand.shape)} dimensions, {operand}. Accepted: "
-                f"{_meant(stated)[name]}."
+                f"{known.name} got {name} with {len(operand.shape)} dimensions, {operand}. Accepted: "
+                f"{_meant(known)[name]}."
             )
-    wanted = torch.int64 if stated.work == "gather" else first.dtype
+    wanted = torch.int64 if known.work == "gather" else first.dtype
     if second.dtype != wanted:
         raise Refusal(
-            f"{stated.name} got {called[0]} of {first.dtype} and {called[1]} of {second.dtype}. Accepted: {called[1]} "
+            f"{known.name} got {called[0]} of {first.dtype} and {called[1]} of {second.dtype}. Accepted: {called[1]} "
             f"of {wanted}."
         )
     if first.device != second.device:
         raise Refusal(
-            f"{stated.name} got {called[0]} on {first.device} and {called[1]} on {second.device}. Accepted: both on "
+            f"{known.name} got {called[0]} on {first.device} and {called[1]} on {second.device}. Accepted: both on "
             "the device of this rank."
         )
 
 
-def _check_shapes(stated: Operator, operands: tuple[Operand, Operand], sizes: Sizes) -> None:
+def _check_shapes(known: Operator, operands: tuple[Operand, Operand], sizes: Sizes) -> None:
     """What both operands state has to agree: the contraction, the number of tables."""
-    called, expected = tuple(stated.operands()), stated.local(sizes.as_problem())
+    called, expected = tuple(known.operands()), known.local(sizes.as_problem())
     for name, operand, other in zip(called, operands, reversed(called), strict=True):
         if operand.shape != expected[name]:
             beside = operands[called.index(other)]
             raise Refusal(
-                f"{stated.name} got {name} of shape {operand}. Beside {other} of shape {beside} in a group of "
+                f"{known.name} got {name} of shape {operand}. Beside {other} of shape {beside} in a group of "
                 f"{sizes.world} it must be {' x '.join(map(str, expected[name]))}. Accepted: "
-                f"{', '.join(_meant(stated).values())}."
+                f"{', '.join(_meant(known).values())}."
             )
 
 
-def _meant(stated: Operator) -> dict[str, str]:
+def _meant(known: Operator) -> dict[str, str]:
     """The operands with their shapes in words, by name."""
-    return {name: f"{name} {words}" for name, words in zip(stated.operands(), stated.operand_words, strict=True)}
+    return {name: f"{name} {words}" for name, words in zip(known.operands(), known.operand_words, strict=True)}

@@ -48,12 +48,14 @@ def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule
 
     Refusal where the operands, the group or the schedule cannot be; Hang where a rank did not come in time.
     """
-    asked = problem_of(operator, Operand.of(first), Operand.of(second), groups.world_of(group_name))
+    problem = problem_of(operator, Operand.of(first), Operand.of(second), groups.world_of(group_name))
     with _LOCK:
         key = (group_name, first.device)
         calls = _calls(group_name, first.device)
         try:
-            return calls.call(asked, schedule, dict(zip(OPERATORS[operator].operands(), (first, second), strict=True)))
+            return calls.call(
+                problem, schedule, dict(zip(OPERATORS[operator].operands(), (first, second), strict=True))
+            )
         except Hang as hang:
             _BROKEN[key] = str(hang)
             raise Hang(_told(str(hang))) from None

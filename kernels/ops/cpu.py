@@ -43,14 +43,14 @@ class CpuCalls:
         Ranks meet before they begin, so that nobody stores into a result that is still read. Raises Hang where a rank
         does not come.
         """
-        asked = self._trial(problem, schedule)
-        plan, rank = expand(problem, asked.schedule), self.ranks.seat.rank
-        heap = self._heap_for(heap_bytes(problem, asked.schedule), len(plan))
-        own = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
+        checked = self._trial(problem, schedule)
+        plan, rank = expand(problem, checked.schedule), self.ranks.seat.rank
+        heap = self._heap_for(heap_bytes(problem, checked.schedule), len(plan))
+        contiguous = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
         extent = OPERATORS[problem.operator].extent(problem)
         local_MN = torch.empty(extent.rows, extent.columns, dtype=torch_dtype(problem))
-        memory = Memory(plan, rank, heap, own, local_MN)
-        program = Program(plan, memory, heap, Egress(asked.fabric), None)
+        memory = Memory(plan, rank, heap, contiguous, local_MN)
+        program = Program(plan, memory, heap, Egress(checked.fabric), None)
         self._epoch += 1
         program.run(heap.barrier(), self._epoch)
         return memory.result(), memory.receives
@@ -66,12 +66,12 @@ class CpuCalls:
     def _trial(self, problem: Problem, schedule: str) -> Trial:
         """What *schedule* means; checked once."""
         if (problem, schedule) not in self._trials:
-            asked = trial(problem, schedule, self._machine)
-            if (sentence := refusal(asked, shares_heap=True)) is not None:
+            checked = trial(problem, schedule, self._machine)
+            if (sentence := refusal(checked, shares_heap=True)) is not None:
                 raise Refusal(sentence)
             if OPERATORS[problem.operator].work == "gather":
                 pooling.warm()
-            self._trials[problem, schedule] = asked
+            self._trials[problem, schedule] = checked
         return self._trials[problem, schedule]
 
     def _heap_for(self, num_bytes: int, steps: int) -> Heap:

@@ -20,8 +20,8 @@ DEVICES = ("cpu", "cuda")
 
 def _implementation(operator: str) -> Callable[..., Tensor]:
     def run(first: Tensor, second: Tensor, group_name: str = "", schedule: str = "") -> Tensor:
-        result, own = call(operator, first, second, group_name, schedule)
-        return result if own else result.clone()
+        result, is_ours = call(operator, first, second, group_name, schedule)
+        return result if is_ours else result.clone()
 
     return run
 

@@ -35,7 +35,7 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
     `Schedule`; axes that are not stated take their default.
     """
     fabric = Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
-    name, *stated = [word for word in re.split(r"[\s(),]+", text) if word] or CALLED
+    name, *words = [word for word in re.split(r"[\s(),]+", text) if word] or CALLED
     if name not in CALLED:
         raise Refusal(
             f"schedule = {text!r} does not run here: its scheme {name!r} is not an operator. Accepted: '' for the "
@@ -43,7 +43,7 @@ def trial(problem: Problem, text: str, machine: Machine) -> Trial:
         )
     known = {axis.name: axis for axis in axes(problem, name, machine, fabric)}
     values = {}
-    for word in stated:
+    for word in words:
         axis, equals, value = word.partition("=")
         if not (axis and equals and value):
             raise Refusal(
@@ -68,9 +68,9 @@ def gpu_machine(device: torch.device) -> Machine:
     """GPUs of one host like *device*; an H200's numbers where it is none, since kernels are interpreted."""
     slots, memory, shared, l2, name = SLOTS, float("inf"), SHARED_BYTES, L2_BYTES, "interpreted"
     if device.type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        slots, memory, name = found.multi_processor_count, float(found.total_memory), found.name
-        shared, l2 = found.shared_memory_per_multiprocessor, found.L2_cache_size
+        properties = torch.cuda.get_device_properties(device)
+        slots, memory, name = properties.multi_processor_count, float(properties.total_memory), properties.name
+        shared, l2 = properties.shared_memory_per_multiprocessor, properties.L2_cache_size
     gpu = Device(
         kind="gpu", name=name, slots=slots, matrix_flops_per_second={}, memory_bytes_per_second=1,
         memory_bytes=memory, l2_bytes=l2, copy_engines=1, shared_memory_per_slot_bytes=shared,

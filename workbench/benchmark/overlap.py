@@ -58,10 +58,10 @@ class Sat:
 
 def schemes(setting: Setting) -> Iterator[Row]:
     """Sequential, decomposed and fused, iteration by iteration in turns."""
-    (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
+    (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
-        sat = sit(asked, compared(asked, setting.machine), parts="each")
-    how = f"{_words(asked, setting)}, all schemes in turns in one run"
+        sat = sit(problem, compared(problem, setting.machine), parts="each")
+    how = f"{_words(problem, setting)}, all schemes in turns in one run"
     yield from _times("overlap", sat, f"{how}; the slowest rank's median.")
     limit_s = max(sat.compute.time_s, sat.wire_s)
     yield Row(name="overlap_limit", value=limit_s, unit="s", n=len(sat.compute.samples[0]), spread=_spread(sat.compute),
@@ -85,11 +85,11 @@ def schemes(setting: Setting) -> Iterator[Row]:
 
 def pieces(setting: Setting) -> Iterator[Row]:
     """Decomposed over its pieces: too few leave much to fill and drain, too many cost more than they hide."""
-    (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
+    (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
-        sat = sit(asked, [schedule(asked, "decomposed", {"pieces": count}, setting.machine, parse("emulated"))
+        sat = sit(problem, [schedule(problem, "decomposed", {"pieces": count}, setting.machine, parse("emulated"))
                           for count in setting.effort.pieces])  # fmt: skip
-    how = f"{_words(asked, setting)}, all pieces in turns in one run"
+    how = f"{_words(problem, setting)}, all pieces in turns in one run"
     found = {of.count("pieces"): measured for of, measured in sat.whole.items()}
     for count, measured in found.items():
         yield _time(f"pieces_{count}", measured, f"{how}: decomposed, pieces = {count}; the slowest rank's median.")
@@ -100,20 +100,20 @@ def pieces(setting: Setting) -> Iterator[Row]:
 
 def world_4(setting: Setting) -> Iterator[Row]:
     """The same at world 4, which on fewer cores than ranks measures the cores: without targets."""
-    (asked,) = presets.preset(setting.effort.preset, OPERATOR, world=4)
+    (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=4)
     with _sitting(setting) as sit:
-        sat = sit(asked, compared(asked, setting.machine))
-    yield from _times("world_4", sat, f"{_words(asked, setting)}, all schemes in turns in one run; the slowest rank's "
-                      "median. Reported, not bounded: ranks share cores where there are fewer.")  # fmt: skip
+        sat = sit(problem, compared(problem, setting.machine))
+    yield from _times("world_4", sat, f"{_words(problem, setting)}, all schemes in turns in one run; the slowest "
+                      "rank's median. Reported, not bounded: ranks share cores where there are fewer.")  # fmt: skip
 
 
-def compared(asked: Problem, machine: Machine) -> list[Schedule]:
+def compared(problem: Problem, machine: Machine) -> list[Schedule]:
     """All schemes as they are by default, but fused with SLICES slices."""
     link = parse("emulated")
-    first = schedule(asked, "fused", {}, machine, link)
-    tiles = len(tile_order(asked, first, 0))
+    first = schedule(problem, "fused", {}, machine, link)
+    tiles = len(tile_order(problem, first, 0))
     values: dict[str, dict[str, Value]] = {"fused": {"slice_tiles": max(1, -(-tiles // SLICES))}}
-    return [schedule(asked, scheme, values.get(scheme, {}), machine, link) for scheme in COMPARED]
+    return [schedule(problem, scheme, values.get(scheme, {}), machine, link) for scheme in COMPARED]
 
 
 class _Sitting:
@@ -122,10 +122,10 @@ class _Sitting:
     def __init__(self, setting: Setting, store: Store) -> None:
         self._setting, self._store = setting, store
 
-    def __call__(self, asked: Problem, schedules: Sequence[Schedule], parts: str = "baseline") -> Sat:
+    def __call__(self, problem: Problem, schedules: Sequence[Schedule], parts: str = "baseline") -> Sat:
         setting = self._setting
         experiment = Experiment(
-            problems=(asked,), space=Space(tuple(_choice(one) for one in schedules)), backend="cpu",
+            problems=(problem,), space=Space(tuple(_choice(one) for one in schedules)), backend="cpu",
             machine=setting.machine.name, fabric=parse("emulated:wire_to_compute=1"), together=True, fresh=True,
             protocol=protocol(setting.effort.protocol), title="benchmark", parts=parts,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class _Sitting:
         whole = {found.trial.schedule: found for found in measured if found.trial.part == "whole"}
         alone = {found.trial.schedule: found for found in measured if found.trial.part == "compute"
                  and found.trial.protocol == experiment.protocol}  # fmt: skip
-        return Sat(problem=asked, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
+        return Sat(problem=problem, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
                    whole={one: whole[one] for one in schedules})  # fmt: skip
 
 
@@ -151,8 +151,8 @@ def _choice(one: Schedule) -> Choice:
     return Choice(one.scheme, tuple((name, (value,)) for name, value in one.axes))
 
 
-def _words(asked: Problem, setting: Setting) -> str:
-    return f"{asked.operator} of preset {setting.effort.preset}, world {asked.world}, wire as long as compute"
+def _words(problem: Problem, setting: Setting) -> str:
+    return f"{problem.operator} of preset {setting.effort.preset}, world {problem.world}, wire as long as compute"
 
 
 def _times(name: str, sat: Sat, how: str) -> Iterator[Row]:

@@ -41,33 +41,33 @@ def plays(setting: Setting) -> Iterator[Row]:
 def _trials(machine: Machine) -> Iterator[Trial]:
     """All operators and schemes of the laptop's preset, without end."""
     link = parse("emulated")
-    found = []
+    made = []
     for world in (2, 4):
         for problem in presets.preset("laptop_overlap", world=world):
             fabric = resolved(link, problem, machine)
-            found += [Trial(problem=problem, schedule=schedule(problem, scheme, {}, machine, fabric), backend="cpu",
+            made += [Trial(problem=problem, schedule=schedule(problem, scheme, {}, machine, fabric), backend="cpu",
                             machine=machine.name, fabric=fabric, protocol=PROTOCOLS["default"])
                       for scheme in COMPARED]  # fmt: skip
-    return cycle(found)
+    return cycle(made)
 
 
 def points(setting: Setting) -> Iterator[Row]:
     """Random points of the whole spaces of all operators and schemes, legal or not."""
     random = np.random.default_rng(0)
-    found = [entry for preset, machine, fabric in SPACES
+    made = [entry for preset, machine, fabric in SPACES
              for entry in _spaces(preset, machines.machine(machine), parse(fabric))]  # fmt: skip
-    each = max(1, setting.effort.points // len(found))
+    each = max(1, setting.effort.points // len(made))
     rates, seconds = [], 0.0
-    for problem, scheme, machine, fabric in found:
+    for problem, scheme, machine, fabric in made:
         columns = _random_columns(_axes_and_sizes(problem, scheme, machine, fabric), each, random)
         began = time.perf_counter()
         grid.times(problem, scheme, columns, machine, fabric)
         took = time.perf_counter() - began
         rates.append(each / took)
         seconds += took
-    total = each * len(found)
+    total = each * len(made)
     how = (
-        f"{len(found)} spaces of {each:,} random points over all axes and sizes, on CPU ranks and H200s, legality "
+        f"{len(made)} spaces of {each:,} random points over all axes and sizes, on CPU ranks and H200s, legality "
         "included: points by seconds; the spread is the slowest and the fastest space."
     )
     yield Row(name="grid_estimates", value=total / seconds, unit="1/s", target=Target(least=20_000), n=total,
@@ -86,7 +86,7 @@ def _axes_and_sizes(problem: Problem, scheme: str, machine: Machine, fabric: Fab
     """All values of every axis, and every size halved, kept and doubled."""
     sizes = {key: [max(1, size // 2), size, 2 * size] for key, size in problem.shape if isinstance(size, int)}
     values = {axis.name: axis.values for axis in axes(problem, scheme, machine, fabric)}
-    return {name: np.array(found) for name, found in {**values, **sizes}.items()}
+    return {name: np.array(made) for name, made in {**values, **sizes}.items()}
 
 
 def _random_columns(lists: dict[str, np.ndarray], count: int, random: np.random.Generator) -> dict[str, np.ndarray]:
