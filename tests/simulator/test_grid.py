@@ -11,7 +11,7 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, Flow, problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axes, refusal, schedule
-from tests.simulator.trials import AXES, SCHEMES, ask, legal, trial
+from tests.simulator.trials import SCHEMES, ask, legal, trial, whatever
 from workbench.simulator.grid import times
 from workbench.simulator.predict import predict
 
@@ -29,6 +29,10 @@ GPU_TOLERANCE = 0.3
 """Few waves, launches and two kinds of links: pieces are less alike than the closed form takes them to be."""
 
 
+BEYOND = (("pieces", 10**6), ("pieces", 0), ("slice_tiles", 0), ("grid", 7))
+"""Values that are legal nowhere."""
+
+
 def tolerance(operator: str, chosen: Schedule) -> float:
     broadcasts = OPERATORS[operator].flow is Flow.BROADCAST
     return NATURAL_TOLERANCE if broadcasts and chosen.get("tile_order") == "natural" else TOLERANCE
@@ -41,7 +45,7 @@ def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int
     asked = ask(operator, world)
     errors = []
     for turn, fabric in enumerate(map(parse, FABRICS)):
-        for chosen in list(legal(asked, scheme, laptop, fabric))[turn :: len(FABRICS)]:
+        for chosen in legal(asked, scheme, laptop, fabric)[turn :: len(FABRICS)]:
             played = predict(trial(asked, chosen, laptop, fabric), laptop, with_spans=False).time_s
             error = times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] / played - 1
             assert abs(error) <= tolerance(operator, chosen), f"{error:+.1%} {chosen} {fabric}"
@@ -49,11 +53,12 @@ def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int
     assert np.median(errors) < 0.005
 
 
+@pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, gpu_pod: Machine) -> None:
-    asked, fabric = ask(operator, 4, scale=8), Fabric(kind="nvlink")
-    for chosen in list(legal(asked, scheme, gpu_pod, fabric))[::2]:
+def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, world: int, gpu_pod: Machine) -> None:
+    asked, fabric = ask(operator, world), Fabric(kind="nvlink")
+    for chosen in legal(asked, scheme, gpu_pod, fabric, pairs=False, turn=world // 2):
         played = predict(trial(asked, chosen, gpu_pod, fabric), gpu_pod, with_spans=False).time_s
         error = times(asked, scheme, dict(chosen.axes), gpu_pod, fabric)[0] / played - 1
         assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"
@@ -65,7 +70,8 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
     asked, fabric = ask(operator, 1), parse("emulated")
     for chosen in legal(asked, scheme, laptop, fabric):
         played = predict(trial(asked, chosen, laptop, fabric), laptop).time_s
-        assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-6)
+        # a last slice that is smaller is computed at a rate of its own
+        assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -74,9 +80,8 @@ def test_points_are_nan_where_the_schedule_is_refused(operator: str, scheme: str
     asked, fabric = ask(operator, 2), parse("emulated")
     known = axes(asked, scheme, laptop, fabric)
     offered = {axis.name for axis in known}
-    drawn = [{name: value for name, value in values.items() if name in offered} for values in AXES[scheme]]
-    drawn += [{"pieces": 10**6}, {"pieces": 0}, {"slice_tiles": 0}, {"grid": 7}]
-    drawn = [values for values in drawn if set(values) <= offered]
+    drawn = [{axis.name: chosen[axis.name] for axis in known} for chosen in whatever(scheme, known)]
+    drawn += [{name: value} for name, value in BEYOND if name in offered]
     columns = {axis.name: np.array([values.get(axis.name, axis.default) for values in drawn]) for axis in known}
     found = times(asked, scheme, columns, laptop, fabric)
     for number, seconds in enumerate(found):

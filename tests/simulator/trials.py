@@ -1,37 +1,19 @@
 """Trials for the simulator's tests: every operator at a size whose tiles and pieces do not all come out even."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 
+from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import OPERATORS, problem
+from kernels.operators import problem
 from kernels.problem import Problem
 from kernels.protocol import protocol
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import reads, schedule
+from kernels.schedule import Schedule
+from kernels.schemes import axes
 from kernels.trial import Trial
+from tests.kernels import covering
 
-SCHEMES = ("sequential", "decomposed", "fused")
-
-AXES: dict[str, list[Mapping[str, int | str]]] = {
-    "sequential": [
-        *({"collective": name} for name in ("direct", "one_shot", "two_shot", "library", "overlapped")),
-        *({"collective": name, "kernel": "ours"} for name in ("library", "direct", "two_shot", "copy_engine")),
-    ],
-    "decomposed": [
-        {"pieces": pieces, "split": split, "steps": steps, "grouping": grouping, "pattern": pattern, "engine": engine}
-        for pieces in (1, 4, 16)
-        for split in ("rows", "columns", "contraction", "rows_and_contraction", "batch", "tables")
-        for steps in ("uniform", "local_first")
-        for grouping, pattern in (("fused", "all_to_all"), ("unfused", "all_to_all"), ("unfused", "ring"))
-        for engine in ("sm", "copy_engine", "library")
-    ],
-    "fused": [
-        {"slice_tiles": size, "tile_order": order, "write": write}
-        for size in (1, 4, 16) for order in ("natural", "remote_first", "rotated")
-        for write in ("zero_copy", "staged")
-    ],
-}  # fmt: skip
+SCHEMES = covering.BUILT
 
 
 def ask(operator: str, world: int, scale: int = 1) -> Problem:
@@ -44,18 +26,21 @@ def ask(operator: str, world: int, scale: int = 1) -> Problem:
     return problem(operator, {"m": 1000 * scale, "n": 1000, "k": 1000}, world=world)
 
 
-def legal(asked: Problem, scheme: str, machine: Machine, fabric: Fabric) -> Iterator[Schedule]:
-    """The schedules of AXES that are legal."""
-    splits = OPERATORS[asked.operator].splits
-    for values in AXES[scheme]:
-        if values.get("split", next(iter(splits))) not in splits:
-            continue
-        unread = reads.unread(asked, scheme, values, machine.backend)
-        read = {name: value for name, value in values.items() if name not in unread}
-        try:
-            yield schedule(asked, scheme, read, machine, fabric)
-        except Refusal:
-            continue
+def legal(
+    asked: Problem, scheme: str, machine: Machine, fabric: Fabric, *, pairs: bool = True, turn: int = 0
+) -> list[Schedule]:
+    """Legal schedules with every value that is offered, and with *pairs* every two values where both may stand.
+
+    Another *turn* puts other values together.
+    """
+    known = axes(asked, scheme, machine, fabric)
+    return covering.covering(known, covering.legal(asked, scheme, machine, fabric), pairs=pairs, turn=turn)
+
+
+def whatever(scheme: str, known: Sequence[Axis]) -> list[Schedule]:
+    """Schedules with every two values of *known*, legal or not."""
+    usual = {axis.name: axis.default for axis in known}
+    return covering.covering(known, lambda values: Schedule(scheme, tuple({**usual, **values}.items())))
 
 
 def trial(asked: Problem, chosen: Schedule, machine: Machine, fabric: Fabric) -> Trial:
