@@ -26,6 +26,8 @@ SAMPLES = 1
 """Samples of a GPU's lookup tile: the fewer, the more evenly its thousands of warps end."""
 TILES = 128 * 1024
 """Lookup tiles of a rank by default, at most: they are laid out one by one."""
+TILES_MOST = 200_000
+"""Tiles of one rank; a GPU's largest problems have some thousands."""
 RESULTS_MOST = 128 * 256
 """Results of a GEMM tile on a GPU: of 256 x 256, in float32, there are more than a block has registers."""
 STREAMED = 16 * 1024
@@ -87,13 +89,16 @@ def operator_of(problem: Problem) -> Operator:
 
 
 def tile_axis(problem: Problem, machine: Machine) -> Axis:
-    """The tile sizes offered: powers of two that are not larger than a chunk needs."""
+    """The tile sizes offered: powers of two, none larger than a chunk needs, none so small that it is refused."""
     best = default_tile(problem, machine)
     rows, columns = _tile_sides(problem, machine)
     most = (
         RESULTS_MOST if machine.device.kind == "gpu" and operator_of(problem).work == "gemm" else rows[-1] * columns[-1]
     )
-    values = tuple(str(Tile(m, n, best.k)) for m in rows for n in columns if m * n <= most)
+    sides = [(m, n) for m in rows for n in columns if m * n <= most]
+    if _count(problem, rows[0], columns[0]) > TILES_MOST:  # else none of them is too small
+        sides = [each for each in sides if _count(problem, *each) <= TILES_MOST or each == (best.m, best.n)]
+    values = tuple(str(Tile(m, n, best.k)) for m, n in sides)
     return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
 
 
@@ -156,8 +161,14 @@ def _gemv_together(problem: Problem, slots: int, rows: int) -> int:
 
 def num_tiles(problem: Problem, size: object) -> int:
     """Tiles of one rank, without laying them out."""
-    extent, each = operator_of(problem).extent(problem), tile(size)
-    return problem.world * -(-operator_of(problem).chunk_rows(problem) // each.m) * -(-extent.columns // each.n)
+    each = tile(size)
+    return _count(problem, each.m, each.n)
+
+
+def _count(problem: Problem, rows: int, columns: int) -> int:
+    """Tiles of one rank that have so many *rows* and *columns*."""
+    chunk, across = operator_of(problem).chunk_rows(problem), operator_of(problem).extent(problem).columns
+    return problem.world * -(-chunk // rows) * -(-across // columns)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:

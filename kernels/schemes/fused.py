@@ -19,7 +19,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import base, launches, reads
 from kernels.schemes.base import Blocks, Cut, Scheme
 from kernels.schemes.finish import Units, deliver
-from kernels.schemes.slices import SLICES, TURNS, slice_size
+from kernels.schemes.slices import SLICES, TURNS, offered_sizes, slice_size
 
 COMM_SMS = 16
 """SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
@@ -39,8 +39,8 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
     of_tiles = base.tile_axis(problem, machine)
     tiles = base.num_tiles(problem, of_tiles.default)
-    sizes = tuple(2**e for e in range(tiles.bit_length()))
-    usual = max(size for size in sizes if size <= _slice(problem, machine, tiles))
+    sizes = offered_sizes(problem, of_tiles)
+    usual = max((size for size in sizes if size <= _slice(problem, machine, tiles)), default=sizes[0])
     return (
         of_tiles,
         _tile_order(problem, machine),

@@ -7,14 +7,10 @@ from math import prod
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes.base import num_tiles, operator_of
-from kernels.schemes.slices import slice_size
+from kernels.schemes.base import TILES_MOST, num_tiles, operator_of
+from kernels.schemes.slices import STEPS_MOST, slice_size
 from kernels.units import bytes_text
 
-TILES_MOST = 200_000
-"""Tiles of one rank; a GPU's largest problems have some thousands."""
-STEPS_MOST = 100_000
-"""Units that are sent on their own, over all ranks."""
 INDEX_BYTES = 8
 
 

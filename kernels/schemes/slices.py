@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.axes import Axis
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes.base import num_tiles, operator_of
@@ -14,6 +15,19 @@ TURNS = 64
 """Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
 SLICES = 8
 """The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
+
+STEPS_MOST = 100_000
+"""Units that are sent on their own, over all ranks."""
+
+
+def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
+    """Powers of two up to all tiles of a rank, none so small that even with the largest *tile* it is refused."""
+    tiles = num_tiles(problem, tile.default)
+    sizes = tuple(2**e for e in range(tiles.bit_length()))
+    if tiles * problem.world <= STEPS_MOST:
+        return sizes
+    fewest = min(num_tiles(problem, each) for each in tile.values)
+    return tuple(size for size in sizes if -(-fewest // size) * problem.world <= STEPS_MOST) or sizes[-1:]
 
 
 def slice_size(problem: Problem, schedule: Schedule) -> int:

@@ -8,10 +8,7 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import SCHEMES, axes, schedule
-
-BUILT = tuple(name for name in SCHEMES if name != "concurrent")
-"""The schemes that are built: `concurrent` refuses everywhere."""
+from kernels.schemes import axes, schedule
 
 Values = Mapping[str, Value]
 Complete = Callable[[Values], Schedule | None]

@@ -123,7 +123,7 @@ def content(plan: Plan) -> bytes:
 
 
 pairs = pytest.mark.parametrize(
-    ("operator", "scheme", "world"), [(o, s, w) for o in OPERATORS for s in covering.BUILT for w in WORLDS]
+    ("operator", "scheme", "world"), [(o, s, w) for o in OPERATORS for s in schemes.COMPARED for w in WORLDS]
 )
 
 
@@ -137,6 +137,25 @@ def test_every_value_that_is_offered_is_legal_beside_some_others(operator: str, 
     for place in covered(operator, scheme, world):
         if place.schedules:
             assert not covering.absent(place.known, place.schedules), place.place
+
+
+LARGE = {
+    "gemm": {"m": 65_536, "n": 65_536, "k": 8192},
+    "gemv": {"n": 65_536, "k": 65_536, "tokens": 8},
+    "gather": {"tables_per_rank": 64, "rows": 1000, "dim": 128, "batch": 65_536, "pooling": 16},
+}
+
+
+@pytest.mark.parametrize(("machine", "link"), [(MACHINE, "nvlink"), (ON_CPUS, "shared_memory")])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str, machine: Machine, link: str) -> None:
+    asked = problem(operator, LARGE[OPERATORS[operator].work], world=4)
+    large = replace(machine, device=replace(machine.device, memory_bytes=1e12))
+    for scheme in schemes.COMPARED:
+        known, fabric = schemes.axes(asked, scheme, large, parse(link)), parse(link)
+        chosen = covering.covering(known, covering.legal(asked, scheme, large, fabric), pairs=False)
+        assert chosen
+        assert not covering.absent(known, chosen), scheme
 
 
 @pairs
@@ -159,7 +178,7 @@ def drawn(asked: Problem, scheme: str, machine: Machine, fabric: Fabric, data: s
 @settings(deadline=None, max_examples=150)
 @given(
     operator=st.sampled_from(list(OPERATORS)),
-    scheme=st.sampled_from(covering.BUILT),
+    scheme=st.sampled_from(schemes.COMPARED),
     world=st.sampled_from(WORLDS),
     height=st.integers(1, 33),
     width=st.integers(1, 21),
@@ -217,7 +236,7 @@ def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, worl
         assert expected >= least
 
 
-@pytest.mark.parametrize("scheme", covering.BUILT)
+@pytest.mark.parametrize("scheme", schemes.COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_one_rank_alone_communicates_with_nobody(operator: str, scheme: str) -> None:
     for plan in plans(operator, scheme, 1):

@@ -11,10 +11,10 @@ import pytest
 from kernels.fabric import parse
 from kernels.machine import Machine, Rate, load
 from kernels.outcome import Failure, Measurement, Outcome
-from kernels.schemes import schedule
+from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial
 from tests.kernels.conftest import Gang
-from tests.simulator.trials import SCHEMES, ask, trial
+from tests.simulator.trials import ask, trial
 from workbench import machines
 from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS, calibrate
 from workbench.simulator.predict import predict
@@ -90,7 +90,7 @@ def test_what_was_fitted_predicts_what_was_not_measured(hidden: Machine, fitted:
     fabric = parse("emulated:bandwidth_bytes_per_second=1e9,latency_seconds=1e-4,message_seconds=1e-5")
     for operator in ("gemm_all_to_all", "gemv_all_reduce", "embedding_all_to_all", "all_gather_gemm"):
         asked = ask(operator, 2)
-        for scheme in SCHEMES:
+        for scheme in COMPARED:
             one = trial(asked, schedule(asked, scheme, {}, fitted, fabric), fitted, fabric)
             found, truth = (predict(one, machine, with_spans=False).time_s for machine in (fitted, hidden))
             assert found == pytest.approx(truth, rel=0.05)

@@ -10,8 +10,8 @@ from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Flow, problem
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, refusal, schedule
-from tests.simulator.trials import SCHEMES, ask, legal, trial, whatever
+from kernels.schemes import COMPARED, axes, refusal, schedule
+from tests.simulator.trials import ask, legal, trial, whatever
 from workbench.simulator.grid import times
 from workbench.simulator.predict import predict
 
@@ -39,7 +39,7 @@ def tolerance(operator: str, chosen: Schedule) -> float:
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int, laptop: Machine) -> None:
     asked = ask(operator, world)
@@ -54,7 +54,7 @@ def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, world: int, gpu_pod: Machine) -> None:
     asked, fabric = ask(operator, world), Fabric(kind="nvlink")
@@ -64,7 +64,7 @@ def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, wo
         assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, laptop: Machine) -> None:
     asked, fabric = ask(operator, 1), parse("emulated")
@@ -74,7 +74,7 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
         assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", COMPARED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_points_are_nan_where_the_schedule_is_refused(operator: str, scheme: str, laptop: Machine) -> None:
     asked, fabric = ask(operator, 2), parse("emulated")

@@ -11,14 +11,14 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, schedule
-from tests.simulator.trials import SCHEMES, ask, legal, trial
+from kernels.schemes import COMPARED, axes, schedule
+from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
 from workbench.metrics import floor
 from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
 
-pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])
+pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in COMPARED])
 
 
 def best_compute_alone(operator: str, world: int, machine: Machine, fabric: Fabric) -> float:
@@ -88,7 +88,7 @@ def test_one_rank_alone_takes_as_long_over_any_link(operator: str, scheme: str, 
 def test_overlap_pays_where_wire_and_compute_are_balanced(laptop: Machine) -> None:
     asked, fabric = ask("gemm_all_to_all", 2, scale=4), parse("emulated:wire_to_compute=1")
     found = {s: predict(trial(asked, schedule(asked, s, {}, laptop, fabric), laptop, fabric), laptop).time_s
-             for s in SCHEMES}  # fmt: skip
+             for s in COMPARED}  # fmt: skip
     assert found["fused"] < 0.75 * found["sequential"]
     assert found["decomposed"] < 0.75 * found["sequential"]
 

@@ -13,8 +13,6 @@ from kernels.schemes import axes
 from kernels.trial import Trial
 from tests.kernels import covering
 
-SCHEMES = covering.BUILT
-
 
 def ask(operator: str, world: int, scale: int = 1) -> Problem:
     """About 20 ms of computation on the test's laptop at scale 1."""
