@@ -1,7 +1,7 @@
 """Every operator x scheme: computed once, never before its data, no cycle, the right bytes, and nothing sent alone."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -9,100 +9,15 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from kernels import fabric as fabrics
 from kernels import schemes
-from kernels.axes import Axis
-from kernels.fabric import Fabric, parse
-from kernels.machine import Costs, Device, Dimension, Machine
-from kernels.operators import OPERATORS, Flow, problem
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from tests.kernels import covering
-
-WORLDS = (1, 2, 4)
-FABRICS = ("emulated", "shared_memory", "network", "nvlink")
-
-MACHINE = Machine(
-    name="eight",
-    title="Eight devices with copy engines",
-    backend="triton",
-    device=Device(
-        kind="gpu",
-        name="one",
-        slots=4,
-        matrix_flops_per_second={"float32": 1e12},
-        memory_bytes_per_second=1e11,
-        memory_bytes=1e9,
-        l2_bytes=1e6,
-        copy_engines=1,
-        shared_memory_per_slot_bytes=1e5,
-    ),
-    costs=Costs(
-        launch_seconds=0,
-        step_seconds=0,
-        tile_seconds=0,
-        signal_seconds=0,
-        barrier_seconds=0,
-        copy_engine_seconds=0,
-        library_seconds=0,
-        library_share=1,
-        send_blocks=0,
-    ),
-    dimensions=(Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0),),
-    provenance={},
-)
-
-ON_CPUS = replace(MACHINE, backend="cpu", device=replace(MACHINE.device, kind="cpu", copy_engines=0))
-"""The same with ranks whose fused kernel stages."""
-
-TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
-MORE = {"slice_tiles": (3, 1000)}
-"""Values of open axes that nobody offers: they divide nothing, or are more than there is."""
-
-
-def ask(operator: str, world: int, height: int = 20, width: int = 10, depth: int = 6) -> Problem:
-    """A problem with height x world rows in all; sizes that no tile divides."""
-    if operator == "gemv_all_reduce":
-        return problem(operator, {"n": height * world, "k": depth * world, "tokens": 1 + width % 8}, world=world)
-    if operator == "embedding_all_to_all":
-        tables = {"tables_per_rank": width, "rows": 50, "dim": 4, "batch": height * world, "pooling": depth}
-        return problem(operator, tables, world=world)
-    return problem(operator, {"m": height * world, "n": width, "k": depth}, world=world)
-
-
-def linked(world: int) -> Iterator[tuple[Machine, Fabric]]:
-    """GPUs and CPU ranks with each link that they may have."""
-    for machine in (MACHINE, ON_CPUS):
-        for fabric in map(parse, FABRICS):
-            if fabrics.refusal(fabric, machine, world) is None:
-                yield machine, fabric
-
-
-def known_axes(asked: Problem, scheme: str, machine: Machine, fabric: Fabric) -> list[Axis]:
-    """What is offered, a tile that leaves rests, and MORE."""
-    known = covering.offered(asked, scheme, machine, fabric, TILES[OPERATORS[asked.operator].work])
-    return [replace(axis, values=(*axis.values, *MORE.get(axis.name, ()))) for axis in known]
-
-
-@dataclass(frozen=True)
-class Covered:
-    """Schedules of one machine and link with every value of every axis, and every two values where both may stand."""
-
-    place: str
-    known: list[Axis]
-    schedules: list[Schedule]
-    """None where the whole scheme is refused."""
-
-
-@cache
-def covered(operator: str, scheme: str, world: int) -> list[Covered]:
-    asked, made = ask(operator, world), []
-    for machine, fabric in linked(world):
-        known = known_axes(asked, scheme, machine, fabric)
-        chosen = covering.covering(known, covering.legal(asked, scheme, machine, fabric))
-        made.append(Covered(f"{machine.backend} over {fabric.kind}", known, chosen))
-    return made
+from tests.kernels.ragged import WORLDS, ask, covered, known_axes, linked
 
 
 @cache
@@ -129,33 +44,7 @@ pairs = pytest.mark.parametrize(
 
 @pairs
 def test_every_pair_has_legal_schedules(operator: str, scheme: str, world: int) -> None:
-    assert len(plans(operator, scheme, world)) >= 1 + (scheme != "sequential")
-
-
-@pairs
-def test_every_value_that_is_offered_is_legal_beside_some_others(operator: str, scheme: str, world: int) -> None:
-    for place in covered(operator, scheme, world):
-        if place.schedules:
-            assert not covering.absent(place.known, place.schedules), place.place
-
-
-LARGE = {
-    "gemm": {"m": 65_536, "n": 65_536, "k": 8192},
-    "gemv": {"n": 65_536, "k": 65_536, "tokens": 8},
-    "gather": {"tables_per_rank": 64, "rows": 1000, "dim": 128, "batch": 65_536, "pooling": 16},
-}
-
-
-@pytest.mark.parametrize(("machine", "link"), [(MACHINE, "nvlink"), (ON_CPUS, "shared_memory")])
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str, machine: Machine, link: str) -> None:
-    asked = problem(operator, LARGE[OPERATORS[operator].work], world=4)
-    large = replace(machine, device=replace(machine.device, memory_bytes=1e12))
-    for scheme in schemes.COMPARED:
-        known, fabric = schemes.axes(asked, scheme, large, parse(link)), parse(link)
-        chosen = covering.covering(known, covering.legal(asked, scheme, large, fabric), pairs=False)
-        assert chosen
-        assert not covering.absent(known, chosen), scheme
+    assert len(plans(operator, scheme, world)) >= 1 + (scheme != schemes.BASELINE)
 
 
 @pairs
