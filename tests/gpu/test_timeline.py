@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
-from kernels.backends.triton.kernels import gemv
 from kernels.outcome import Measurement, Span
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand
+from kernels.schemes.packets import shots
 from tests.gpu import gang
 from tests.gpu.stamps import BROKEN_S, broken
 from tests.gpu.test_kernels import WORLDS, trials
@@ -68,7 +68,7 @@ def test_fused_kernels_show_every_step_that_they_take(world: int) -> None:
     for one in measured(world, "fused"):
         plan = expand(one.trial.problem, one.trial.schedule)
         steps = planned(plan, Kind.COMPUTE, Kind.PUT, Kind.REDUCE)
-        if one.trial.problem.operator == "gemv_all_reduce" and not gemv.two_shots(one.trial.problem):
+        if one.trial.problem.operator == "gemv_all_reduce" and shots(one.trial.problem, one.trial.schedule) == 1:
             steps -= own_puts(plan)
         assert {span.step for span in one.spans} == steps, one.trial.problem
         assert len(one.spans) == len(steps)

@@ -12,7 +12,7 @@ from kernels.trial import Trial
 
 __all__ = ["AXES", "Compilation", "compilations"]
 
-AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms")
+AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms", "shots")
 """Axes that kernels may be compiled differently for; the others are numbers that a kernel reads."""
 
 

@@ -13,6 +13,7 @@ from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STA
 from kernels.operators import OPERATORS, Flow
 from kernels.outcome import Span, TileTimes
 from kernels.plan import Kind, Plan, Pool
+from kernels.schemes import packets
 
 Ints = NDArray[np.int64]
 
@@ -125,7 +126,7 @@ class _Layout:
             return at[:0]
         if self._operator.work != "gemv":
             return len(self._order) + at
-        planned = kind == Kind.REDUCE or gemv.two_shots(plan.problem)
+        planned = kind == Kind.REDUCE or packets.shots(plan.problem, plan.schedule) == 2
         return len(self._order) + gemv.shares_of(plan, self._rank, at) if planned else at[:0]
 
     def tiles(self, step: int, stamps: Stamps, records: Ints) -> tuple[TileTimes, ...]:

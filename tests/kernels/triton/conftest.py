@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kernels.fabric import parse
 from kernels.machine import load
 from kernels.operators import problem
 from kernels.protocol import Protocol
+from kernels.schedule import Schedule
 from kernels.schemes import schedule
 from kernels.trial import Trial
 
@@ -30,6 +32,12 @@ def gpu_trial(
     asked = problem(operator, shape, world=world, dtype=dtype)
     chosen = schedule(asked, scheme, axes, machine, fabric)
     return Trial(problem=asked, schedule=chosen, backend="triton", machine=machine.name, fabric=fabric, protocol=ONCE)
+
+
+def in_shots(trial: Trial, shots: int) -> Trial:
+    """*trial* of a GEMV whose values fly once or twice."""
+    axes = {**dict(trial.schedule.axes), "shots": shots}
+    return replace(trial, schedule=Schedule(trial.schedule.scheme, tuple(axes.items())))
 
 
 class InterpretedGang:

@@ -10,7 +10,7 @@ from kernels.operators import problem
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 from tests.kernels.triton.compile_sm90 import kernels_of, key_of
-from tests.kernels.triton.conftest import gpu_trial
+from tests.kernels.triton.conftest import gpu_trial, in_shots
 
 LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
 SHAPES = [{"m": m, "n": n, "k": 256} for m, n in ((1024, 512), (2048, 512), (1024, 560))]
@@ -35,7 +35,8 @@ def trials(operator: str, dtype: str = "bfloat16") -> list[Trial]:
             whole = gpu_trial(operator, shape, world=4, dtype=dtype, **dict(zip(axes, values, strict=True)))
         except Refusal:
             continue
-        found += [whole, whole.of_part("compute")]
+        forms = [in_shots(whole, shots) for shots in (1, 2)] if operator == "gemv_all_reduce" else [whole]
+        found += [each for form in forms for each in (form, form.of_part("compute"))]
     base = gpu_trial(operator, shapes[0], world=4, dtype=dtype, scheme="sequential")
     return [*found, base, base.of_part("compute"), base.of_part("communication")]
 

@@ -7,12 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
-from kernels.backends.triton.kernels.gemv import summed, taken, two_shots
+from kernels.backends.triton.kernels.gemv import Shares
 from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand
+from kernels.schemes.packets import shots
 from kernels.trial import Trial
-from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
+from tests.kernels.triton.conftest import InterpretedGang, gpu_trial, in_shots
 
 ALL = (STARTED.value, WAITED.value, COMPUTED.value, SENT.value)
 UNWAITED = (STARTED.value, COMPUTED.value, SENT.value)
@@ -40,7 +41,7 @@ def covers(plan: Plan, rank: int, words: Words) -> None:
     """Every step of the plan that the kernel takes is seen, in time."""
     spans = timeline.of_kernel(plan, rank, timeline.Stamps.read(words, int(words[:, 0][words[:, 0] > 0].min()), 1e-9))
     taken = {plan.address(step) for step in plan.steps_of(rank)}
-    if plan.problem.operator == "gemv_all_reduce" and not two_shots(plan.problem):
+    if plan.problem.operator == "gemv_all_reduce" and shots(plan.problem, plan.schedule) == 1:
         own = [s for s in plan.steps_of(rank) if plan.tiles[rank].chunk[plan.tile_start[s]] == rank]
         taken -= {plan.address(step) for step in own if plan.kind[step] == Kind.PUT}
     assert [span.step for span in spans] == [step for step in map(plan.address, plan.steps_of(rank)) if step in taken]
@@ -48,16 +49,19 @@ def covers(plan: Plan, rank: int, words: Words) -> None:
     assert all(len(span.tiles) > 0 for span in spans if span.kind == "compute")
 
 
+@pytest.mark.parametrize("flights", [1, 2])
 @pytest.mark.parametrize(
     "shape", [{"n": 76, "k": 152, "tokens": 1}, {"n": 76, "k": 152, "tokens": 3}, {"n": 8704, "k": 16, "tokens": 8}]
 )
-def test_gemv_tiles_and_then_the_shares_of_packets(gangs: dict[int, InterpretedGang], shape: dict[str, Any]) -> None:
+def test_gemv_tiles_and_then_the_shares_of_packets(
+    gangs: dict[int, InterpretedGang], shape: dict[str, Any], flights: int
+) -> None:
     tile = "256x8x16" if shape["tokens"] == 8 else f"16x{1 << (shape['tokens'] - 1).bit_length()}x32"
-    trial = gpu_trial("gemv_all_reduce", shape, world=2, dtype="float16", tile=tile)
+    trial = in_shots(gpu_trial("gemv_all_reduce", shape, world=2, dtype="float16", tile=tile), flights)
     plan = expand(trial.problem, trial.schedule)
     for rank, words in enumerate(stamped(gangs[2], trial)):
         tiles = len(plan.tiles[rank])
-        assert len(words) == tiles + -(-summed(trial.problem) // taken(summed(trial.problem)))
+        assert len(words) == tiles + Shares.of(trial.problem, trial.schedule).count
         in_order(words[:tiles], UNWAITED)
         in_order(words[tiles:], ALL)
         covers(plan, rank, words)

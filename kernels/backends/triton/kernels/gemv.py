@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import triton
@@ -19,17 +21,16 @@ from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
+from kernels.schedule import Schedule
 from kernels.schemes.base import above
+from kernels.schemes.packets import shots
 
-ONE_SHOT_VALUES = 64 * 1024
-"""Up to so many values of the output everybody sends all partial sums to all; above, only to the owner of their rows.
-
-At world 4 one shot puts 24 bytes a value on the wire and two shots 12, which pays for a second flight of about 1.5 us.
-"""
 FEWEST_TAKEN = 32
 """Values that a program takes at least: a warp's worth of packets from each rank."""
 SHARES = 256
 """Programs that take packets: no more than are resident on any data-center GPU, so that each takes one share."""
+ONE_SHOT_PACKETS = 4096
+"""Packets of all ranks that a program takes at once in one shot, at most: of 16,384, threads of 4 warps park some."""
 
 
 @triton.jit
@@ -195,7 +196,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
     problem, schedule = context.problem, context.plan.schedule
     extent, size = OPERATORS[problem.operator].extent(problem), tile(schedule["tile"])
-    num_warps, num_stages, values = schedule.count("num_warps"), schedule.count("num_stages"), problem_values(problem)
+    num_warps, num_stages = schedule.count("num_warps"), schedule.count("num_stages")
+    values, shares = extent.rows * extent.columns, Shares.of(problem, schedule)
     table = first_values(context.plan, context.rank).to(context.device)
     around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
     packets = tuple(context.of(rank, "packets") for rank in around)
@@ -210,25 +212,45 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
         constants={
             "WORLD": problem.world, "COLUMNS": extent.columns, "BLOCK_M": size.m, "BLOCK_N": 1 if one else size.n,
             "BLOCK_K": size.k, "SPLIT": 0 if one else min(num_warps, size.k // FEWEST_K),
-            "WIDE": 16 // problem.itemsize, "TAKE": taken(values), "PART": taken(values // problem.world),
-            "DTYPE": TRITON_DTYPES[problem.dtype],
+            "WIDE": 16 // problem.itemsize, "DTYPE": TRITON_DTYPES[problem.dtype],
+            "TAKE": taken(values) if shares.shots == 2 else shares.each, "PART": taken(values // problem.world),
             "EVEN": even(problem, size),
             # with the tensor cores' operand as a further step, the compiler shares its stages between the two
             "STAGES": num_stages if one else 2 * num_stages - 1,
-            "TWO_SHOT": two_shots(problem), "COMPUTE_ONLY": alone,
+            "TWO_SHOT": shares.shots == 2, "COMPUTE_ONLY": alone,
         },
         num_warps=num_warps,
         num_stages=num_stages,
         items=len(table),
         grid=schedule.count("grid"),
-        records=len(table) + -(-summed(problem) // taken(summed(problem))),
+        records=len(table) + shares.count,
     )  # fmt: skip
 
 
-def problem_values(problem: Problem) -> int:
-    """Values of the output."""
-    extent = OPERATORS[problem.operator].extent(problem)
-    return extent.rows * extent.columns
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What each rank sums of the output, and in which shares its programs take it."""
+
+    shots: int
+    """1: every rank sums all values. 2: each sums those of its own rows, and sends the sums to all."""
+    values: int
+    """That one rank sums."""
+    each: int
+    """Values of one share, but for a smaller last one."""
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule) -> Shares:
+        """As *schedule* says of *problem*."""
+        extent = OPERATORS[problem.operator].extent(problem)
+        values, number = extent.rows * extent.columns, shots(problem, schedule)
+        if number == 2:
+            return cls(2, values // problem.world, taken(values // problem.world))
+        return cls(1, values, min(taken(values), max(FEWEST_TAKEN, ONE_SHOT_PACKETS // above(problem.world))))
+
+    @property
+    def count(self) -> int:
+        """Shares that one rank sums."""
+        return -(-self.values // self.each)
 
 
 def even(problem: Problem, size: Tile) -> bool:
@@ -251,22 +273,12 @@ def taken(values: int) -> int:
     return max(FEWEST_TAKEN, above(-(-values // SHARES)))
 
 
-def two_shots(problem: Problem) -> bool:
-    """Whether partial sums go to the owner of their rows only, who sends the sums to all."""
-    return problem_values(problem) > ONE_SHOT_VALUES
-
-
-def summed(problem: Problem) -> int:
-    """Values that one rank sums: all, or in two shots those of its own rows."""
-    return problem_values(problem) // (problem.world if two_shots(problem) else 1)
-
-
 def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Numbers of the shares of what *rank* sums in which values of its tiles *at* lie."""
-    problem, tiles = plan.problem, plan.tiles[rank]
+    problem, tiles, shares = plan.problem, plan.tiles[rank], Shares.of(plan.problem, plan.schedule)
     operator = OPERATORS[problem.operator]
     columns, above_them = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)
     low = ((above_them + tiles.row_start[at]) * columns + tiles.col_start[at]).min()
     high = ((above_them + tiles.row_stop[at] - 1) * columns + tiles.col_stop[at]).max()
-    begin, each = rank * summed(problem) if two_shots(problem) else 0, taken(summed(problem))
-    return np.arange((low - begin) // each, -(-(high - begin) // each))
+    begin = rank * shares.values if shares.shots == 2 else 0
+    return np.arange((low - begin) // shares.each, -(-(high - begin) // shares.each))
