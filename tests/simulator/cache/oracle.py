@@ -47,7 +47,7 @@ class Oracle:
         self.flying = {unit: deque([0.0] * on.in_flight) for unit in range(on.units)}
         self.port: dict[int, float] = defaultdict(float)
         self.registers = {part: deque([0.0] * on.l2_misses) for part in range(on.l2_slices)}
-        self.reuse: dict[int, int] = defaultdict(lambda: 4)
+        self.reuse: dict[int, int] = defaultdict(lambda: 512)
         self.rows: dict[tuple[int, int], int] = {}
         self.bank_free: dict[tuple[int, int], float] = defaultdict(float)
         self.bus_free: dict[int, float] = defaultdict(float)
@@ -183,14 +183,18 @@ class Oracle:
         self.touch(line)
         if not line.reused:
             line.reused = True
-            self.reuse[line.instruction] = min(7, self.reuse[line.instruction] + 1)
+            self.reuse[line.instruction] = min(1023, self.reuse[line.instruction] + 4)
 
     def allocate(self, a, cache: dict[int, Line], part: int, t: float) -> tuple[float, Line | None]:
         hint = self.policy.hints.get(self.trace.structures[int(a["structure"])].role, Hint.NORMAL)
         number = int(a["line"])
         at = self.spread(number, self.on.l2_slices) * self.on.l2_sets
         at += self.spread(number // self.on.l2_slices, self.on.l2_sets)
-        shunned = self.policy.predicted_bypass and self.reuse[int(a["instruction"])] < 4 and at % 32 != 0
+        shunned = (
+            self.policy.predicted_bypass
+            and self.reuse[int(a["instruction"])] < 512
+            and at % 32 != int(a["instruction"]) % 32
+        )
         if hint is Hint.NO_ALLOCATE or shunned:
             self.counts[int(a["structure"]), "bypassed"] += 1
             return t, None

@@ -20,19 +20,19 @@ NORMAL, PERSIST, NO_ALLOCATE = 1, 3, 4
 EMPTY = -1
 AGE_MOST = 3
 """Of SRRIP: such a line goes next; a new one has one less."""
-SURE, UNSURE = 7, 4
-"""The reuse counter of an instruction: its most, and below what its lines are bypassed; all begin there."""
+SURE, UNSURE, REUSE = 1023, 512, 4
+"""The reuse counter of an instruction: its most; where all begin, and below what it goes around; what a line adds that
+is used again. One that is not takes 1: fewer than one in five. A wave of blocks in step must not turn it over."""
 LEARNING = 32
-"""Every so many sets one always allocates, so that an instruction that is bypassed can show reuse again."""
+"""In one of so many sets an instruction always allocates, others not, so that it can show reuse by itself again."""
 SECTORS, DIRTY, HINT, REUSED, STRUCTURE, INSTRUCTION = 0, 4, 8, 11, 16, 24
-"""Where a line's facts lie in the bits of one number: which sectors it has, which of them are dirty, and so on."""
+"""Where a line's facts lie in the bits of one number; the first are which sectors it has, and which are dirty."""
 
 READ, WRITTEN, L1_ASKED, L1_HIT, L2_ASKED, L2_HIT, LINE_ASKED = range(7)
 LINE_MISSED, DRAM_READ, DRAM_WRITTEN, STALLS, STALLED, BYPASSED = range(7, 13)
 COLUMNS = ("sectors_read", "sectors_written", "l1_asked", "l1_hit", "l2_asked", "l2_hit", "lines_asked", "lines_missed",
            "dram_read", "dram_written", "stalls", "stall_cycles", "bypassed")  # fmt: skip
-"""What is counted by structure: sectors; lines that were read at L2; requests that waited for a way and how long; and
-lines that went around L2."""
+"""By structure: sectors; lines read at L2; requests that waited for a way, and how long; those that went around L2."""
 NUM_COLUMNS = len(COLUMNS)
 ACCESS_COUNT, ROW_HITS, ROW_MISSES, RINSED, FILLED, DROPPED, DIRTIED, CLEANED, LAST = range(9)
 TOTALS = ("accesses", "row_hits", "row_misses", "rinsed", "filled", "dropped", "dirtied", "cleaned", "cycles")
@@ -201,7 +201,7 @@ def _enter(part: int, sectors: int, t: float, s: Any, m: Any) -> float:
 def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[float, int]:
     """When access *a* has a line of the L2 set that begins at cell *first*, and its cell; -1: it goes around."""
     hint = s.words[m.hints + a.structure]
-    learns = (first - m.l2_first) // m.l2_ways % LEARNING == 0
+    learns = (first - m.l2_first) // m.l2_ways % LEARNING == a.instruction % LEARNING
     unwanted = m.predicted_bypass and s.words[m.reuse + a.instruction] < UNSURE and not learns
     if hint == NO_ALLOCATE or unwanted:
         _count(a, BYPASSED, 1, s, m)
@@ -327,7 +327,7 @@ def _reuse(cell: int, s: Any, m: Any) -> None:
     if not facts >> REUSED & 1:
         s.words[m.facts + cell] = facts | 1 << REUSED
         number = m.reuse + (facts >> INSTRUCTION)
-        s.words[number] = min(SURE, s.words[number] + 1)
+        s.words[number] = min(SURE, s.words[number] + REUSE)
 
 
 @njit(nogil=True, error_model="numpy")

@@ -1,0 +1,208 @@
+"""The accesses of one rank's kernel for an operator and a schedule: its tiles in the order of the Plan, peers between.
+
+Tiles are dealt to SMs in turns, as the persistent kernels do, and SMs go in step. The whole contraction is read for
+each tile, at least a line of each row at a time. Operands of GEMMs go around L1, as bulk copies do. Results that belong
+to a peer leave over the link and touch nothing here. What peers put here comes in evenly over the whole kernel; what a
+sum then reads of it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernels.axes import tile
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Kind, Plan, Tiles
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import expand
+from workbench.simulator.cache.patterns import Array, Kernel, Lines, Program, Touch, stacked, where
+from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, WRITE, Accesses, Chunk, Trace, accesses
+
+RANK = 0
+INDEX_BYTES, SEED, EXPONENT = 8, 0, 1.05
+"""Of lookups: how indices are drawn here; the law is that of kernels/reference.py."""
+
+
+def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
+    """The accesses of rank 0 on *units* SMs."""
+    plan = expand(problem, schedule)
+    program = Program(f"{problem.operator} {schedule.scheme}")
+    if OPERATORS[problem.operator].work == "gather":
+        _lookups(program, problem, plan.tiles[RANK])
+    else:
+        _product(program, problem, schedule, plan.tiles[RANK])
+    incoming = _incoming(program, problem, plan)
+    trace = program.trace(units)
+    return replace(trace, chunks=lambda: _beside(trace, incoming)) if len(incoming) else trace
+
+
+def _product(program: Program, problem: Problem, schedule: Schedule, tiles: Tiles) -> None:
+    """A tile reads its rows of the left operand and its columns of the right one, then leaves."""
+    stated, item = OPERATORS[problem.operator], problem.itemsize
+    extent, flags = stated.extent(problem), DIRECT if stated.work == "gemm" else 0
+    names = [name for name in stated.local(problem) if name != "output"]
+    sizes = (extent.rows * extent.contraction, extent.contraction * extent.columns)
+    left, right = (program.array(name, _role(name), count * item) for name, count in zip(names, sizes, strict=True))
+    out = program.array("output", "output", extent.rows * extent.columns * item)
+    grid = _Grid(tiles, stated.chunk_rows(problem), extent.columns * item, extent.contraction * item)
+    size = tile(schedule["tile"])
+    deep = max(size.k, LINE_BYTES // item)
+    parts = [
+        _Part(left, extent.contraction * item, size.m, deep * item),
+        _Part(right, extent.columns * item, deep, size.n * item),
+        _Part(out, extent.columns * item, size.m, size.n * item),
+    ]  # fmt: skip
+    steps = -(-extent.contraction // deep)
+    remote = stated.flow is not Flow.RECEIVE
+
+    def lines(block: Lines, step: Lines) -> Lines:
+        at, ends = grid.at(block), step == steps
+        leaves = (at.chunk != RANK) & remote
+        rows = [parts[0].lines(at.row, at.rows, step * deep * item, grid.depth_bytes),
+                parts[1].lines(step * deep, np.minimum(deep, extent.contraction - step * deep), at.column * item,
+                               at.column_stop * item),
+                parts[2].lines(at.row, at.rows, at.column * item, at.column_stop * item)]  # fmt: skip
+        kept = [where(~ends[..., None], rows[0]), where(~ends[..., None], rows[1]),
+                where((ends & ~leaves)[..., None], rows[2])]  # fmt: skip
+        shape = np.broadcast_shapes(block.shape, step.shape)
+        return np.concatenate([np.broadcast_to(each, (*shape, each.shape[-1])) for each in kept], axis=-1)
+
+    touches = [touch for verb, part, flag in zip(("load", "load", "store"), parts, (flags, flags, 0), strict=True)
+               for touch in [program.touch("kernel", verb, part.array, flags=flag)] * part.count]  # fmt: skip
+    program.kernels.append(Kernel(len(tiles), steps + 1, tuple(touches), lines))
+
+
+def _role(name: str) -> str:
+    return "weights" if name in ("b", "expert", "weights") else "activations"
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where blocks are: columns [B, 1]."""
+
+    chunk: Lines
+    row: Lines
+    rows: Lines
+    column: Lines
+    column_stop: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """A rank's tiles as blocks."""
+
+    tiles: Tiles
+    chunk_rows: int
+    width_bytes: int
+    depth_bytes: int
+
+    def at(self, block: Lines) -> _At:
+        """Rows are counted over all chunks."""
+        of = self.tiles
+        chunk, start = of.chunk[block], of.row_start[block]
+        return _At(
+            chunk, chunk * self.chunk_rows + start, of.row_stop[block] - start, of.col_start[block], of.col_stop[block]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A rectangle of a row-major array that a step touches: at most *most_rows* rows of *most_bytes* each."""
+
+    array: Array
+    stride: int
+    """Bytes of a row."""
+    most_rows: int
+    most_bytes: int
+
+    @property
+    def across(self) -> int:
+        """Lines of one row; a row that begins inside a line has one more."""
+        whole = self.stride % LINE_BYTES == 0 and self.most_bytes % LINE_BYTES == 0
+        return self.most_bytes // LINE_BYTES if whole else self.most_bytes // LINE_BYTES + 2
+
+    @property
+    def count(self) -> int:
+        return self.most_rows * self.across
+
+    def lines(self, row: Lines, rows: Lines, begin: Lines, end: Lines | int) -> Lines:
+        """Lines of *rows* rows from *row* on, between bytes *begin* and *end* of a row: [B, S, count]."""
+        number, part = np.arange(self.count) // self.across, np.arange(self.count) % self.across
+        start = (row[..., None] + number) * self.stride
+        first = (start + begin[..., None]) // LINE_BYTES
+        stop = start + np.minimum(begin + self.most_bytes, end)[..., None]
+        line = first + part
+        return where((number < rows[..., None]) & (line * LINE_BYTES < stop), self.array.line(line))
+
+
+def _lookups(program: Program, problem: Problem, tiles: Tiles) -> None:
+    """A step is one lookup of one sample in one table; the sum leaves after the last one."""
+    item, dim, pooling = problem.itemsize, problem["dim"], problem["pooling"]
+    num_tables, rows = problem["tables_per_rank"], problem["rows"]
+    tables = program.array("tables", "weights", num_tables * rows * dim * item)
+    indices = program.array("indices", "indices", problem["batch"] * num_tables * pooling * INDEX_BYTES)
+    out = program.array("output", "output", problem["batch"] * num_tables * dim * item)
+    looked_up = _indices(problem)
+    samples = int((tiles.row_stop - tiles.row_start).max())
+    vectors = -(-int((tiles.col_stop - tiles.col_start).max()) // dim)
+    part = min(dim, int((tiles.col_stop - tiles.col_start).max())) * item
+    wide, chunk_rows = max(1, -(-part // LINE_BYTES)), OPERATORS[problem.operator].chunk_rows(problem)
+
+    def lines(block: Lines, step: Lines) -> Lines:
+        pair, number = step // pooling, step % pooling
+        row = tiles.row_start[block] + pair // vectors
+        column = tiles.col_start[block] + pair % vectors * dim
+        is_there = (row < tiles.row_stop[block]) & (column < tiles.col_stop[block])
+        table, sample = np.minimum(column // dim, num_tables - 1), tiles.chunk[block] * chunk_rows + row
+        sample = np.minimum(sample, problem["batch"] - 1)
+        place = (sample * num_tables + table) * pooling + number
+        vector = ((table * rows + looked_up[sample, table, number]) * dim + column % dim) * item
+        reads = [where(is_there & (i * LINE_BYTES < part), tables.line(vector // LINE_BYTES + i)) for i in range(wide)]
+        index = where(is_there & ((number == 0) | (place * INDEX_BYTES % LINE_BYTES == 0)),
+                      indices.line(place * INDEX_BYTES // LINE_BYTES))  # fmt: skip
+        sums = ((sample * num_tables + table) * dim + column % dim) * item
+        stays = is_there & (number == pooling - 1) & (tiles.chunk[block] == RANK)
+        return stacked(index, *reads, *(where(stays, out.line(sums // LINE_BYTES + i)) for i in range(wide)))
+
+    sectors = (1 << min(4, -(-part // 32))) - 1
+    touches = [program.touch("kernel", "load", indices), *[program.touch("kernel", "load", tables, sectors)] * wide,
+               *[program.touch("kernel", "store", out, sectors)] * wide]  # fmt: skip
+    program.kernels.append(Kernel(len(tiles), samples * vectors * pooling, tuple(touches), lines))
+
+
+def _indices(problem: Problem) -> Lines:
+    """[batch, tables, pooling] rows, uniform or by the power law of kernels/reference.py, from a fixed seed."""
+    rng, rows = np.random.default_rng(SEED), problem["rows"]
+    uniform = rng.random((problem["batch"], problem["tables_per_rank"], problem["pooling"]))
+    if problem.word("indices") == "uniform":
+        return (uniform * rows).astype(np.int64)
+    share = 1.0 - EXPONENT
+    popular = ((uniform * ((rows + 1.0) ** share - 1.0) + 1.0) ** (1.0 / share)).astype(np.int64).clip(1, rows) - 1
+    return rng.permutation(rows)[popular]
+
+
+def _incoming(program: Program, problem: Problem, plan: Plan) -> Accesses:
+    """The lines that peers put here, into memory of their own: as many bytes as the Plan has for this rank."""
+    puts = np.flatnonzero((plan.kind == Kind.PUT) & (plan.peer == RANK))
+    num_lines = int(-(-plan.num_bytes[puts].sum() // LINE_BYTES))
+    if num_lines == 0:
+        return accesses(np.zeros(0, np.int64))
+    here = program.array("peers' bytes", "peer buffer", num_lines * LINE_BYTES)
+    touch: Touch = program.touch("peer", "store", here)
+    return accesses(here.line(np.arange(num_lines)), instruction=touch.instruction, structure=touch.structure,
+                    flags=WRITE | PEER)  # fmt: skip
+
+
+def _beside(trace: Trace, incoming: Accesses) -> Iterator[Chunk]:
+    """The chunks of *trace* with *incoming* spread evenly over them."""
+    total, seen, sent = trace.count(), 0, 0
+    for chunk in trace.chunks():
+        seen += len(chunk.accesses)
+        upto = len(incoming) * seen // total
+        places = np.arange(1, upto - sent + 1) * len(chunk.accesses) // max(1, upto - sent)
+        yield Chunk(chunk.kernel, np.insert(chunk.accesses, places, incoming[sent:upto]))
+        sent = upto

@@ -1,0 +1,183 @@
+"""Kernels as patterns of accesses: a grid of blocks, dealt to units in waves, whose steps touch lines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.simulator.cache.trace import (
+    ACCESS,
+    ALL_SECTORS,
+    CHUNK,
+    LINE_BYTES,
+    WRITE,
+    Accesses,
+    Chunk,
+    Structure,
+    Trace,
+)
+
+Lines = NDArray[np.int64]
+NONE = -1
+"""A line that is not touched in this step."""
+ALIGNED = 2**21
+"""Structures begin at multiples of it, as allocators place them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One line that every block may touch in a step."""
+
+    instruction: int
+    structure: int
+    flags: int = 0
+    sectors: int = ALL_SECTORS
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A grid of *blocks*; a unit takes block after block. In a step each block makes its *touches* in their order.
+
+    Units go in step: all make their first touch of a step, then all their second one.
+    """
+
+    blocks: int
+    steps: int
+    touches: tuple[Touch, ...]
+    lines: Callable[[Lines, Lines], Lines]
+    """Of block numbers [B, 1] and step numbers [1, S]: line numbers [B, S, touches], NONE where nothing is touched."""
+
+    def chunks(self, number: int, units: int) -> Iterator[Chunk]:
+        """Its accesses as kernel *number*, at most about CHUNK at a time."""
+        for first in range(0, self.blocks, units):
+            blocks = np.arange(first, min(first + units, self.blocks))
+            together = max(1, CHUNK // (len(blocks) * len(self.touches)))
+            for step in range(0, self.steps, together):
+                steps = np.arange(step, min(step + together, self.steps))
+                yield Chunk(number, self._accesses(blocks, steps, units))
+
+    def _accesses(self, blocks: Lines, steps: Lines, units: int) -> Accesses:
+        lines = self.lines(blocks[:, None], steps[None, :]).transpose(1, 2, 0)
+        made = np.empty(lines.shape, ACCESS)
+        made["line"], made["unit"], made["padding"] = lines, blocks % units, 0
+        for name in ("instruction", "structure", "flags", "sectors"):
+            made[name] = np.array([getattr(touch, name) for touch in self.touches])[None, :, None]
+        return made[lines != NONE]
+
+
+@dataclass
+class Program:
+    """Structures in one memory, the names of loads and stores, and kernels one after the other: it becomes a Trace."""
+
+    name: str
+    structures: list[Structure] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    end: int = 0
+
+    def array(self, name: str, role: str, num_bytes: int) -> Array:
+        """A new structure, behind all others."""
+        self.structures.append(Structure(name, role))
+        made = Array(len(self.structures) - 1, self.end // LINE_BYTES, num_bytes)
+        self.end += -(-num_bytes // ALIGNED) * ALIGNED
+        return made
+
+    def touch(self, kernel: str, verb: str, array: Array, sectors: int = ALL_SECTORS, flags: int = 0) -> Touch:
+        """The load or store of *array* in the code of *kernel*: the same code is the same instruction."""
+        name = f"{kernel}: {verb} {self.structures[array.structure].name}"
+        if name not in self.instructions:
+            self.instructions.append(name)
+        flags |= WRITE if verb == "store" else 0
+        return Touch(self.instructions.index(name), array.structure, flags, sectors)
+
+    def trace(self, units: int) -> Trace:
+        """The trace of all kernels on *units* units."""
+        kernels = tuple(self.kernels)
+
+        def chunks() -> Iterator[Chunk]:
+            for number, kernel in enumerate(kernels):
+                yield from kernel.chunks(number, units)
+
+        return Trace(self.name, tuple(self.structures), tuple(self.instructions), units, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Where a structure of a Program lies."""
+
+    structure: int
+    first_line: int
+    num_bytes: int
+
+    @property
+    def num_lines(self) -> int:
+        return -(-self.num_bytes // LINE_BYTES)
+
+    def line(self, number: Lines) -> Lines:
+        """Line *number* of it."""
+        return self.first_line + number
+
+
+def stacked(*columns: Lines) -> Lines:
+    """Columns of one touch each, [B, S], as [B, S, touches]."""
+    shape = np.broadcast_shapes(*(column.shape for column in columns))
+    return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1)
+
+
+def where(condition: NDArray[np.bool_], lines: Lines) -> Lines:
+    """*lines* where the condition holds, else NONE."""
+    return np.where(condition, lines, NONE)
+
+
+def elementwise(program: Program, name: str, loads: Sequence[Array], stores: Sequence[Array], steps: int = 16) -> None:
+    """Adds a kernel that goes through arrays of one size line by line, *steps* lines a block."""
+    arrays = (*loads, *stores)
+    num_lines = arrays[0].num_lines
+
+    def lines(block: Lines, step: Lines) -> Lines:
+        at = block * steps + step
+        return stacked(*(where(at < num_lines, array.line(at)) for array in arrays))
+
+    touches = [program.touch(name, "load" if array in loads else "store", array) for array in arrays]
+    program.kernels.append(Kernel(-(-num_lines // steps), steps, tuple(touches), lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n. Rows are whole lines, tiles too."""
+
+    m: int
+    n: int
+    k: int
+    tile_m: int
+    tile_n: int
+    itemsize: int = 4
+
+
+def product(program: Program, name: str, of: Product, arrays: tuple[Array, Array, Array], adds: bool = False) -> None:
+    """Adds the kernel of a Product of *arrays* (A, B, C); *adds*: onto C. A step is a line of each row of A."""
+    left, right, result = arrays
+    deep = LINE_BYTES // of.itemsize
+    across, wide = of.tile_n // deep, of.n // deep
+    steps, columns = of.k // deep, of.n // of.tile_n
+    rows, depth = np.arange(of.tile_m), np.arange(deep * across)
+
+    def lines(block: Lines, step: Lines) -> Lines:
+        row, column = (block // columns * of.tile_m)[..., None], (block % columns * across)[..., None]
+        at, ends = step[..., None], step[..., None] == steps
+        of_left = where(~ends, left.line((row + rows) * steps + at))
+        of_right = where(~ends, right.line((at * deep + depth // across) * wide + column + depth % across))
+        parts = np.arange(of.tile_m * across)
+        of_result = where(ends, result.line((row + parts // across) * wide + column + parts % across))
+        made = [of_left, of_right, *([of_result] if adds else []), of_result]
+        shape = np.broadcast_shapes(*(part.shape[:2] for part in made))
+        return np.concatenate([np.broadcast_to(part, (*shape, part.shape[2])) for part in made], axis=-1)
+
+    size = of.tile_m * across
+    verbs = [("load", left, of.tile_m), ("load", right, deep * across), *([("load", result, size)] if adds else []),
+             ("store", result, size)]  # fmt: skip
+    touches = [touch for verb, array, count in verbs for touch in [program.touch(name, verb, array)] * count]
+    program.kernels.append(Kernel(of.m // of.tile_m * columns, steps + 1, tuple(touches), lines))

@@ -1,0 +1,104 @@
+"""The study: applications x policies as rows, and a summary that says what they show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.lines import Optimum
+from workbench.simulator.cache.policies import POLICIES, STACKED, UNCACHED, Policy, policy
+from workbench.simulator.cache.simulate import Replay, simulate
+from workbench.simulator.cache.trace import Trace
+from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
+
+THREADS = 2
+"""Compiled replays hold no lock, so that two of them run at a time."""
+CLOSE = 0.02
+"""The stacked optimisations match the best static policy where they take at most so much longer."""
+OPTIMUM = "belady"
+"""The policy of the row that tells the fewest misses any policy can have; it has no cycles."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be replayed on what."""
+
+    on: Hierarchy
+    policies: tuple[Policy, ...]
+    optimum: bool = False
+    """Whether a row of the optimum follows those of the policies."""
+
+
+def chosen_policies(names: Sequence[str]) -> tuple[Policy, ...]:
+    """The policies called *names*; `all` is every one."""
+    return tuple(POLICIES.values()) if "all" in names else tuple(map(policy, dict.fromkeys(names)))
+
+
+def chosen_workloads(names: Sequence[str]) -> tuple[Workload, ...]:
+    """The applications called *names*; `all` is every one."""
+    return tuple(WORKLOADS.values()) if "all" in names else tuple(map(workload, dict.fromkeys(names)))
+
+
+def study(applications: Sequence[Workload], asked: Asked) -> list[Row]:
+    """A row for each application and policy, in their order."""
+    jobs: list[Callable[[], list[Row]]] = [partial(_of_application, each, asked) for each in applications]
+    with ThreadPoolExecutor(THREADS) as threads:
+        return [row for rows in threads.map(lambda job: job(), jobs) for row in rows]
+
+
+def _of_application(application: Workload, asked: Asked) -> list[Row]:
+    found = rows(application.trace(asked.on.units), asked)
+    return [{**row, "application": application.name, "labels": RECONSTRUCTED, "words": application.words}
+            for row in found]  # fmt: skip
+
+
+def rows(trace: Trace, asked: Asked) -> list[Row]:
+    """A row for each policy on *trace*; relative cycles where Uncached is among them."""
+    replays = [simulate(trace, asked.on, each) for each in asked.policies]
+    uncached = next((each.cycles for each in replays if each.policy == UNCACHED), None)
+    made = [row_of(each, asked.on, uncached) for each in replays]
+    return [*made, _optimum(trace, asked.on)] if asked.optimum else made
+
+
+def row_of(replay: Replay, on: Hierarchy, uncached: float | None = None) -> Row:
+    """What one replay came to, for a table or a chart."""
+    return {
+        "trace": replay.trace, "policy": replay.policy, "group": POLICIES[replay.policy].group, "caches": on.name,
+        "accesses": replay.accesses, "cycles": replay.cycles,
+        "relative_cycles": replay.cycles / uncached if uncached else None, **asdict(replay.total),
+        "stalls_per_request": replay.stalls_per_request, "row_hit_rate": replay.row_hit_rate,
+        "rinsed_lines": replay.rinsed_lines,
+        "structures": {name: asdict(traffic) for name, traffic in replay.structures.items()},
+    }  # fmt: skip
+
+
+def _optimum(trace: Trace, on: Hierarchy) -> Row:
+    best = Optimum(trace, on)
+    return {"trace": trace.name, "policy": OPTIMUM, "group": "bound", "caches": on.name, "cycles": None,
+            "relative_cycles": None, "l2_hit_rate": None, "l2_line_misses": best.line_misses,
+            "line_hit_rate": best.hit_rate}  # fmt: skip
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rows of a study show of the paper's two claims; null where the policies for it are not among them."""
+    cycles: dict[str, dict[str, float]] = {}
+    for row in found:
+        if row["cycles"] is not None:
+            cycles.setdefault(row["application"], {})[row["policy"]] = row["cycles"]
+    best = {name: min(static, key=static.__getitem__) for name, of in cycles.items()
+            if (static := {one: of[one] for one in of if POLICIES[one].group == "static"})}  # fmt: skip
+    usual = Counter(best.values()).most_common(1)[0][0] if best else None
+    regret = {name: cycles[name][STACKED] / cycles[name][best[name]] - 1.0 for name in best if STACKED in cycles[name]}
+    worst = max(regret, key=regret.__getitem__) if regret else None
+    return {
+        "applications": len(cycles), "labels": RECONSTRUCTED, "usual_best_static": usual, "best_static": best,
+        "best_static_differs": sum(each != usual for each in best.values()) if best else None,
+        "optimised_within_2pct_of_best_static": sum(each <= CLOSE for each in regret.values()) if regret else None,
+        "worst_regret": regret[worst] if worst else None, "worst_regret_application": worst, "regret": regret,
+    }  # fmt: skip
