@@ -1,9 +1,10 @@
-"""Only schemes know schemes: nothing else compares a scheme's name, but for BASELINE."""
+"""Only schemes know schemes, and only operators operators: nothing else compares their names, but for BASELINE."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
+from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
 
 HOME = "kernels/schemes/"
@@ -12,8 +13,8 @@ PENDING = ("workbench/simulator/",)
 """Folders that still compare names. A folder that does no more is to be taken off this list."""
 
 
-def compared_names(source: str) -> list[int]:
-    """Lines of *source* that compare with a scheme's name: ==, in, startswith, or a case of match.
+def compared_names(source: str, names: Container[object] = SCHEMES) -> list[int]:
+    """Lines of *source* that compare with one of *names*: ==, in, startswith, or a case of match.
 
     A constant of the file that holds such a name counts as the name.
     """
@@ -21,14 +22,14 @@ def compared_names(source: str) -> list[int]:
     constants = {
         target.id
         for node in tree.body
-        if isinstance(node, ast.Assign) and _names_scheme(node.value, frozenset())
+        if isinstance(node, ast.Assign) and _is_name(node.value, names, frozenset())
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    return sorted({line for node in ast.walk(tree) for line in _lines(node, frozenset(constants))})
+    return sorted({line for node in ast.walk(tree) for line in _lines(node, names, frozenset(constants))})
 
 
-def _lines(node: ast.AST, constants: frozenset[str]) -> Iterator[int]:
+def _lines(node: ast.AST, names: Container[object], constants: frozenset[str]) -> Iterator[int]:
     match node:
         case ast.Compare(left, _, others):
             operands = (left, *others)
@@ -38,18 +39,18 @@ def _lines(node: ast.AST, constants: frozenset[str]) -> Iterator[int]:
             operands = tuple(arguments)
         case _:
             return
-    if any(_names_scheme(operand, constants) for operand in operands):
+    if any(_is_name(operand, names, constants) for operand in operands):
         yield operands[0].lineno
 
 
-def _names_scheme(operand: ast.expr, constants: frozenset[str]) -> bool:
+def _is_name(operand: ast.expr, names: Container[object], constants: frozenset[str]) -> bool:
     match operand:
         case ast.Constant(value):
-            return value in SCHEMES
+            return isinstance(value, str) and value in names
         case ast.Name(name):
             return name in constants
         case ast.Tuple(members) | ast.List(members) | ast.Set(members):
-            return any(_names_scheme(member, constants) for member in members)
+            return any(_is_name(member, names, constants) for member in members)
     return False
 
 
@@ -59,6 +60,15 @@ def test_names_of_schemes_are_compared_in_schemes_alone(root: Path, room_files: 
     assert not places, (
         "these lines compare a scheme's name. Accepted: a column of the Plan, a function of kernels/schemes, a table "
         "keyed by scheme, or BASELINE:\n" + "\n".join(places)
+    )
+
+
+def test_names_of_operators_are_compared_nowhere(root: Path, room_files: list[Path]) -> None:
+    sources = {path: (root / path).read_text() for path in room_files}
+    places = [f"{path}:{line}" for path, source in sources.items() for line in compared_names(source, OPERATORS)]
+    assert not places, (
+        "these lines compare an operator's name. Accepted: a field of Operator, or a table keyed by operator:\n"
+        + "\n".join(places)
     )
 
 
