@@ -80,7 +80,7 @@ class _Stage:
         self._aside: dict[int, list[int]] = defaultdict(list)
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
-        self._free_at: dict[int, float] = {}
+        self._free_at: dict[int, float] = defaultdict(float)
         self._step, self._place = _order(plan)
         gate, self._opens = _gates(plan)
         launches = _next_launches(plan)
@@ -95,6 +95,7 @@ class _Stage:
         """Handles all events of one moment before pools choose, so that they choose among all that are ready."""
         events: list[tuple[float, int, int]] = []
         touched, now = list(range(len(self._ready))), self._begin
+        finish, followers = self.finish, self._followers
         while True:
             for queue in touched:
                 if self._ready[queue] and self._free[queue]:
@@ -109,14 +110,15 @@ class _Stage:
                     if visible > now:
                         heappush(events, (visible, step, 1))
                         continue
-                self.finish[step] = now
+                finish[step] = now
                 self.unfinished -= 1
-                self._open(self._followers[step], step, touched)
+                if gates := followers[step]:
+                    self._open(gates, step, touched)
 
     def _choose(self, queue: int, now: float, events: list[tuple[float, int, int]]) -> None:
         """Starts the first of a queue as long as its share is free; a put whose crew is busy stands aside."""
         heads, free = self._ready[queue], self._free[queue]
-        while heads:
+        while heads and free:
             step = self._step[heads[0]]
             crew, units = self._crew[step], self._units[step]
             if crew in self._busy:
@@ -145,7 +147,8 @@ class _Stage:
         if self._behind:
             self._count(step, touched)
         if link >= 0:
-            self._free_at[link] = left = max(now, self._free_at.get(link, 0.0)) + self._transit[step]
+            free_at = self._free_at[link]
+            self._free_at[link] = left = (now if now > free_at else free_at) + self._transit[step]
         self.left[step] = left
         return left + self._delay[step]
 
@@ -162,7 +165,7 @@ class _Stage:
         for gate in gates:
             missing[gate] -= 1
             if not missing[gate]:
-                for opened in self._opens.get(gate, (gate,)):
+                for opened in self._opens.get(gate) or (gate,):
                     self.waited_for[opened] = step
                     queue = self._queue[opened]
                     heappush(self._ready[queue], self._place[opened])
