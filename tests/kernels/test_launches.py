@@ -1,5 +1,6 @@
 """Every step belongs to one launch of its rank: one kernel, a few in order, or one for each step."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,13 @@ def test_a_part_keeps_the_launches_of_its_steps(h200: Machine) -> None:
     plan = planned(h200, "gemm_all_to_all", "sequential", collective="library")
     computes = plan.part("compute")
     assert {computes.launches.name[launch] for launch in computes.launch} == {"compute"}
+
+
+def test_a_step_has_the_stream_of_its_launch_and_the_first_where_that_has_none(h200: Machine) -> None:
+    plan = planned(h200, "gemm_all_to_all", "sequential")
+    last = plan.launch == plan.launch.max()
+    streams = plan.launches.stream.copy()
+    streams[plan.launch[last]] = 2
+    assert replace(plan, launches=replace(plan.launches, stream=streams)).stream.tolist() == (2 * last).tolist()
+    assert (planned(h200, "gemm_all_to_all", "decomposed").launches.stream == ANY_STREAM).all()
+    assert not planned(h200, "gemm_all_to_all", "decomposed").stream.any()
