@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from IPython.display import DisplayHandle
 from cluster.deadline import WAIT_S
 from kernels.fabric import parse
 from kernels.trial import Trial
-from tests.widgets.conftest import FakeLab, eventually
+from tests.widgets.conftest import FakeLab, eventually, run
 from workbench.answer import FromSimulator
+from workbench.charts import timeline
 from workbench.experiment import Experiment
 from workbench.machines import shipped_machine
 from workbench.presets import preset
 from workbench.run import run as begun
+from workbench.simulator.predict import predict
 from workbench.space import Choice, Space
 from workbench.store import Store
 from workbench.widgets import explorers, exploring
@@ -189,3 +191,23 @@ def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypa
     assert [place[1] for place in at_first] == [place[1] for place in again], "both pages have the same places"
     assert "image/svg+xml" not in at_first[0][2], "the explorer is shown before its pictures are drawn"
     assert any(way == "update" and newest in content.get("text/html", "") for way, _, content in places)
+
+
+def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
+    make_explorer: Callable[..., Explorer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep keeps no spans, and with other kernels than its own the link that it had is not known any more."""
+    before = make_explorer()
+    before.question.problem.preset.value = "tiny"
+    before.question.axes.rows["slice_tiles"].sweep.value = True
+    run(before)
+    monkeypatch.setattr(exploring, "known_link", lambda fabric, *_: fabric)
+    later = make_explorer()
+    assert later.shown.row is not None
+    estimated = predict(later.shown.estimate.trial, later.question.machine_value)
+    assert estimated.time_s == later.shown.estimate.time_s
+    expected, drawn = (
+        [record["heading"] for record in rows if (record["heading"] or "").startswith("simulated: ")]
+        for rows in (timeline.rows({"simulated": estimated.spans}), later.page.timeline.rows(timeline.DATASET))
+    )
+    assert drawn == expected != []

@@ -194,7 +194,7 @@ class Explorer:
         trial = None if self.shown.estimate is None else self.shown.estimate.trial
         newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
         self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
-        self.shown.freeze()
+        self.shown.freeze(lambda estimated: predict(estimated, self.question.machine_value))
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
     def _pin(self) -> None:

@@ -67,16 +67,19 @@ class Shown:
         """The source that the schedule's own timeline will have; None where nothing is timed."""
         self._pinned: Pinned | None = None
 
-    def freeze(self) -> None:
+    def freeze(self, played: Callable[[Trial], Estimate]) -> None:
         """Beside a time stands what was estimated before it was measured: a calibration changes no forecast.
 
-        A sweep keeps no spans; today's are the same as long as the machine is.
+        A sweep keeps no spans. As long as the machine is the same, they are made anew of the trial that was estimated,
+        as *played* does: the form's own may have another link, where the one of that run is not known any more.
         """
         row, now = self.row, self.estimate
         before = None if row is None else self._store.estimate(row["run"], row["key"])
         if before is not None and now is not None:
-            same = not before.spans and before.digest == now.digest
-            self.estimate = replace(before, spans=now.spans) if same else before
+            spans = before.spans
+            if not spans and before.digest == now.digest:
+                spans = (now if before.trial.key == now.trial.key else played(before.trial)).spans
+            self.estimate = replace(before, spans=spans)
 
     def draw(self) -> None:
         """The timeline, and the times above it."""
