@@ -12,7 +12,8 @@ from typing import Protocol
 
 from cluster.probe import cpu_model
 from kernels.failed import Failed
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 from workbench import machines, place, targets

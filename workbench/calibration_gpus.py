@@ -13,13 +13,13 @@ from cluster import gpus
 from kernels import texts
 from kernels.failed import Failed
 from kernels.machine import Machine
+from kernels.machine_file import toml
 from kernels.outcome import Measurement
 from kernels.schedule import Refusal
 from workbench import machines, recordings
 from workbench.calibration import own, write
 from workbench.simulator.calibrate_gpus import carried, checked, fitted
 from workbench.simulator.calibrate_nccl import with_tuned
-from workbench.simulator.machine_file import toml
 from workbench.targets import Target
 
 PROBES = "kernels.backends.triton.probes"

@@ -94,7 +94,7 @@ def _kind(ranks: Hardware) -> str:
 def _device(ranks: Hardware, told: Specification, like: Machine) -> tuple[Device, dict[str, str]]:
     """The device, and where each value is from that is not simply told."""
     usual = like.device
-    sources = {"device.copy_engines": f"assumed: as of {like.name}"}
+    sources = {f"device.{key}": f"assumed: as of {like.name}" for key in ("copy_engines", "resident_blocks")}
     given = {
         "slots": told.slots, "memory_bytes": ranks.memory_bytes or told.memory_bytes, "l2_bytes": told.l2_bytes,
         "shared_memory_per_slot_bytes": told.shared_memory_per_slot_bytes,
@@ -114,7 +114,7 @@ def _device(ranks: Hardware, told: Specification, like: Machine) -> tuple[Device
         f"{told_clock} {clock / 1e9:.3g} GHz"
     )
     device = Device(
-        kind="gpu", name=ranks.model, copy_engines=usual.copy_engines,
+        kind="gpu", name=ranks.model, copy_engines=usual.copy_engines, resident_blocks=usual.resident_blocks,
         matrix_flops_per_second={"bfloat16": half, "float16": half, "float32": single}, **known,
     )  # fmt: skip
     return device, sources

@@ -94,7 +94,7 @@ def _recording(path: Path) -> bool:
 
 
 def _machine(path: Path) -> bool:
-    from kernels.machine import load
+    from kernels.machine_file import load
 
     return bool(load(path).name)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cluster import gpus
 from kernels import texts
-from kernels.machine import BACKENDS, Machine, load
+from kernels.machine import BACKENDS, Machine
+from kernels.machine_file import load
 from kernels.schedule import Refusal
 from workbench import left_out
 from workbench.resources import LAPTOP as LAPTOP

@@ -11,8 +11,7 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan
 from kernels.schemes import BASELINE, expand
 from kernels.trial import Trial
-from workbench.simulator import gpu_costs
-from workbench.simulator.cost import RESIDENT
+from workbench.simulator.price import messages, tiles
 
 EMULATED = "what the emulated link carries"
 MEASURED = "calibrated"
@@ -40,10 +39,10 @@ def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
     if machine is None or trial.world == 1:
         return None
     axes = dict(trial.schedule.axes)
-    source = machine.provenance_of(f"rate.{gpu_costs.way(axes)}.any")
+    source = machine.provenance_of(f"rate.{messages.way(axes)}.any")
     if not source.startswith(MEASURED):
         return None
-    byte_seconds = gpu_costs.put_byte_seconds(trial.problem, machine, trial.fabric, axes)
+    byte_seconds = messages.put_byte_seconds(trial.problem, machine, trial.fabric, axes)
     return None if byte_seconds is None else PutRate(1.0 / float(byte_seconds), source)
 
 
@@ -57,12 +56,12 @@ def first_slice_share(trial: Trial, machine: Machine | None) -> float | None:
     if trial.schedule.scheme == BASELINE or machine is None:
         return None
     plan, is_gpu = expand(trial.problem, trial.schedule), machine.device.kind == "gpu"
-    stated = OPERATORS[trial.problem.operator]
-    slots = machine.device.slots * (RESIDENT.get(stated.work, 1) if is_gpu else 1)
-    tiles = last_tiles(plan) if stated.flow is Flow.RECEIVE else first_tiles(plan)
-    if tiles is None:
+    kind = OPERATORS[trial.problem.operator]
+    slots = int(machine.device.slots * tiles.resident_blocks(machine, kind.work))
+    waited_for = last_tiles(plan) if kind.flow is Flow.RECEIVE else first_tiles(plan)
+    if waited_for is None:
         return None
-    sent = 1 if is_gpu and stated.flow is not Flow.RECEIVE else tiles
+    sent = 1 if is_gpu and kind.flow is not Flow.RECEIVE else waited_for
     return waves(sent, slots) / waves(max(len(each) for each in plan.tiles), slots)
 
 
@@ -73,13 +72,13 @@ def waves(tiles: int, slots: int) -> int:
 
 def first_tiles(plan: Plan) -> int | None:
     """Tiles that the rank that begins last has computed when its first put leaves; None where none waits for tiles."""
-    found: dict[int, int] = {}
+    begun: dict[int, int] = {}
     for step in np.flatnonzero(plan.kind == Kind.PUT):
         after = [int(each) for each in plan.waits_for(int(step)) if plan.kind[each] == Kind.COMPUTE]
         if after:
             rank, stop = int(plan.rank[step]), max(int(plan.tile_stop[each]) for each in after)
-            found[rank] = min(stop, found.get(rank, stop))
-    return max(found.values(), default=None)
+            begun[rank] = min(stop, begun.get(rank, stop))
+    return max(begun.values(), default=None)
 
 
 def last_tiles(plan: Plan) -> int | None:

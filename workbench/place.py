@@ -15,9 +15,9 @@ from cluster.specification import Specification
 from kernels import files
 from kernels.hardware import Hardware
 from kernels.machine import Machine
+from kernels.machine_file import toml
 from kernels.schedule import Refusal
 from workbench import derived_machine, fitting, machines
-from workbench.simulator.machine_file import toml
 
 if TYPE_CHECKING:
     from cluster.dispatch import Cluster

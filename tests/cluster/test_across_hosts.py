@@ -16,7 +16,7 @@ import pytest
 
 from cluster.door import LOOPBACK
 from kernels.fabric import parse
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import problem
 from kernels.protocol import Protocol
 from kernels.schemes import needs_peer_memory, schedule

@@ -19,7 +19,8 @@ import torch
 from cluster.devices import local_ranks
 from kernels.backends.offers import Runner
 from kernels.fabric import parse
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 from kernels.operators import problem
 from kernels.outcome import Measurement, Outcome, Sample
 from kernels.problem import Problem

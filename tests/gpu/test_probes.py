@@ -10,7 +10,7 @@ import torch
 
 from kernels.backends.triton.probes.ground import BLOCKS
 from kernels.backends.triton.probes.host import run
-from kernels.machine import load
+from kernels.machine_file import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(200)]
 

@@ -9,8 +9,6 @@ from kernels.schemes import SCHEMES
 
 HOME = "kernels/schemes/"
 """Where a scheme's name may be compared. Elsewhere it may be a key of a table, or a default."""
-PENDING = ("workbench/simulator/",)
-"""Folders that still compare names. A folder that does no more is to be taken off this list."""
 
 
 def compared_names(source: str, names: Container[object] = SCHEMES) -> list[int]:
@@ -55,7 +53,7 @@ def _is_name(operand: ast.expr, names: Container[object], constants: frozenset[s
 
 
 def test_names_of_schemes_are_compared_in_schemes_alone(root: Path, room_files: list[Path]) -> None:
-    elsewhere = [path for path in room_files if not path.as_posix().startswith((HOME, *PENDING))]
+    elsewhere = [path for path in room_files if not path.as_posix().startswith(HOME)]
     places = [f"{path}:{line}" for path in elsewhere for line in compared_names((root / path).read_text())]
     assert not places, (
         "these lines compare a scheme's name. Accepted: a column of the Plan, a function of kernels/schemes, a table "
@@ -70,15 +68,6 @@ def test_names_of_operators_are_compared_nowhere(root: Path, room_files: list[Pa
         "these lines compare an operator's name. Accepted: a field of Operator, or a table keyed by operator:\n"
         + "\n".join(places)
     )
-
-
-def test_folders_that_compare_no_more_are_taken_off_the_list(root: Path, room_files: list[Path]) -> None:
-    done = [
-        folder
-        for folder in PENDING
-        if not any(compared_names((root / path).read_text()) for path in room_files if str(path).startswith(folder))
-    ]
-    assert not done, f"take {', '.join(done)} off PENDING: nothing there compares a scheme's name any more"
 
 
 def test_every_way_to_compare_a_name_is_seen_and_tables_are_not() -> None:

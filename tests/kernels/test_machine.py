@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 
 GOOD = """
 name = "box"

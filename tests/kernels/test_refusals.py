@@ -9,7 +9,8 @@ import pytest
 
 from kernels import backends
 from kernels.fabric import parse
-from kernels.machine import BACKENDS, load
+from kernels.machine import BACKENDS
+from kernels.machine_file import load
 from kernels.operators import OPERATORS, problem
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import BASELINE, COMPARED, SCHEMES, run_by, schedule

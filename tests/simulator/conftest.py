@@ -31,7 +31,7 @@ def gpu_pod() -> Machine:
         name="pod", title="Two hosts of four GPUs with round numbers", backend="triton",
         device=Device(kind="gpu", name="GPU", slots=132, matrix_flops_per_second={"bfloat16": 9e14, "float32": 4e14},
                       memory_bytes_per_second=4e12, memory_bytes=1e11, l2_bytes=5e7, copy_engines=3,
-                      shared_memory_per_slot_bytes=2e5),
+                      shared_memory_per_slot_bytes=2e5, resident_blocks={"gemv": 6, "gather": 28}),
         costs=Costs(launch_seconds=3e-6, step_seconds=1e-6, tile_seconds=1e-6, signal_seconds=1e-6,
                     barrier_seconds=5e-6, copy_engine_seconds=4e-6, library_seconds=15e-6, library_share=0.85,
                     send_blocks=16),

@@ -8,7 +8,7 @@ from kernels.machine import Machine
 from kernels.operators import operator, problem
 from kernels.schemes import schedule
 from kernels.schemes.base import num_tiles
-from workbench.simulator.cost import fixed_seconds, tile_width, work_share
+from workbench.simulator.price.tiles import fixed_seconds, tile_width, work_share
 
 NODE, PACKET, SIGNAL, HANDSHAKE, TILE = 1.5e-6, 0.8e-6, 1.3e-6, 2.2e-6, 1.2e-6
 READ, COPY, PUT, COPY_ENGINE, GEMM = 4.4e12, 4.1e12, 3.6e11, 3.9e11, 7.1e14

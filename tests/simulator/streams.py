@@ -9,7 +9,7 @@ import numpy as np
 from kernels.operators import problem
 from kernels.plan import EVERYTHING, Kind, Launches, Plan, Planner, Pool, Step
 from kernels.schedule import Schedule
-from workbench.simulator.cost import StepCosts
+from workbench.simulator.price.steps import StepCosts
 
 ASKED = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
 SMS, ENGINES = 132, 3

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import Machine, Rate, load
+from kernels.machine import Machine, Rate
+from kernels.machine_file import load
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial

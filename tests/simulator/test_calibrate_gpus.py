@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load, toml
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
 from kernels.protocol import protocol
@@ -21,9 +22,9 @@ from tests.simulator.trials import ask, legal, trial
 from workbench import machines
 from workbench.simulator.calibrate_gpus import carried, checked, fitted
 from workbench.simulator.grid import times
-from workbench.simulator.machine_file import toml
 from workbench.simulator.predict import predict
-from workbench.simulator.rates import collective_seconds, work_seconds
+from workbench.simulator.price.collectives import measured_seconds
+from workbench.simulator.price.rates import work_seconds
 
 NVLINK = parse("nvlink")
 
@@ -63,14 +64,14 @@ def test_puts_are_as_fast_as_their_way_and_the_sms_that_send(machine: Machine) -
 
 def test_collectives_are_read_from_the_table_of_their_world(machine: Machine) -> None:
     wire = (1 << 20) * 0.75
-    assert collective_seconds(machine, "all_to_all", 4, wire) == pytest.approx(probed.nccl_seconds(wire))
-    between = collective_seconds(machine, "all_reduce", 4, 1e7)
+    assert measured_seconds(machine, "all_to_all", 4, wire) == pytest.approx(probed.nccl_seconds(wire))
+    between = measured_seconds(machine, "all_reduce", 4, 1e7)
     assert between is not None
     assert 1e-5 < between < probed.nccl_seconds(1e8)
     largest = (1 << 28) * 0.75
-    beyond = collective_seconds(machine, "all_to_all", 4, 10 * largest)
+    beyond = measured_seconds(machine, "all_to_all", 4, 10 * largest)
     assert beyond == pytest.approx(10 * probed.nccl_seconds(largest))
-    assert collective_seconds(machine, "all_to_all", 2, wire) is None
+    assert measured_seconds(machine, "all_to_all", 2, wire) is None
 
 
 def test_what_was_measured_is_estimated_as_it_was(machine: Machine, shipped: Machine) -> None:

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels.fabric import parse
-from kernels.machine import Collective, Machine, load
+from kernels.machine import Collective, Machine
+from kernels.machine_file import load, toml
 from kernels.operators import OPERATORS, problem
 from kernels.schemes import schedule
 from tests.simulator.trials import trial
@@ -17,9 +18,8 @@ from workbench import calibration_gpus, machines
 from workbench.cli_app import app
 from workbench.simulator.calibrate_nccl import with_tuned
 from workbench.simulator.grid import times
-from workbench.simulator.machine_file import toml
 from workbench.simulator.predict import predict
-from workbench.simulator.rates import collective_seconds
+from workbench.simulator.price.collectives import measured_seconds
 
 PROBES = Path(__file__).parents[2] / "data" / "probes"
 LAYERS = {
@@ -57,7 +57,7 @@ def test_a_point_is_the_default_s_time_the_share_that_the_best_setting_takes(mac
     shares = {100: 0.5, 1000: 0.5, 10_000: 0.7, 100_000: 0.9, 1e6: 0.9}
     assert list(made) == list(shares)
     for size, share in shares.items():
-        default = collective_seconds(machine, "all_gather", 2, size)
+        default = measured_seconds(machine, "all_gather", 2, size)
         assert default is not None
         assert made[size] == pytest.approx(share * float(default))
     assert [one for one in found.collectives if one.name == "all_gather"] == list(machine.collectives)
@@ -89,7 +89,7 @@ def test_play_and_closed_form_take_the_curve_of_the_schedule(operator: str) -> N
         assert times(of, "sequential", dict(chosen.axes), machine, fabric)[0] == pytest.approx(played[name])
     wire = OPERATORS[operator].wire_bytes(of)
     curves = [
-        collective_seconds(machine, OPERATORS[operator].collective, 2, wire, by) for by in ("library", "library_tuned")
+        measured_seconds(machine, OPERATORS[operator].collective, 2, wire, by) for by in ("library", "library_tuned")
     ]
     assert curves[0] is not None
     assert curves[1] is not None

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load, toml
 from workbench import machines
-from workbench.simulator.machine_file import toml
 
 
 def reread(machine: Machine, folder: Path) -> Machine:

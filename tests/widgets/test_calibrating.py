@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kernels.machine_file import toml
 from tests.widgets.conftest import FakeLab, eventually, row, run
 from tests.widgets.test_explorer import MakeExplorer, sweep
 from workbench import machines
 from workbench.machines import calibrated_path, shipped_machine
-from workbench.simulator.machine_file import toml
 from workbench.widgets.calibrating import Calibrating
 from workbench.widgets.controls import HIDDEN, SHOWN
 from workbench.widgets.exploring import Explorer

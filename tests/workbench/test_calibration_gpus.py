@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster import gpus
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.schedule import Refusal
 from tests.simulator.probed import raw
 from workbench import calibration_gpus, machines

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat.v4
 import pytest
 
-from kernels.machine import load as load_machine
+from kernels.machine_file import load as load_machine
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
 from workbench import metrics, presets, recordings, resources, space_file

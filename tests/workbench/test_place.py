@@ -17,7 +17,7 @@ from cluster.seating import Ranks, Workers
 from cluster.specification import Specification, told_by
 from kernels.fabric import Fabric
 from kernels.hardware import NVLINK, PCIE, Device, Hardware
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import problem
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal

@@ -16,11 +16,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from kernels import files
 from kernels.failed import Failed
+from kernels.machine_file import toml
 from workbench import cli, recordings
 from workbench.file_kinds import EXPORTS, MACHINE, REPORTS
 from workbench.machines import LAPTOP, shipped_machine
 from workbench.reports.export import export
-from workbench.simulator.machine_file import toml
 from workbench.sitting import Replay
 from workbench.store import Store
 from workbench.targets import Target, told

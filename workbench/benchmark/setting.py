@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kernels.axes import Value
 from kernels.fabric import Fabric
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 from kernels.operators import problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule

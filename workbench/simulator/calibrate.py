@@ -18,6 +18,7 @@ from kernels.axes import Value
 from kernels.fabric import Fabric, parse
 from kernels.failed import Failed
 from kernels.machine import Costs, Machine, Rate
+from kernels.machine_file import toml
 from kernels.operators import operator, problem
 from kernels.outcome import Failure, Measurement, Outcome, Sample
 from kernels.problem import Problem
@@ -25,10 +26,9 @@ from kernels.protocol import Protocol
 from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial
 from workbench.compiling import Compiling
-from workbench.simulator.cost import tile_width, work_share
-from workbench.simulator.machine_file import toml
 from workbench.simulator.predict import predict, resolved
-from workbench.simulator.rates import work_seconds
+from workbench.simulator.price.memory import copy_seconds
+from workbench.simulator.price.tiles import tile_width, work_share
 from workbench.waiting import Waiting
 
 Ask = Callable[[Sequence[Trial]], Iterable[Sample | Outcome | Compiling | Waiting]]
@@ -309,7 +309,7 @@ def _library(fit: _Fit) -> None:
     except ValueError:
         return  # a gang without a library keeps what was assumed of it
     num_bytes = [of["m"] // WORLD * of["n"] * of.itemsize for of in made]
-    copies = work_seconds(fit.machine, "copy", "float32", [2 * WORLD * each for each in num_bytes])
+    copies = copy_seconds(fit.machine, "float32", [WORLD * each for each in num_bytes])
     fixed = fit.costs.barrier_seconds + fit.costs.step_seconds
     small, large = (seconds - fixed - float(copy) for seconds, copy in zip(times, copies, strict=True))
     ideal = (num_bytes[1] - num_bytes[0]) / fit.machine.dimensions[0].bandwidth_bytes_per_second

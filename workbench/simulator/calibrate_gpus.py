@@ -17,8 +17,8 @@ from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes.base import num_tiles
-from workbench.simulator.cost import fixed_seconds, tile_width, work_share
 from workbench.simulator.predict import predict
+from workbench.simulator.price.tiles import fixed_seconds, tile_width, work_share
 
 Row = Mapping[str, Any]
 

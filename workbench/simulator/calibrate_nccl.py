@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS
 from kernels.machine import TUNED, Collective, Machine
-from workbench.simulator.rates import collective_seconds
+from workbench.simulator.price.collectives import measured_seconds
 
 Row = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def _curve(machine: Machine, name: str, world: int, taken: Mapping[float, float]
     sizes = np.array(sorted(own | set(taken)))
     known = np.array(sorted(taken))
     shares = np.interp(np.log(sizes), np.log(known), [taken[size] for size in known])
-    default = collective_seconds(machine, name, world, sizes)
+    default = measured_seconds(machine, name, world, sizes)
     assert default is not None
     return [
         Collective(f"{TUNED}{name}", world, float(size), float(seconds))

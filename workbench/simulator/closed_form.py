@@ -14,16 +14,18 @@ from itertools import product
 import numpy as np
 
 from kernels.schemes import library
-from workbench.simulator.cost import start_seconds
-from workbench.simulator.gpu_costs import unpacks
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
 from workbench.simulator.points import Column, Floats, Points
+from workbench.simulator.price import tiles as prices
+from workbench.simulator.price.launches import start_seconds
+from workbench.simulator.price.memory import unpacks
 
 
 def seconds(points: Points) -> Floats:
     """Whole trials; what is illegal gets some number, too."""
     points = points.carried_out
-    start = start_seconds(points.machine, points.scheme, points.word("collective"), points.world > 1)
+    start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
+                          communicates=points.world > 1)  # fmt: skip
     return start + np.broadcast_to(_SCHEMES[points.scheme, points.receives](points), (points.count,))
 
 
@@ -62,7 +64,7 @@ def _call(points: Points, part: Floats) -> Floats:
 
 
 def _unpack(points: Points, part: Floats) -> Floats:
-    if points.broadcasts or not unpacks(points.problem, points.machine, points.scheme):
+    if points.broadcasts or not unpacks(points.machine, points.problem, in_pieces=points.in_pieces):
         return np.zeros(points.count)
     return points.overhead + points.copy(part if points.operator.reduces else points.world * part)
 
@@ -81,8 +83,8 @@ def cuts(points: Points) -> tuple[Column, Column, Column]:
     one = np.ones_like(count)
     if direction != "rows_and_contraction":
         return tuple(count if direction == d else one for d in ("rows", "columns", "contraction"))  # type: ignore[return-value]
-    found, which = np.unique(count, return_inverse=True)
-    rows = np.array([next(r for r in range(int(c**0.5), 0, -1) if c % r == 0) for c in found])[which]
+    kinds, which = np.unique(count, return_inverse=True)
+    rows = np.array([next(r for r in range(int(c**0.5), 0, -1) if c % r == 0) for c in kinds])[which]
     return rows, one, count // rows
 
 
@@ -232,11 +234,12 @@ class _Kernel:
     def __init__(self, points: Points) -> None:
         self._points, self.tiles = points, tiles_of_chunk(points)
         m, n = points.tile_m, points.tile_n
-        self._waves = points.machine.device.kind == "gpu"
+        self._waves = prices.in_waves(points.machine)
         if self._waves:
             self._tile = points.one_tile(m, n, points.contraction)
             whole = -(-points.world * self.tiles // points.slots) * self._tile
-            self._tile = self._tile * np.maximum(1.0, points.kernel_memory_seconds() / whole)
+            bound = prices.kernel_memory_seconds(points.machine, points.sizes)
+            self._tile = self._tile * np.maximum(1.0, bound / whole)
         else:
             self._tile = points.one_tile(np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction)
             self._chunk = points.step(1, points.chunk, points.columns, points.contraction)
@@ -271,8 +274,8 @@ def _fused_send(points: Points) -> Floats:
                         slices, part, last_part, early, True)  # fmt: skip
     sent = peers * slices * each
     lane = kernel.end(points.world, 0) + sent + own
-    mine = _Own(kernel.end(peers, size) + sent + points.overhead, True)
-    return _finish(points, messages, lane, mine)
+    last_units = _Own(kernel.end(peers, size) + sent + points.overhead, True)
+    return _finish(points, messages, lane, last_units)
 
 
 def _fused_receive(points: Points) -> Floats:

@@ -31,15 +31,15 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     axis's default for *problem*.
     """
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
-    found = np.full(max((len(values) for values in given.values()), default=1), np.nan)
-    for words, chosen in _alike(problem, scheme, given, len(found), machine, fabric):
+    seconds = np.full(max((len(values) for values in given.values()), default=1), np.nan)
+    for words, chosen in _alike(problem, scheme, given, len(seconds), machine, fabric):
         for start in range(0, len(chosen), BLOCK):
             block = chosen[start : start + BLOCK]
             some = {name: values if len(values) == 1 else values[block] for name, values in given.items()}
             points = Points(problem, scheme, {**some, **words}, machine, fabric)
             with np.errstate(divide="ignore", invalid="ignore"):  # illegal sizes may be 0
-                found[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
-    return found
+                seconds[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
+    return seconds
 
 
 def _alike(problem: Problem, scheme: str, given: Mapping[str, Column], count: int, machine: Machine,
@@ -86,7 +86,7 @@ def _legal(points: Points) -> Column:
             legal = legal & (np.ones(1, dtype=bool) if axis else values > 0 if "seconds" not in name else values >= 0)
         else:
             legal = legal & (values >= 1 if axis.open else np.isin(values, axis.values))
-    if points.scheme == "decomposed":
+    if points.in_pieces:
         for count, length in zip(cuts(points), (points.chunk, points.columns, points.contraction), strict=True):
             legal = legal & (count <= length)
     return legal

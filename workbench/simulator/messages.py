@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.plan import EVERYTHING, Pool
 from workbench.simulator.points import Column, Floats, Points
+from workbench.simulator.price.messages import Puts, computes_too, issue_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Puts:
-    """One put's cost to its sender: on the compute lane, or on a lane of its own."""
+class PutCosts:
+    """One put's cost to its sender: to who computes, or to somebody else."""
 
     on_lane: Floats
     elsewhere: Floats
 
 
-def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> Puts:
-    """As cost: what is in place is only signalled; a copy engine or, on a GPU, blocks of its own spare the lane."""
-    costs, is_gpu = points.machine.costs, points.machine.device.kind == "gpu"
-    nothing = np.zeros(points.count)
-    if "copy_engine" in (points.word("engine"), points.word("collective")):
-        return Puts(nothing, nothing + costs.copy_engine_seconds)
-    copied = costs.step_seconds + (nothing if in_place else points.copy(num_bytes))
-    own = np.full(points.count, is_gpu and points.scheme != "fused")
-    if "comm_sms" in points.axes:
-        own = points.axis("comm_sms") > 0
-    return Puts(np.where(own, 0.0, copied), np.where(own, points.overhead, 0.0))
+def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutCosts:
+    """Of puts whose pool is the one that their Plan states."""
+    engine = "copy_engine" in (points.word("engine"), points.word("collective"))
+    usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel else Pool.LINK
+    share = points.axis("comm_sms") if "comm_sms" in points.axes else np.full(points.count, EVERYTHING)
+    puts = Puts(np.full(points.count, usual), share, in_place)
+    issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
+    on_lane = computes_too(points.machine, puts.pool, puts.share)
+    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def one_each(issued: Sequence[Floats], num_bytes: Floats) -> Messages:
     return Messages(issued, issued, np.ones(1, dtype=np.int64), num_bytes, num_bytes, np.zeros(1), False)
 
 
-def issued_at(puts: Puts, ready: Sequence[Floats], numbers: Sequence[Column], begin: Floats) -> list[Floats]:
+def issued_at(puts: PutCosts, ready: Sequence[Floats], numbers: Sequence[Column], begin: Floats) -> list[Floats]:
     """When messages with these *numbers* (from 1) are issued: as soon as ready, or by a lane of their own."""
     return [np.maximum(r + puts.elsewhere, begin + n * puts.elsewhere) for r, n in zip(ready, numbers, strict=True)]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kernels.outcome import Span
 from kernels.plan import ANY_STREAM, Kind, Plan, Pool
-from workbench.simulator.cost import StepCosts
 from workbench.simulator.pools import has_crew, shares
+from workbench.simulator.price.steps import StepCosts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

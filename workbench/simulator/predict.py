@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.operators import operator
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, expand, reads, refusal, schedule
 from kernels.trial import Trial
-from workbench.simulator.cost import resolve, step_costs
-from workbench.simulator.links import are_measured
 from workbench.simulator.play import Played, play, spans
+from workbench.simulator.price.routes import are_measured
+from workbench.simulator.price.steps import step_costs
 
 PREDICTOR = "play 2"
 """Name and version; the version rises whenever the same machine file would give another number."""
@@ -56,7 +57,8 @@ def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
     """*fabric*, its bandwidth found from the machine where it is given as wire_to_compute."""
     if fabric.resolved:
         return fabric
-    return resolve(fabric, problem, compute_alone_seconds(problem, machine, fabric))
+    wire_bytes = operator(problem.operator).wire_bytes(problem)
+    return fabric.resolve(wire_bytes, compute_alone_seconds(problem, machine, fabric))
 
 
 def compute_alone_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:

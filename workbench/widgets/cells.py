@@ -13,7 +13,7 @@ from kernels.protocol import is_one_call
 from workbench.forecast import COUNTED_MOST
 from workbench.one_problem import link_of, question_of
 from workbench.simulator import grid
-from workbench.simulator.links import are_measured
+from workbench.simulator.price.routes import are_measured
 from workbench.space import columns, combinations, values
 from workbench.widgets.asking import Asked
 

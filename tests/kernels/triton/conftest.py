@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import problem
 from kernels.protocol import Protocol
 from kernels.schedule import Schedule

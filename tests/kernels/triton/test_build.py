@@ -12,7 +12,7 @@ from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.refusals import refusal
 from kernels.backends.triton.tiles import walk
 from kernels.fabric import parse
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import OPERATORS, problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axes, expand, fused

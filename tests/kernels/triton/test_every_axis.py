@@ -19,7 +19,8 @@ from kernels.backends.triton.calls import fused, sequential
 from kernels.backends.triton.context import Context, shared_bytes
 from kernels.backends.triton.launch import Kernel
 from kernels.fabric import Fabric, parse
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 from kernels.operators import OPERATORS, Flow, problem
 from kernels.plan import Plan
 from kernels.problem import Problem

@@ -22,7 +22,7 @@ from kernels.backends.triton.probes.measure import _measured
 from kernels.backends.triton.probes.site import Call, Site
 from kernels.backends.triton.probes.suite import Probe, suite
 from kernels.backends.triton.probes.table import bounds, line, title
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import problem
 from tests.kernels.triton.compile_sm90 import Compiled, UnbackedHeap, warmed_up
 from tests.kernels.triton.ptx import Kernel, order, scopes, widths

@@ -11,7 +11,7 @@ import pytest
 from kernels.axes import Axis
 from kernels.backends.offers import Runner
 from kernels.fabric import parse
-from kernels.machine import load
+from kernels.machine_file import load
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.problem import Problem

@@ -27,7 +27,8 @@ from kernels.backends.triton.heap import meeting_place
 from kernels.backends.triton.probes.ground import Ground
 from kernels.backends.triton.probes.measure import measure, provenance
 from kernels.backends.triton.probes.table import bounds, line, title
-from kernels.machine import Machine, load
+from kernels.machine import Machine
+from kernels.machine_file import load
 
 RANK_LIMIT_S = 15.0
 """Longest wait of one rank for another."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kernels.machine import TUNED, Machine, Rate
+from kernels.machine import Machine, Rate
 
 Floats = NDArray[np.float64]
 
@@ -20,26 +20,6 @@ def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width
     sizes = np.asarray(size, dtype=np.float64)
     points = _points(machine, work, dtype)
     return sizes / (_curve(points, sizes, width) if points else _peak(machine, work, dtype))
-
-
-def collective_seconds(
-    machine: Machine, name: str, world: int, num_bytes: ArrayLike, by: object = None
-) -> Floats | None:
-    """Time of one call of the library in which *num_bytes* leave each rank, as measured; None where it was not.
-
-    Straight lines in log size and log time; below the smallest as long as that, above the largest as fast. *by*: the
-    schedule's `collective`; `library_tuned` has a curve of its own where its settings were compared.
-    """
-    if by == "library_tuned":
-        tuned = collective_seconds(machine, f"{TUNED}{name}", world, num_bytes)
-        return collective_seconds(machine, name, world, num_bytes) if tuned is None else tuned
-    known = sorted((c.num_bytes, c.seconds) for c in machine.collectives if (c.name, c.world) == (name, world))
-    if not known:
-        return None
-    sizes, times = np.array(known).T
-    asked = np.maximum(np.asarray(num_bytes, dtype=np.float64), 1.0)
-    inside = np.exp(np.interp(np.log(asked), np.log(sizes), np.log(times)))
-    return np.asarray(inside * np.maximum(1.0, asked / sizes[-1]))
 
 
 def _points(machine: Machine, work: str, dtype: str) -> list[Rate]:

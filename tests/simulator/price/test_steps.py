@@ -10,8 +10,10 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import expand, schedule
-from workbench.simulator.cost import compute_seconds, resolve, slots_left, step_costs
-from workbench.simulator.rates import work_seconds
+from workbench.simulator.price import tiles
+from workbench.simulator.price.computing import compute_seconds
+from workbench.simulator.price.rates import work_seconds
+from workbench.simulator.price.steps import step_costs
 
 LINK = parse("emulated:bandwidth_bytes_per_second=1e9,latency_seconds=1e-3,message_seconds=1e-4")
 NVLINK = Fabric(kind="nvlink")
@@ -94,10 +96,10 @@ def test_a_copy_engine_is_a_pool_of_its_own(gpu_pod: Machine) -> None:
 
 
 def test_sms_that_send_are_missing_where_tiles_are_computed(gpu_pod: Machine) -> None:
-    assert slots_left(gpu_pod, 0, 0, "copy_engine") == 132
-    assert slots_left(gpu_pod, 0, 0, "sm") == slots_left(gpu_pod, 0, 0, "library") == 116
-    assert slots_left(gpu_pod, 264, 8, None) == 124
-    assert slots_left(gpu_pod, np.array([0, 64]), np.array([0, 100]), None).tolist() == [132, 1]
+    assert tiles.slots(gpu_pod, engine="copy_engine") == 132
+    assert tiles.slots(gpu_pod, engine="sm") == tiles.slots(gpu_pod, engine="library") == 116
+    assert tiles.slots(gpu_pod, grid=264, comm_sms=8) == 124
+    assert tiles.slots(gpu_pod, grid=np.array([0, 64]), comm_sms=np.array([0, 100])).tolist() == [132, 1]
 
 
 def test_only_what_the_host_launches_pays_for_a_launch(gpu_pod: Machine) -> None:
@@ -120,12 +122,3 @@ def test_a_collective_moves_its_bytes_at_the_librarys_share(gpu_pod: Machine) ->
     seconds = 15e-6 + sent * (3 / 4e11 / 3) / 0.85
     assert costs.issue[calls].tolist() == pytest.approx([seconds] * 2)
     assert (costs.link[calls] == -1).all()
-
-
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
-def test_a_resolved_link_takes_that_many_times_the_computation(ratio: float) -> None:
-    fabric = resolve(parse(f"emulated:wire_to_compute={ratio}"), GEMM, 0.04)
-    wire_bytes = OPERATORS[GEMM.operator].wire_bytes(GEMM)
-    assert fabric.wire_seconds(wire_bytes, 0) == pytest.approx(ratio * 0.04)
-    assert fabric.resolved
-    assert resolve(fabric, GEMM, 99.0) is fabric

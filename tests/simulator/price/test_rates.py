@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.machine import Machine
-from workbench.simulator.rates import has_curve, work_seconds
+from workbench.simulator.price.rates import has_curve, work_seconds
 
 
 def test_a_point_of_the_curve_is_met_exactly(laptop: Machine) -> None:

@@ -1,0 +1,197 @@
+"""The TOML file of a Machine: read, and written again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from kernels import texts
+from kernels.machine import (
+    BACKENDS,
+    CURVES_OF_COLLECTIVES,
+    LINKS,
+    PROVENANCES,
+    TOPOLOGIES,
+    WORKS,
+    Collective,
+    Costs,
+    Device,
+    Dimension,
+    Machine,
+    Rate,
+)
+
+KIND = texts.TextKind("machine file", "a machine", "a TOML file")
+RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
+"""Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
+UNSTATED = "assumed: not stated; as our GEMV and pooled lookup compile for H200s"
+
+
+def load(path: Path) -> Machine:
+    """The Machine in TOML file *path*; ValueError names the file and the key that is wrong."""
+    text = texts.text(path, KIND)
+    machine = _with_assumed(_machine(texts.toml_of(text, path, KIND), path.name))
+    return replace(machine, digest=hashlib.sha256(text.encode()).hexdigest()[:12])
+
+
+def _with_assumed(machine: Machine) -> Machine:
+    """*machine* as files of older versions mean it: what they do not state is assumed, and says so."""
+    device, sources = machine.device, {}
+    if device.kind == "gpu" and not device.resident_blocks:
+        device = replace(device, resident_blocks=RESIDENT_BLOCKS)
+        sources["device.resident_blocks"] = UNSTATED
+    return replace(machine, device=device, provenance={**machine.provenance, **sources})
+
+
+_KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "collective", "provenance", "calibrated",
+         "spread"}  # fmt: skip
+
+_FORMS = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "int": ("a whole number from 0", lambda value: type(value) is int and value >= 0),
+    "float": ("a finite number from 0", lambda value: _is_number(value) and value >= 0),
+    "Mapping[str, float]": (
+        "a table of finite numbers above 0",
+        lambda value: isinstance(value, dict) and value and all(_is_number(v) and v > 0 for v in value.values()),
+    ),
+}
+"""What a field of each type may hold."""
+
+_ABOVE_0 = {"slots", "count", "memory_bytes", "memory_bytes_per_second", "bandwidth_bytes_per_second", "library_share",
+            "size", "per_second", "world", "seconds", "num_bytes"}  # fmt: skip
+"""What something is divided by."""
+
+_WORDS = {"backend": tuple(BACKENDS), "kind": ("cpu", "gpu"), "topology": TOPOLOGIES, "work": WORKS,
+          "link": LINKS}  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _machine(data: dict[str, Any], where: str) -> Machine:
+    _check_known(data, _KEYS, where)
+    _check_top(data, where)
+    try:
+        return Machine(
+            name=data["name"],
+            title=data["title"],
+            backend=data["backend"],
+            device=_fields(Device, data["device"], f"{where} [device]"),
+            costs=_fields(Costs, data["costs"], f"{where} [costs]"),
+            dimensions=tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in data["dimension"]),
+            rates=tuple(_fields(Rate, entry, f"{where} [[rate]]") for entry in data.get("rate", ())),
+            collectives=tuple(_collective(entry, where) for entry in data.get("collective", ())),
+            provenance=data["provenance"],
+            calibrated=data.get("calibrated"),
+            spread=tuple(data["spread"]) if "spread" in data else None,
+        )
+    except KeyError as error:
+        raise ValueError(f"{where} has no {error.args[0]!r}, and every machine needs it.") from None
+
+
+def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
+    _check_known(entry, {field.name for field in fields(kind)}, where)
+    for field in fields(kind):
+        if field.name in entry:
+            _check_value(field.name, entry[field.name], str(field.type), where)
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}. Accepted: {', '.join(field.name for field in fields(kind))}.") from None
+
+
+def _collective(entry: dict[str, Any], where: str) -> Collective:
+    point: Collective = _fields(Collective, entry, f"{where} [[collective]]")
+    if point.name not in CURVES_OF_COLLECTIVES:
+        raise ValueError(
+            f"{where} [[collective]]: name = {point.name!r} is unknown. Accepted: {', '.join(CURVES_OF_COLLECTIVES)}."
+        )
+    return point
+
+
+def _check_known(entry: object, known: set[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} holds {entry!r}, which is not a table. Accepted: {', '.join(sorted(known))} = ....")
+    if unknown := sorted(set(entry) - known):
+        raise ValueError(f"{where} has the unknown key {unknown[0]!r}. Accepted: {', '.join(sorted(known))}.")
+
+
+def _check_value(name: str, value: object, form: str, where: str) -> None:
+    rule, holds = _FORMS[form]
+    if name in _ABOVE_0:
+        rule = rule.replace("from 0", "above 0")
+    if not holds(value) or (name in _ABOVE_0 and value == 0):
+        raise ValueError(f"{where}: {name} = {value!r} does not fit. Accepted: {rule}.")
+    if name in _WORDS and value not in _WORDS[name]:
+        raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_WORDS[name])}.")
+
+
+def _check_top(data: dict[str, Any], where: str) -> None:
+    for name in ("name", "title", "backend", "calibrated"):
+        if name in data:
+            _check_value(name, data[name], "str", where)
+    for name in ("dimension", "rate", "collective"):
+        if not isinstance(data.get(name, []), list):
+            raise ValueError(f"{where}: [{name}] is one table, but a machine may have several. Accepted: [[{name}]].")
+    spread = data.get("spread", [1.0, 1.0])
+    if not (
+        isinstance(spread, list) and len(spread) == 2 and all(map(_is_number, spread)) and 0 < spread[0] <= spread[1]
+    ):
+        raise ValueError(
+            f"{where}: spread = {spread!r} does not fit. Accepted: two numbers above 0, [lowest, highest]."
+        )
+    provenance = data.get("provenance", {})
+    if not isinstance(provenance, dict):
+        raise ValueError(f"{where}: provenance = {provenance!r} does not fit. Accepted: a table from key to source.")
+    for key, source in provenance.items():
+        if str(source).split(":")[0] not in PROVENANCES or not isinstance(source, str):
+            raise ValueError(
+                f"{where}: provenance of {key} is {source!r}. Accepted: a text that begins with one of "
+                f"{', '.join(PROVENANCES)}."
+            )
+
+
+def toml(machine: Machine) -> str:
+    """*machine* as a file; its digest is not in it, since it is the file's own."""
+    return "\n".join(_lines(machine)) + "\n"
+
+
+def _lines(machine: Machine) -> Iterator[str]:
+    for key in ("name", "title", "backend", "calibrated", "spread"):
+        value = getattr(machine, key)
+        if value is not None:
+            yield f"{key} = {_value(value)}"
+    device = asdict(machine.device)
+    of_device = {f"device.{key}": table for key, table in device.items() if isinstance(table, dict) and table}
+    sources = {json.dumps(key): source for key, source in machine.provenance.items()}
+    plain = {key: value for key, value in device.items() if not isinstance(value, dict)}
+    tables = {"device": plain, **of_device, "costs": asdict(machine.costs)}
+    for title, table in (*tables.items(), ("provenance", sources)):
+        yield from ("", f"[{title}]")
+        yield from _table(table)
+    lists: dict[str, tuple[Any, ...]] = {
+        "dimension": machine.dimensions, "rate": machine.rates, "collective": machine.collectives,
+    }  # fmt: skip
+    for title, entries in lists.items():
+        for entry in entries:
+            yield from ("", f"[[{title}]]")
+            yield from _table(asdict(entry))
+
+
+def _table(entries: dict[str, Any]) -> Iterator[str]:
+    """What nobody said is not written."""
+    return (f"{key} = {_value(value)}" for key, value in entries.items() if value != "")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value(one) for one in value)}]"
+    return repr(value)

@@ -1,0 +1,86 @@
+"""What a put costs: to who issues it, to the link that it holds, and until its receiver goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.plan import EVERYTHING, Pool
+from kernels.problem import Problem
+from workbench.simulator.price.launches import step_overhead
+from workbench.simulator.price.memory import copy_seconds
+from workbench.simulator.price.rates import has_curve, work_seconds
+from workbench.simulator.price.routes import Route
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Puts:
+    """What a Plan says of who moves a put: numbers or columns."""
+
+    pool: ArrayLike
+    share: ArrayLike
+    in_place: ArrayLike
+
+
+def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
+    """Whether who computes moves a put as well, by what its Plan says of it: numbers or columns.
+
+    A CPU rank has one thread for everything. Blocks of a GPU that have a share of their own only send.
+    """
+    together = (np.asarray(pool) == Pool.COMPUTE) & (np.asarray(share) == EVERYTHING)
+    return together | (machine.device.kind == "cpu")
+
+
+def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts, *, one_kernel: bool) -> Floats:
+    """Seconds for which *puts* of *num_bytes* hold their share.
+
+    A copy engine or blocks of its own move a put while the wire is busy: their launch is all. Who computes copies it,
+    if it is not in place already: then it is only signalled.
+    """
+    costs = machine.costs
+    copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
+    beside = step_overhead(machine, one_kernel=one_kernel)
+    by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, costs.copy_engine_seconds, beside)
+    return np.where(computes_too(machine, puts.pool, puts.share), costs.step_seconds + copied, by_others)
+
+
+def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats | None = None) -> Floats:
+    """Seconds for which a message of *num_bytes* holds its link; *put_byte_seconds* where puts were measured."""
+    byte_seconds = route.byte_seconds if put_byte_seconds is None else put_byte_seconds
+    return np.asarray(np.asarray(num_bytes) * byte_seconds + route.message_seconds)
+
+
+def delay_seconds(machine: Machine, route: Route) -> Floats:
+    """Seconds from the last byte's leaving until the peer goes on."""
+    return np.asarray(route.latency_seconds + machine.costs.signal_seconds)
+
+
+def way(axes: Mapping[str, Any]) -> str:
+    """How bytes leave for peers by a schedule's *axes*, as in the machine's rates of puts."""
+    if "copy_engine" in (axes.get("engine"), axes.get("collective")):
+        return "put_copy_engine"
+    return "put_tma" if axes.get("store") == "tma" else "put_registers"
+
+
+def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any]) -> Floats | None:
+    """Per byte of a put, when as many bytes leave each rank as *sizes* ask for; None where that was not measured.
+
+    Of *axes* the SMs that send may be a column.
+    """
+    name = way(axes)
+    if fabric.kind != "nvlink" or len(machine.dimensions) > 1 or not has_curve(machine, name, "any"):
+        return None
+    sending = np.asarray(axes.get("comm_sms", 0))
+    processors = np.where(sending > 0, sending, machine.device.slots)
+    num_bytes = np.maximum(1.0, np.asarray(operator(sizes.operator).wire_bytes(sizes), dtype=np.float64))
+    num_bytes, processors = np.broadcast_arrays(num_bytes, processors)
+    return work_seconds(machine, name, "any", num_bytes, processors) / num_bytes

@@ -1,0 +1,102 @@
+"""What every step of a Plan costs: columns of seconds, and the pools that steps hold meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.plan import EVERYTHING, Kind, Plan, Pool
+from kernels.schemes import library
+from workbench.simulator.price import messages
+from workbench.simulator.price.collectives import call_seconds
+from workbench.simulator.price.computing import compute_seconds, one_kernel
+from workbench.simulator.price.launches import start_seconds, step_overhead
+from workbench.simulator.price.memory import unpacks
+from workbench.simulator.price.rates import work_seconds
+from workbench.simulator.price.routes import Routes, routes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StepCosts:
+    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later."""
+
+    pool: Ints
+    """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
+    share: Ints
+    """Units of that pool, or EVERYTHING."""
+    capacity: Ints
+    """Units by rank and pool."""
+    issue: Floats
+    link: Ints
+    """Number of the egress link; -1 for steps that send nothing."""
+    transit: Floats
+    delay: Floats
+    start_seconds: float
+    """Before the first step of every rank."""
+
+
+def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
+    """The costs of *plan*. *fabric* must be resolved."""
+    plan, count = replace(plan, schedule=library.carried_out(plan.schedule)), len(plan)
+    issue, transit, delay = _own_seconds(plan, machine), np.zeros(count), np.zeros(count)
+    link = np.full(count, -1, dtype=np.int64)
+    ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
+    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
+    puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1)
+    issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
+                                          one_kernel=together)  # fmt: skip
+    fetched = plan.kind[moves] == Kind.PULL
+    source, peer = plan.rank[moves], plan.peer[moves]
+    route = ways.between(np.where(fetched, peer, source), np.where(fetched, source, peer))
+    link[moves] = route.number
+    measured = messages.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
+    transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
+    delay[moves] = messages.delay_seconds(machine, route)
+    calls = plan.kind == Kind.COLLECTIVE
+    issue[calls] = _call_seconds(plan, machine, ways, calls)
+    start = start_seconds(machine, one_kernel=together, collective=plan.schedule.get("collective"),
+                          communicates=bool((plan.kind != Kind.COMPUTE).any()))  # fmt: skip
+    by_thread = moves & messages.computes_too(machine, plan.pool, plan.share)
+    return StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
+                     share=np.where(by_thread, EVERYTHING, plan.share),
+                     capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
+                     transit=transit, delay=delay, start_seconds=start)  # fmt: skip
+
+
+def capacities(machine: Machine) -> Ints:
+    """Units by pool: SMs or a CPU rank's one thread, copy engines, who drives the link, the library."""
+    units = np.ones(len(Pool), dtype=np.int64)
+    units[Pool.COMPUTE] = machine.device.slots
+    units[Pool.COPY_ENGINE] = max(1, machine.device.copy_engines)
+    return units
+
+
+def _own_seconds(plan: Plan, machine: Machine) -> Floats:
+    """Of the steps that a rank does by itself, for nobody else: their work and what lies beside it."""
+    seconds, dtype = compute_seconds(plan, machine), plan.problem.dtype
+    for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
+        steps = plan.kind == kind
+        seconds[steps] = work_seconds(machine, work, dtype, plan.num_bytes[steps])
+    works = np.isin(plan.kind, (Kind.COMPUTE, Kind.REDUCE, Kind.COPY))
+    seconds[works] += step_overhead(machine, one_kernel=one_kernel(plan))
+    calls = bool((plan.kind == Kind.COLLECTIVE).any())
+    if calls and not unpacks(machine, plan.problem, in_pieces=plan.schedule.get("pieces") is not None):
+        seconds[plan.kind == Kind.COPY] = 0.0
+    return seconds
+
+
+def _call_seconds(plan: Plan, machine: Machine, ways: Routes, calls: NDArray[np.bool_]) -> Floats:
+    """Of collectives, by the most bytes that any rank sends in the call with the same number."""
+    index = plan.index[calls]
+    most = np.zeros(int(index.max(initial=-1)) + 1)
+    np.maximum.at(most, index, plan.num_bytes[calls])
+    name = operator(plan.problem.operator).collective
+    return call_seconds(machine, ways, name, most[index], plan.schedule.get("collective"))

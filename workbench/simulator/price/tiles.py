@@ -1,0 +1,133 @@
+"""What it costs to compute: a tile on one slot, a rectangle of equal tiles, a whole call of the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.problem import Problem
+from workbench.simulator.price.rates import has_curve, work_seconds
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def in_waves(machine: Machine) -> bool:
+    """Whether tiles are computed as many at once as there are slots, cut ones like whole ones: so do GPUs."""
+    return machine.device.kind == "gpu"
+
+
+def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = None) -> Ints:
+    """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some."""
+    most = machine.device.slots
+    grids = np.asarray(grid, dtype=np.int64)
+    taken = comm_sms + np.isin(engine, ("sm", "library")) * machine.costs.send_blocks
+    return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken)
+
+
+def work_share(problem: Problem) -> tuple[str, float]:
+    """The speed curve an operator runs on, and its FLOP or bytes per (row, column, contraction) element."""
+    kind = operator(problem.operator)
+    extent = kind.extent(problem)
+    total = kind.memory_bytes(problem) if kind.work == "gather" else kind.flops(problem)
+    return kind.work, total / (extent.rows * extent.columns * extent.contraction)
+
+
+def tile_width(problem: Problem, rows: Any, columns: Any) -> Any:
+    """What the speed of a tile depends on beside its size: rows of a GEMM, tokens, or the bytes of an embedding."""
+    work = operator(problem.operator).work
+    if work == "gather":
+        return problem["dim"] * problem.itemsize
+    return rows if work == "gemm" else columns
+
+
+def fixed_seconds(machine: Machine, work: str) -> float:
+    """What a tile costs beside its work: where only memory is waited for, blocks that share an SM wait together."""
+    return machine.costs.tile_seconds / resident_blocks(machine, work)
+
+
+def resident_blocks(machine: Machine, work: str) -> float:
+    """Blocks of *work* that an SM holds at once where a kernel waits for memory alone; 1 where nobody says more."""
+    return machine.device.resident_blocks.get(work, 1)
+
+
+def tile_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
+    """Seconds of one tile of *rows* x *columns* over a contraction of *k*, on one slot; all may be columns."""
+    work, share = work_share(sizes)
+    seconds = work_seconds(machine, work, sizes.dtype, share * rows * columns * k, tile_width(sizes, rows, columns))
+    return fixed_seconds(machine, work) + seconds * machine.device.slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiling:
+    """Sides of tiles and how many are computed at once, as numbers or columns."""
+
+    m: Any
+    n: Any
+    slots: Any
+
+
+def rectangles_seconds(machine: Machine, sizes: Problem, tiling: Tiling, blocks: ArrayLike,
+                       sides: tuple[Any, Any, Any]) -> Floats:  # fmt: skip
+    """Seconds to compute *blocks* equal rectangles of *sides*: rows, columns, contraction."""
+    number, (rows, columns, k), (m, n) = np.asarray(blocks), sides, (tiling.m, tiling.n)
+    if in_waves(machine):
+        waves = -(-number * -(-rows // m) * -(-columns // n) // tiling.slots)
+        return np.maximum(waves * tile_seconds(machine, sizes, m, n, k),
+                          memory_seconds(machine, sizes, number * rows, columns, k))  # fmt: skip
+    down, right = rows // m, columns // n
+    bottom, edge = rows - down * m, columns - right * n
+    total = down * right * tile_seconds(machine, sizes, m, n, k)
+    for count, height, width in ((right, bottom, n), (down, m, edge), (1, bottom, edge)):
+        if (height > 0).any() and (width > 0).any():
+            one = tile_seconds(machine, sizes, height, width, k)
+            total = total + np.where((height > 0) & (width > 0), count * one, 0.0)
+    return np.asarray(number * total, dtype=float)
+
+
+def memory_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
+    """Seconds to read each operand of a step once and to write its results, where no curve contains that for sure."""
+    work, share = work_share(sizes)
+    if not _memory_bounds(machine, work, sizes.dtype):
+        return np.zeros(1)
+    if work == "gather":
+        num_bytes = share * rows * columns * k
+    else:
+        num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
+    return np.asarray(num_bytes / machine.device.memory_bytes_per_second)
+
+
+def kernel_memory_seconds(machine: Machine, sizes: Problem) -> Floats:
+    """The same of the whole operator."""
+    kind = operator(sizes.operator)
+    if not _memory_bounds(machine, kind.work, sizes.dtype):
+        return np.zeros(1)
+    return np.asarray(kind.memory_bytes(sizes) / machine.device.memory_bytes_per_second)
+
+
+def _memory_bounds(machine: Machine, work: str, dtype: str) -> bool:
+    """Whether tiles may be done before memory has given their operands: where no curve was measured, and on GPUs.
+
+    A GPU's curve is of a few shapes, and flat beyond them. That of a lookup holds rows that the L2 keeps.
+    """
+    return not has_curve(machine, work, dtype) or (machine.device.kind == "gpu" and work != "gather")
+
+
+def library_seconds(machine: Machine, sizes: Problem, kernel: object) -> Floats | None:
+    """The computation as one call of the library does it; None where that was not measured.
+
+    *kernel*: who computes, None where nobody else than we could.
+    """
+    kind = operator(sizes.operator)
+    work = f"library_{kind.work}"
+    if machine.device.kind == "cpu" or kernel != "library" or not has_curve(machine, work, sizes.dtype):
+        return None
+    extent = kind.extent(sizes)
+    width = extent.rows if kind.work == "gemm" else extent.columns
+    computed = work_seconds(machine, work, sizes.dtype, kind.flops(sizes), width)
+    return np.maximum(computed, kind.memory_bytes(sizes) / machine.device.memory_bytes_per_second)
