@@ -14,8 +14,8 @@ from workbench.charts import bars
 from workbench.charts.theme import SPAN_COLOURS
 from workbench.machines import shipped_machine
 from workbench.naming import ENGINES, engine_title
-from workbench.simulator.cost import step_costs
 from workbench.simulator.play import play, spans
+from workbench.simulator.price.steps import step_costs
 
 MACHINES = {"laptop_cpu": Fabric(kind="shared_memory"), "h200_nvl2": Fabric(kind="nvlink")}
 LOOKUP = ("embedding_all_to_all", "sequential", {"collective": "library"})
