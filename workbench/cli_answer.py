@@ -142,7 +142,7 @@ def recommend(
 
     from kernels.schemes import COMPARED
     from workbench import metrics
-    from workbench.cli_tuned import found, show_recommended
+    from workbench.cli_tuned import show_recommended, winners_known
     from workbench.links import link_here
     from workbench.recommend import every
     from workbench.recommend import recommend as best_of
@@ -151,7 +151,7 @@ def recommend(
         request = estimated(request_of(words), cluster)
         place = request.machine_description()
         problem, link = request.problem(place), request.link(place)
-        winners, measured_rows = found(request, _store_path(store))
+        winners, measured_rows = winners_known(request, _store_path(store))
         free = every(request.schemes or COMPARED, problem, place, link)
         request = replace(request, settings=tuple((free | dict(request.settings)).items()))
         experiment = request.experiment()

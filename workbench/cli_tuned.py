@@ -26,15 +26,15 @@ from workbench.tuned import Known, Tuned, Winner, known, tuned
 Row = Mapping[str, Any]
 
 
-def found(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
+def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
     """The winners for what was asked, and their rows; the store at *path* is asked if there is one."""
     machine = request.machine_description()
     problem, fabric = request.problem(machine), request.link(machine)
     with Store(path) if path.exists() else nullcontext() as store:
         one_call = is_one_call(request.protocol, machine.backend)
-        mine = [each for each in known(problem.operator, store, one_call=one_call)
+        measured = [each for each in known(problem.operator, store, one_call=one_call)
                 if each.trial.schedule.scheme in (request.schemes or COMPARED)]  # fmt: skip
-        answer = tuned(problem, machine, fabric, mine, provenance(machine), dict(request.settings))
+        answer = tuned(problem, machine, fabric, measured, provenance(machine), dict(request.settings))
         rows = [{**_joined(each.known, machine), "message": "; ".join((each.source, *each.differs))}
                 for each in answer.winners]  # fmt: skip
     return answer, rows
@@ -105,11 +105,11 @@ def _show_estimates(rows: Sequence[Row]) -> None:
 
 def _alike(rows: Sequence[Row]) -> dict[str, list[int]]:
     """What does not matter to estimates, and to which of them, from 1."""
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
         for name, values in row["alike"].items():
-            found.setdefault(f"{name}={' or '.join(map(str, values))}", []).append(number)
-    return found
+            places.setdefault(f"{name}={' or '.join(map(str, values))}", []).append(number)
+    return places
 
 
 def _tell_lines(axes: Axes) -> None:

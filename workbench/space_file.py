@@ -102,16 +102,16 @@ def _requests(data: Mapping[str, Any], where: str) -> list[Request]:
                          f"{long}.")  # fmt: skip
     if wrong := [each for each in lists["dtype"] if not isinstance(each, str | None)]:
         raise ValueError(f"{where}: dtype = {wrong[0]!r} does not fit. Accepted: {', '.join(DTYPE_BYTES)}.")
-    found = []
+    requests = []
     for operator, dtype, world in product(*lists.values()):
         if world is not None and (not isinstance(world, int) or isinstance(world, bool)):
             raise ValueError(
                 f"{where}: world = {world!r} does not fit. Accepted: a whole number of ranks, such as world = 2."
             )
         for sizes in product(*sizes_of.values()):
-            stated = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
-            found.append(Request(operator=str(operator), dtype=dtype, world=world, shape=stated, **fixed))
-    return found
+            of_problem = tuple((key, str(size)) for key, size in zip(shape, sizes, strict=True))
+            requests.append(Request(operator=str(operator), dtype=dtype, world=world, shape=of_problem, **fixed))
+    return requests
 
 
 def _list(value: Any) -> list[Any]:
@@ -138,11 +138,11 @@ def _space(tables: Any, where: str) -> Space:
     return Space.from_json(data)
 
 
-def _search(stated: Any, where: str) -> Search:
-    fields = {"kind": stated} if isinstance(stated, str) else stated
+def _search(entry: Any, where: str) -> Search:
+    fields = {"kind": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping) or (unknown := [key for key in fields if key not in ("kind", "count", "seed")]):
-        asked = unknown[0] if isinstance(fields, Mapping) else stated
-        raise ValueError(f"{where}: search = {asked!r}. Write search = \"exhaustive\", or "
+        unfit = unknown[0] if isinstance(fields, Mapping) else entry
+        raise ValueError(f"{where}: search = {unfit!r}. Write search = \"exhaustive\", or "
                          f"search = {{kind = \"estimate_first\", count = 20}}.")  # fmt: skip
     if wrong := [key for key in ("count", "seed") if not isinstance(fields.get(key, 0), int)]:
         raise ValueError(f"{where}: search.{wrong[0]} = {fields[wrong[0]]!r} does not fit. Accepted: a whole number.")

@@ -90,11 +90,11 @@ def pieces(setting: Setting) -> Iterator[Row]:
         sat = sit(problem, [schedule(problem, "decomposed", {"pieces": count}, setting.machine, parse("emulated"))
                           for count in setting.effort.pieces])  # fmt: skip
     how = f"{_words(problem, setting)}, all pieces in turns in one run"
-    found = {of.count("pieces"): measured for of, measured in sat.whole.items()}
-    for count, measured in found.items():
+    by_count = {of.count("pieces"): measured for of, measured in sat.whole.items()}
+    for count, measured in by_count.items():
         yield _time(f"pieces_{count}", measured, f"{how}: decomposed, pieces = {count}; the slowest rank's median.")
-    first, *inner, last = (measured.time_s for measured in found.values())
-    yield Row(name="pieces_curve", value=min(inner) / min(first, last), unit="ratio", target=NOT_WORSE, n=len(found),
+    first, *inner, last = (measured.time_s for measured in by_count.values())
+    yield Row(name="pieces_curve", value=min(inner) / min(first, last), unit="ratio", target=NOT_WORSE, n=len(by_count),
               how=f"{how}: the best between the ends over the better end; below 1 the curve is a U.")  # fmt: skip
 
 
@@ -129,14 +129,14 @@ class _Sitting:
             machine=setting.machine.name, fabric=parse("emulated:wire_to_compute=1"), together=True, fresh=True,
             protocol=protocol(setting.effort.protocol), title="benchmark", parts=parts,
         )  # fmt: skip
-        outcomes = [found for found in run(experiment, self._store, FromCluster(setting.cluster), setting.machine)
-                    if not isinstance(found, Sample)]  # fmt: skip
-        if failed := [found for found in outcomes if isinstance(found, Failure)]:
+        outcomes = [outcome for outcome in run(experiment, self._store, FromCluster(setting.cluster), setting.machine)
+                    if not isinstance(outcome, Sample)]  # fmt: skip
+        if failed := [outcome for outcome in outcomes if isinstance(outcome, Failure)]:
             raise ValueError(failed[0].message)
-        measured = [found for found in outcomes if isinstance(found, Measurement)]
-        whole = {found.trial.schedule: found for found in measured if found.trial.part == "whole"}
-        alone = {found.trial.schedule: found for found in measured if found.trial.part == "compute"
-                 and found.trial.protocol == experiment.protocol}  # fmt: skip
+        measured = [outcome for outcome in outcomes if isinstance(outcome, Measurement)]
+        whole = {outcome.trial.schedule: outcome for outcome in measured if outcome.trial.part == "whole"}
+        alone = {outcome.trial.schedule: outcome for outcome in measured if outcome.trial.part == "compute"
+                 and outcome.trial.protocol == experiment.protocol}  # fmt: skip
         return Sat(problem=problem, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
                    whole={one: whole[one] for one in schedules})  # fmt: skip
 

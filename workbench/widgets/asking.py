@@ -65,8 +65,8 @@ class Asked:
 
     def schedule(self, machine: Machine) -> Schedule:
         unread = self.unread(self.scheme, machine)
-        stated = {name: value for name, value in self.values_of(self.scheme).items() if name not in unread}
-        return schedule(self.problem(), self.scheme, stated, machine, self.link())
+        values = {name: value for name, value in self.values_of(self.scheme).items() if name not in unread}
+        return schedule(self.problem(), self.scheme, values, machine, self.link())
 
     def trial(self, machine: Machine) -> Trial:
         """The one trial that the form shows; an emulated link may not be resolved yet."""
@@ -88,12 +88,12 @@ class Asked:
 
         An axis that none of the schemes has, left over from another scheme, is not swept, nor is one of a single value.
         """
-        found: dict[str, tuple[Value, ...]] = {}
+        lists: dict[str, tuple[Value, ...]] = {}
         for scheme in sorted(self.schemes(), key=lambda name: name != self.scheme):
             known = [axis for axis in self.axes_swept(scheme, machine) if len(axis.values) > 1]
             for axis in sorted(known, key=lambda axis: not isinstance(axis.default, int)):
-                found.setdefault(axis.name, axis.values)
-        return found
+                lists.setdefault(axis.name, axis.values)
+        return lists
 
     def axes_swept(self, scheme: str, machine: Machine) -> list[Axis]:
         """Those of *scheme* that are swept, but for what changes nothing; beside all tile orders, some of it does."""
@@ -121,8 +121,8 @@ class Asked:
     def choice(self, scheme: str, machine: Machine) -> Choice:
         """What is to be tried of *scheme*, its axes in order."""
         unread = () if reads.TILE_ORDER in self.swept else self.unread(scheme, machine)
-        stated = {name: (value,) for name, value in self.values_of(scheme).items() if name not in unread}
+        values = {name: (value,) for name, value in self.values_of(scheme).items() if name not in unread}
         swept = {axis.name: (EVERY,) for axis in self.axes_swept(scheme, machine)}
-        values = stated | swept
+        values |= swept
         names = [axis.name for axis in self.axes_of(scheme, machine) if axis.name in values]
         return Choice(scheme, tuple((name, values[name]) for name in names))
