@@ -19,6 +19,7 @@ from cluster.connection import ANSWER_S, first_line
 from cluster.deadline import PATIENCE, Verdict, Watch
 from cluster.door import LOOPBACK
 from cluster.feed import Feed
+from cluster.orders import Order, SeatWords
 from kernels import events
 from kernels.events import EndedEvent, GrantedEvent, Ran, RankEvent, StreamEvent, ToldEvent, TrialEvent, WaitingEvent
 from kernels.failed import Failed
@@ -247,8 +248,10 @@ class Attempt:
         if self.ask.world == 1:
             return None
         if session not in self.cluster.meetings:
-            where = {"host": self._addresses()[0], "guarded": len(set(self._addresses())) > 1}
-            self._submit(0, {"order": "rendezvous", "session": session, **where})
+            guarded = len(set(self._addresses())) > 1
+            self._submit(
+                0, {"order": "rendezvous", "session": session, "host": self._addresses()[0], "guarded": guarded}
+            )
             while (event := self._next())["kind"] != "rendezvous":
                 self.watch.heard(event, time.monotonic())
             self.cluster.meetings[session] = (event["host"], event["port"], event["secret"])
@@ -257,7 +260,7 @@ class Attempt:
     def _order(self, session: str, meeting: tuple[str, int, str | None] | None) -> None:
         trials = [trial.to_json() for trial in self.trials.values()]
         for rank in range(self.ask.world):
-            seat = {
+            seat: SeatWords = {
                 "rank": rank,
                 "world": self.ask.world,
                 "session": session,
@@ -273,7 +276,7 @@ class Attempt:
         hosts = [place["host"] for place in self.places]
         return hosts if len(set(hosts)) > 1 else [LOOPBACK] * len(hosts)
 
-    def _submit(self, rank: int, order: dict[str, Any]) -> None:
+    def _submit(self, rank: int, order: Order) -> None:
         future = self.cluster.client.submit(
             keeper.perform,
             order,

@@ -22,6 +22,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 from cluster import devices, gpus, probe_gpu
 from cluster.feed import Outbox
+from cluster.orders import Order
 from cluster.rank import Entry
 from kernels import events
 from kernels.events import BirthEvent, GoneEvent, RankEvent
@@ -71,7 +72,7 @@ class RankProcess:
         )
         threading.Thread(target=self._read, name=f"rank-{self.incarnation}", daemon=True).start()
 
-    def order(self, order: dict[str, Any]) -> None:
+    def order(self, order: Order) -> None:
         """Write an order; if the process is gone, the `gone` event says so."""
         assert self.popen.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # broken pipe, or closed by the reading thread
@@ -159,7 +160,7 @@ class Keeper(WorkerPlugin):
             self.dealt, self.gpu = True, None if gpu is None else gpus.Gpu(**gpu)
             self._start()
 
-    def perform(self, order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
+    def perform(self, order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
         """Pass the order to the rank process and its events to the client, until it is done. In the task's thread."""
         process = self.process
         outbox = Outbox(self.worker.log_event, address[0], address[1], rank)
@@ -249,7 +250,7 @@ class Keeper(WorkerPlugin):
                                   "hello": hello, "backend": backend})  # fmt: skip
 
 
-def perform(order: dict[str, Any], rank: int, address: tuple[str, str], incarnation: str) -> None:
+def perform(order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
     """The Dask task of one rank; `address` is the client's topic and the stream."""
     cast(Keeper, get_worker().plugins[NAME]).perform(order, rank, address, incarnation)
 

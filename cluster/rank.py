@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from cluster import door
+from cluster.orders import Order, SeatWords
 from cluster.process import die_with
 from kernels import events
 from kernels.schedule import Refusal
@@ -131,7 +132,7 @@ class Rank:
         self.passage: door.Port | None = None
         """The way to another rank's rendezvous."""
 
-    def obey(self, order: dict[str, Any]) -> None:
+    def obey(self, order: Order) -> None:
         """Carry out one order; whatever goes wrong becomes a `broken` event."""
         try:
             match order["order"]:
@@ -152,7 +153,7 @@ class Rank:
             self.store = Meeting.opened(session, host if guarded else None, self.parts["store"])
         self.emit(events.rendezvous(host, self.store.number, self.store.secret))
 
-    def _run(self, seat: dict[str, Any], trials: list[dict[str, Any]]) -> None:
+    def _run(self, seat: SeatWords, trials: list[dict[str, Any]]) -> None:
         self.stage = "launch"
         if seat["session"] != self.session or self.bench is None:
             self._open(seat)
@@ -163,7 +164,7 @@ class Rank:
         self.bench.run([self.parts["trial"].from_json(trial) for trial in trials])
         self.emit(events.done())
 
-    def _open(self, seat: dict[str, Any]) -> None:
+    def _open(self, seat: SeatWords) -> None:
         if self.bench is not None:
             closing, self.bench = self.bench, None
             closing.close()
@@ -171,7 +172,7 @@ class Rank:
         self.bench = self.parts["bench"](self.parts["seat"](**(seat | changes)), self._say)
         self.session = seat["session"]
 
-    def _way(self, seat: dict[str, Any]) -> tuple[str, int] | None:
+    def _way(self, seat: SeatWords) -> tuple[str, int] | None:
         """Where this rank finds the rendezvous: as it was told, or on its own loopback where a secret guards it."""
         if seat["rendezvous"] is None:
             return None
@@ -222,7 +223,7 @@ def _emitter(answers: int) -> Emit:
     return emit
 
 
-def _read_orders(orders: int, into: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _read_orders(orders: int, into: queue.SimpleQueue[Order]) -> None:
     with os.fdopen(orders, "rb") as lines:
         for line in lines:
             into.put(json.loads(line))
@@ -236,7 +237,7 @@ def main() -> None:
     die_with(start["parent"], signal.SIGKILL)
     orders, answers = _private_pipes()
     emit = _emitter(answers)
-    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
     try:
         entry = Entry(**start["entry"])
