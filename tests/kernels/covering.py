@@ -1,6 +1,7 @@
 """Few schedules that have every value that `axes` offers, and every two values of two axes that are legal together."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from kernels.axes import Axis, Value
@@ -11,6 +12,8 @@ from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axes, schedule
 
 Values = Mapping[str, Value]
+MORE: Mapping[str, tuple[Value, ...]] = {"slice_tiles": (3, 1000), "pieces": (3,)}
+"""Values of open axes that nobody offers: they divide nothing, or are more than there is."""
 Complete = Callable[[Values], Schedule | None]
 """The schedule with these values, the other axes as they may be; None where it is refused."""
 Goal = frozenset[tuple[str, Value]]
@@ -54,10 +57,10 @@ def covering(known: Sequence[Axis], complete: Complete, *, pairs: bool = True, t
     return list(chosen)
 
 
-def offered(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, tile: str | None = None) -> list[Axis]:
-    """The axes of *scheme*; a *tile* so small that the problem has many of them comes before those offered."""
+def offered(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, tile: str) -> list[Axis]:
+    """The axes of *scheme* with what they offer and MORE; first of the tiles comes a small *tile* that leaves rests."""
     return [
-        Axis(axis.name, (tile, *axis.values), tile, axis.doc, axis.open) if tile and axis.name == "tile" else axis
+        replace(axis, values=(*((tile,) if axis.name == "tile" else ()), *axis.values, *MORE.get(axis.name, ())))
         for axis in axes(problem, scheme, machine, fabric)
     ]
 
