@@ -258,11 +258,19 @@ def _receive(planner: Planner, order: Order) -> None:
 
 
 def _sends(planner: Planner, count: int) -> tuple[Ints, Ints, Ints]:
-    """Rank, slice and peer of every put in order: each slice to all peers, then the next one."""
+    """Rank, slice and peer of every put in order: each slice to all peers, then the next one.
+
+    A GPU's kernel computes in the one order of its tiles, so there what its peer computes first leaves first.
+    """
     peers = base.peers_of(planner.problem.world)
     peers = peers if planner.schedule["tile_order"] == "rotated" else np.sort(peers)
     rank, number, turn = (each.ravel() for each in np.indices((len(peers), count, peers.shape[1])))
-    return rank, number, peers[rank, turn]
+    peer = peers[rank, turn]
+    if planner.schedule.get("comm_sms") is None:
+        return rank, number, peer
+    used = np.argsort(chunk_orders(planner.problem, planner.schedule), axis=1)  # [rank, chunk] its turn there
+    order = np.lexsort((number, used[peer, rank], rank))
+    return rank[order], number[order], peer[order]
 
 
 def _put_slices(planner: Planner) -> Ints:

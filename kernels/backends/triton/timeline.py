@@ -112,7 +112,7 @@ class _Layout:
         self._plan, self._rank, self._count, self._order = plan, rank, count, plan.tiles[rank]
         self._operator = OPERATORS[plan.problem.operator]
         self._receives = self._operator.flow is Flow.RECEIVE
-        self._puts = gemm_receive.put_steps(plan, rank) if self._receives else []
+        self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
 
     def records(self, step: int) -> Ints:
         """Numbers of the records of *step*; none where the kernel does something else."""

@@ -8,6 +8,7 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from kernels.axes import Tile, tile
+from kernels.backends.triton.kernels import gemm_receive
 from kernels.backends.triton.launch import Kernel
 from kernels.backends.triton.refusals import refusal
 from kernels.backends.triton.tiles import walk
@@ -83,6 +84,26 @@ def test_our_kernel_computes_what_the_plan_says_in_its_order(operator: str, coll
     asked = dict(fused.alone(trial.problem, "128x256x64").axes)
     for name in ("store", "num_warps", "num_stages", "grid", "group_rows", "slice_tiles"):
         assert asked.get(name, usual.get(name)) == usual.get(name)
+
+
+@pytest.mark.parametrize("slice_tiles", [4, 32])
+@pytest.mark.parametrize("tile_order", ["rotated", "remote_first", "natural"])
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "all_to_all_gemm"])
+def test_rows_leave_as_the_plan_says_in_the_order_in_which_their_peer_computes(
+    operator: str, tile_order: str, slice_tiles: int
+) -> None:
+    """Slices that peers need at the same turn leave one after the other, the next rank's first where chunks rotate."""
+    trial = gpu_trial(operator, GEMM, world=4, dtype="bfloat16", tile_order=tile_order, slice_tiles=slice_tiles)
+    plan, rank = expand(trial.problem, trial.schedule), 1
+    around = [2, 3, 0] if tile_order == "rotated" else [0, 2, 3]
+    puts = gemm_receive.put_table(plan, rank).tolist()
+    assert len({tuple(put) for put in puts}) == len(puts) == 3 * len({row for _, row, _ in puts})
+
+    def turn(peer: int, row: int, _: int) -> tuple[int, int]:
+        tiles = plan.tiles[peer]
+        return int(((tiles.chunk == rank) & (tiles.row_start >= row)).argmax()), around.index(peer)
+
+    assert [turn(*put) for put in puts] == sorted(turn(*put) for put in puts)
 
 
 def test_a_shape_or_a_tile_that_only_cublas_takes_is_refused_to_our_kernel_alone() -> None:

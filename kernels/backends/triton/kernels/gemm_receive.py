@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -169,26 +170,15 @@ def tile_table(plan: Plan, rank: int) -> Tensor:
 
 
 def put_table(plan: Plan, rank: int) -> Tensor:
-    """int32 [puts, 3]: peer, first row, counter there. What its peer computes first leaves first.
-
-    The plan leaves open which step that is ready goes first; the kernel computes in the one order of its tiles.
-    """
-    slices = slice_rows(plan.problem, plan.schedule)
-    entries = [(int(plan.peer[step]), int(plan.row_start[step])) for step in put_steps(plan, rank)]
-    rows = [(peer, row, rank * len(slices) + row // slices[0][1]) for peer, row in entries]
-    return torch.tensor(rows, dtype=torch.int32).reshape(-1, 3)
+    """int32 [puts, 3] in the order of the plan: peer, first row, counter there."""
+    steps, slices = put_steps(plan, rank), slice_rows(plan.problem, plan.schedule)
+    counter = rank * len(slices) + plan.row_start[steps] // slices[0][1]
+    return torch.from_numpy(np.stack([plan.peer[steps], plan.row_start[steps], counter], axis=1).astype(np.int32))
 
 
-def put_steps(plan: Plan, rank: int) -> list[int]:
-    """The plan's puts of *rank* in the order of `put_table`."""
-    steps = np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT)).tolist()
-    return sorted(steps, key=lambda step: _first_use(plan, rank, int(plan.peer[step]), int(plan.row_start[step])))
-
-
-def _first_use(plan: Plan, rank: int, peer: int, row: int) -> int:
-    """Place in *peer*'s order of the first tile that reads the slice of *rank*'s rows that begins at *row*."""
-    tiles = plan.tiles[peer]
-    return int(np.flatnonzero((tiles.chunk == rank) & (tiles.row_start >= row))[0])
+def put_steps(plan: Plan, rank: int) -> NDArray[np.int64]:
+    """The plan's puts of *rank*."""
+    return np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
 
 
 def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
