@@ -16,7 +16,7 @@ from kernels.machine import Machine
 from kernels.machine_file import load
 from kernels.schedule import Refusal
 from kernels.trial import Trial
-from workbench import machines, place, targets
+from workbench import left_out, machines, place, targets
 from workbench.answer import Answers, FromCluster, Streams
 from workbench.file_kinds import MACHINE
 from workbench.fitting import ONE_THREAD
@@ -99,6 +99,7 @@ def write(text: str, target: Target) -> Machine:
 
     _keep_damaged(target.path)
     target.write(MACHINE, fill)
+    left_out.mended(target.path)
     return read[0]
 
 

@@ -15,7 +15,7 @@ import typer
 
 from kernels.failed import Failed
 from workbench import cli_options as options
-from workbench import cli_status
+from workbench import cli_status, left_out
 from workbench.cli_place import is_elsewhere
 from workbench.cli_show import say, show_rows, tell
 from workbench.cli_table import Column, show_table
@@ -72,6 +72,9 @@ def lab(
         say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
         if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
             stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
+        for sentence in left_out.sentences():  # now, and not when the lab ends
+            say(sentence)
+        left_out.begin()
         code = server.process.wait()
         say(f"JupyterLab ended with exit code {code}.")
         return cli_status.FAILED if code else cli_status.DONE

@@ -9,6 +9,9 @@ from typing import TypeVar
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
+LEFT_OUT = "Left out: "
+"""How every sentence begins."""
+
 _sentences: dict[object, str] = {}
 
 
@@ -26,7 +29,7 @@ def readable(names: Iterable[Name], read: Callable[[Name], Value]) -> Iterator[V
 
 def leave(name: object, sentence: str) -> None:
     """What is called *name* is left out, and *sentence* says why."""
-    _sentences[name] = f"Left out: {sentence}"
+    _sentences[name] = f"{LEFT_OUT}{sentence}"
 
 
 def mended(name: object) -> None:

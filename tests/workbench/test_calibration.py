@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from workbench import calibration, cli, cli_measure, machines
+from workbench import calibration, cli, cli_measure, left_out, machines
 from workbench.simulator.calibrate import QUICK_SECONDS
 from workbench.simulator.predict import predict
 
@@ -74,8 +74,11 @@ def test_a_damaged_machine_stops_no_calibration_and_is_kept_beside_the_new_one(s
     damaged = machines.calibrated_path(machines.LAPTOP)
     damaged.parent.mkdir(parents=True)
     damaged.write_text('name = "laptop_cpu" # edited by hand [')
+    left_out.begin()
     assert not calibration.is_calibrated_here()
+    assert len(left_out.sentences()) == 1
     _, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
+    assert left_out.sentences() == ()
     assert calibration.is_calibrated_here()
     kept = path.with_name("laptop_cpu.toml.damaged")
     assert kept.read_text() == 'name = "laptop_cpu" # edited by hand ['

@@ -11,6 +11,7 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.units import bytes_text, seconds_text
+from workbench.left_out import LEFT_OUT
 from workbench.machines import trust
 from workbench.presets import Preset
 
@@ -51,7 +52,8 @@ def left_out_html(sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
     count = "1 file is" if len(sentences) == 1 else f"{len(sentences)} files are"
-    lines = Markup("").join(Markup("<li>{}</li>").format(sentence) for sentence in sentences)
+    whys = [sentence.removeprefix(LEFT_OUT) for sentence in sentences]
+    lines = Markup("").join(Markup("<li>{}</li>").format(why) for why in whys)
     folded = Markup('<details class="wb-warn"><summary>{} damaged and left out</summary><ul>{}</ul></details>')
     return str(folded.format(count, lines))
 
