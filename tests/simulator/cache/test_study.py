@@ -1,0 +1,150 @@
+"""`workbench cache` and the study: rows, a summary that says what they show, and one sentence for bad input."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.cache.made import load, store, trace
+from workbench.cli import status
+from workbench.simulator.cache import study, trace_file
+from workbench.simulator.cache.hierarchy import hierarchy
+from workbench.simulator.cache.policies import POLICIES
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert status(["cache", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def row(application: str, policy: str, cycles: float) -> dict:
+    return {"application": application, "policy": policy, "cycles": cycles}
+
+
+def test_the_summary_counts_what_the_rows_show() -> None:
+    cycles = {"a": (100, 50, 60, 50.9), "b": (100, 50, 70, 50.5), "c": (10, 20, 20, 11), "d": (9, 6, 5, 6)}
+    names = ("uncached", "cache_r", "cache_rw", "optimised")
+    rows = [row(name, policy, each) for name, of in cycles.items() for policy, each in zip(names, of, strict=True)]
+    found = study.summary(rows)
+    assert (found["applications"], found["usual_best_static"], found["best_static_differs"]) == (4, "cache_r", 2)
+    assert found["best_static"] == {"a": "cache_r", "b": "cache_r", "c": "uncached", "d": "cache_rw"}
+    assert found["optimised_within_2pct_of_best_static"] == 2
+    assert found["worst_regret"] == pytest.approx(0.2)
+    assert found["worst_regret_application"] == "d"
+
+
+def test_without_the_policies_for_a_claim_it_is_null() -> None:
+    found = study.summary([row("a", "srrip", 5.0)])
+    assert found["best_static_differs"] is None
+    assert found["worst_regret"] is None
+
+
+def test_workloads_and_policies_by_name_are_rows_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["uncached", "cache_r", "cache_rw", "optimised"]
+    found = told(capsys, "--workloads", "FwAct", "--workloads", "FwLRN",
+                 *(word for name in policies for word in ("--policies", name)))  # fmt: skip
+    rows = found["rows"]
+    assert [each["policy"] for each in rows] == policies * 2
+    assert all(each["labels"] == "reconstructed by us" and each["caches"] == "gcn3_hbm" for each in rows)
+    assert rows[0]["relative_cycles"] == 1.0
+    assert rows[4]["application"] == "FwLRN"
+    assert rows[6]["relative_cycles"] < 0.8
+    assert found["summary"]["applications"] == 2
+    assert found["summary"]["optimised_within_2pct_of_best_static"] in (0, 1, 2)
+
+
+def test_all_policies_have_a_row_and_the_optimum_misses_the_fewest_lines() -> None:
+    application = study.chosen_workloads(["FwLRN"])
+    rows = study.study(application, study.Asked(hierarchy("gcn3_hbm"), study.chosen_policies(["all"]), optimum=True))
+    assert [each["policy"] for each in rows] == [*POLICIES, study.OPTIMUM]
+    assert rows[-1]["l2_line_misses"] <= min(each["l2_line_misses"] for each in rows if each["policy"] != "uncached")
+
+
+@pytest.mark.slow
+def test_the_study_shows_what_the_architecture_says() -> None:
+    """Policies that do not count for the two claims are left out."""
+    chosen = study.chosen_policies(["uncached", "cache_r", "cache_rw", "optimised"])
+    found = study.summary(study.study(study.chosen_workloads(["all"]), study.Asked(hierarchy("gcn3_hbm"), chosen)))
+    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text()
+    (said,) = re.findall("<!-- caches -->(.*?)<!-- /caches -->", text, re.DOTALL)
+    assert re.findall(r"\d+", said) == [
+        str(found["best_static_differs"]), "17", "2", str(found["optimised_within_2pct_of_best_static"]), "17",
+        f"{100 * found['worst_regret']:.0f}",
+    ]  # fmt: skip
+    assert found["usual_best_static"] == "cache_r"
+    assert found["worst_regret_application"] in said
+
+
+GEMM = ("gemm_all_to_all", "--shape", "m=512", "--shape", "n=512", "--shape", "k=256")
+
+
+def test_an_operator_is_told_by_structure(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, *GEMM, "--world", "1", "--set", "group_rows=4", "--machine", "h200_nvl2")
+    (only,) = found["rows"]
+    assert only["structures"]["tokens"]["dram_read_bytes"] == 512 * 256 * 2
+    assert only["dram_read_bytes"] == 2 * 512 * 256 * 2
+    assert found["summary"]["axes"]["group_rows"] == 4
+    assert found["summary"]["l2_bytes"] == 50 * 2**20
+
+
+def test_an_operators_trace_is_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "gemm.parquet")
+    direct = told(capsys, *GEMM, "--save", path)["rows"][0]
+    again = told(capsys, "--trace", path)["rows"][0]
+    assert direct == again
+    assert status(["cache", *GEMM, "--save", path]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_smaller_l2_reads_more(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "gemm_all_to_all",
+        "--set",
+        "tile=64x64x64",
+        *(f"--shape={each}" for each in ("m=2048", "n=2048", "k=256")),
+    ]
+    small, whole = (told(capsys, *words, "--l2-bytes", str(size))["rows"][0] for size in (163840, 50 * 2**20))
+    assert whole["dram_read_bytes"] == 2 * 2048 * 256 * 2
+    assert small["dram_read_bytes"] > 1.5 * whole["dram_read_bytes"]
+
+
+def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["cache", "--workloads", "FwAct", "--policies", "uncached", "--policies", "optimised"]) == 0
+    out = capsys.readouterr().out
+    assert "reconstructed by us" in out
+    assert "of Uncached" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "None of them is stated, 0 of 3, and one is needed"),
+        ([*GEMM, "--workloads", "all"], "OPERATOR and --workloads are stated, 2 of 3"),
+        (["--workloads", "FwConv"], "There is no workload 'FwConv'"),
+        (["--workloads", "all", "--policies", "plru"], "There is no cache policy 'plru'"),
+        (["--workloads", "FwAct", "--caches", "b200"], "There are no caches 'b200'"),
+        (["--workloads", "FwAct", "--l2-bytes", "1000"], "l2_bytes = 1,000 is no multiple"),
+        (["--workloads", "FwAct", "--l2-bytes", "0"], "l2_bytes = 0 is too small"),
+        ([*GEMM, "--machine", "laptop_cpu"], "Machine laptop_cpu has the device"),
+        ([*GEMM, "--set", "group_rows=3"], "group_rows"),
+        (["--trace", "absent.parquet"], "There is no trace file absent.parquet"),
+        (["--workloads", "FwAct", "--save", "x"], "--save writes the trace of an operator"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_status_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert status(["cache", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert sentence in captured.err.replace("\n  ", " ")
+    assert not captured.out
+    assert captured.err.count("\n") == 1
+
+
+def test_a_trace_that_is_cut_short_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    trace_file.write(trace([load(3), store(4)]), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert status(["cache", "--trace", str(path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["stage"] == "refused"
