@@ -1,0 +1,108 @@
+"""Who stays in the cache? Applications x policies by their cycles, and why: where DRAM bytes and stalls went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from workbench.charts.words import title
+
+QUESTION = "Which cache policy is the best?"
+WHY = "Where did the DRAM bytes and the stalls go?"
+BELOW, ABOVE = 0.52, 1.38
+"""Cells further out than these are so deep that their number is written in white."""
+ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
+CELL_PIXELS = {"width": 52, "height": 20}
+MEGABYTE = 1e6
+COUNTED = {
+    "dram_read_bytes": ("DRAM read (MB)", MEGABYTE), "dram_write_bytes": ("DRAM written (MB)", MEGABYTE),
+    "stall_cycles": ("Waited for a way (thousand cycles)", 1e3),
+}  # fmt: skip
+"""What the second chart shows of each structure, and in what."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def heat_map(found: Rows) -> alt.LayerChart:
+    """Cycles relative to Uncached by application and policy, of the rows of a study; a cell without cycles is left out.
+
+    The best static policy of each application has a frame.
+    """
+    records = heat_rows(found)
+    data = pd.DataFrame(records, columns=["application", "policy", "relative_cycles", "best", "deep", "aloud"])
+    policies, applications = (list(dict.fromkeys(data[name])) for name in ("policy", "application"))
+    base = alt.Chart(data).encode(
+        x=alt.X("policy:N", sort=policies, title=None, axis=alt.Axis(labelAngle=-40, labelOverlap=False, orient="top")),
+        y=alt.Y("application:N", sort=applications, title=None),
+        tooltip=[alt.Tooltip("application:N"), alt.Tooltip("policy:N"),
+                 alt.Tooltip("relative_cycles:Q", title="Of Uncached", format=".3f")],
+        description=alt.Description("aloud:N"),
+    )  # fmt: skip
+    scale = alt.Scale(scheme="purpleorange", domainMid=1.0, domain=[0.4, 1.6], clamp=True, reverse=True)
+    cells = base.mark_rect().encode(
+        color=alt.Color("relative_cycles:Q", scale=scale, legend=alt.Legend(title="Cycles, Uncached = 1"))
+    )
+    frames = base.mark_rect(fillOpacity=0, stroke=ON_PALE, strokeWidth=2).transform_filter("datum.best")
+    numbers = base.mark_text(fontSize=10).encode(
+        text=alt.Text("relative_cycles:Q", format=".2f"),
+        color=alt.condition("datum.deep", alt.value(ON_DEEP), alt.value(ON_PALE)),
+    )
+    context = ["Simulated cycles relative to Uncached; less is better. A frame marks the best static policy.",
+               "The applications' labels are reconstructed by us."]  # fmt: skip
+    layers: alt.LayerChart = cells + frames + numbers
+    return layers.properties(
+        title=title(QUESTION, context), width={"step": CELL_PIXELS["width"]}, height={"step": CELL_PIXELS["height"]},
+        description="A heat map of applications by cache policies, coloured by simulated cycles relative to Uncached.",
+    )  # fmt: skip
+
+
+def heat_rows(found: Rows) -> list[dict[str, Any]]:
+    """One record for each cell."""
+    shown = [row for row in found if row["relative_cycles"] is not None]
+    best: dict[str, float] = {}
+    for row in shown:
+        if row["group"] == "static":
+            best[row["application"]] = min(row["cycles"], best.get(row["application"], row["cycles"]))
+    return [
+        {"application": row["application"], "policy": row["policy"], "relative_cycles": row["relative_cycles"],
+         "best": row["group"] == "static" and row["cycles"] == best[row["application"]],
+         "deep": not BELOW < row["relative_cycles"] < ABOVE,
+         "aloud": f"{row['application']}, {row['policy']}: {row['relative_cycles']:.3f} of Uncached"}
+        for row in shown
+    ]  # fmt: skip
+
+
+def why(found: Rows, context: str = "") -> alt.FacetChart:
+    """By policy and structure: bytes that DRAM read and wrote, and cycles that requests waited for a way.
+
+    *found* are the rows of one trace. They are drawn side by side, each with an axis of its own.
+    """
+    records = why_rows(found)
+    data = pd.DataFrame(records, columns=["policy", "structure", "what", "value", "aloud"])
+    policies = list(dict.fromkeys(data["policy"]))
+    bars = alt.Chart().mark_bar().encode(
+        x=alt.X("value:Q", title=None), y=alt.Y("policy:N", sort=policies, title=None),
+        color=alt.Color("structure:N", title=None), tooltip=[alt.Tooltip("aloud:N", title="This bar")],
+        description=alt.Description("aloud:N"),
+    ).properties(width=170)  # fmt: skip
+    told = [text for text in (context, "Simulated; each part has an axis of its own.") if text]
+    return bars.facet(
+        data=data, column=alt.Column("what:N", sort=[words for words, _ in COUNTED.values()], title=None),
+    ).resolve_scale(x="independent").properties(
+        title=title(WHY, told),
+        description="Bars by cache policy and data structure: DRAM bytes read, DRAM bytes written, cycles stalled.",
+    )  # fmt: skip
+
+
+def why_rows(found: Rows) -> list[dict[str, Any]]:
+    """One record for each bar."""
+    return [
+        {"policy": row["policy"], "structure": name, "what": words, "value": traffic[key] / unit,
+         "aloud": f"{row['policy']}, {name}: {words} {traffic[key] / unit:,.2f}"}
+        for row in found if row.get("structures")
+        for name, traffic in row["structures"].items()
+        for key, (words, unit) in COUNTED.items()
+    ]  # fmt: skip
