@@ -1,0 +1,27 @@
+"""The notebook about caches runs headless from top to bottom, and its sentences are true of what it shows."""
+
+import re
+
+import nbformat
+import pytest
+
+from workbench.reports.bundle import CHART
+from workbench.reports.execute import executed
+from workbench.resources import notebooks_directory
+
+FOLDER = notebooks_directory()
+NAME = "who_stays_in_the_cache.ipynb"
+
+
+@pytest.mark.slow
+def test_it_runs_and_shows_three_charts_and_a_table() -> None:
+    notebook = executed(nbformat.read(FOLDER / NAME, as_version=4), FOLDER, deadline_s=240.0)
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    charts = [output.data[CHART] for output in outputs if CHART in output.get("data", {})]
+    assert len(charts) == 3
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+    (table,) = (html for output in outputs if "BwSoft" in (html := output.get("data", {}).get("text/html", "")))
+    static = dict(re.findall(r"<th>(\w+)</th>\s*<td>(\w+)</td>", table))
+    assert static["FwAct"] == "uncached"
+    assert static["BwSoft"] == "cache_r"
+    assert len(set(static.values())) > 1
