@@ -33,7 +33,7 @@ Policies = Annotated[
     list[str] | None,
     typer.Option("--policies", help="Cache policies by name, or all. Default: cache_rw; of --workloads all."),
 ]
-File = Annotated[Path | None, typer.Option("--trace", help="A trace file: Parquet, as the architecture says.")]
+File = Annotated[Path | None, typer.Option("--trace", help="A trace file: Parquet, as docs/caches.md says.")]
 Caches = Annotated[
     str | None, typer.Option("--caches", help="A file of data/caches. Default: the machine's; of --workloads gcn3_hbm.")
 ]
