@@ -78,6 +78,19 @@ def test_a_file_becomes_a_machine(tmp_path: Path) -> None:
     assert machine.spread is None
 
 
+def test_a_gpu_file_of_an_older_version_has_assumed_resident_blocks(tmp_path: Path) -> None:
+    """Such a file has nothing to say of them, and its estimates stay as they were."""
+    older = GOOD.replace('backend = "cpu"', 'backend = "triton"').replace('kind = "cpu"', 'kind = "gpu"')
+    machine = loaded(tmp_path, older)
+    assert machine.device.resident_blocks == {"gemv": 6, "gather": 28}
+    assert machine.provenance_of("device.resident_blocks.gemv").startswith("assumed: not stated")
+    assert machine.provenance_of("device.slots") == "datasheet: the box it came in"
+    newer = loaded(tmp_path, older.replace("[costs]", "[device.resident_blocks]\ngemv = 2\n\n[costs]"))
+    assert newer.device.resident_blocks == {"gemv": 2}
+    assert newer.provenance_of("device.resident_blocks.gemv") == "datasheet: the box it came in"
+    assert loaded(tmp_path, GOOD).device.resident_blocks == {}
+
+
 def test_a_world_is_as_large_as_all_dimensions_together(tmp_path: Path) -> None:
     assert loaded(tmp_path, GOOD).max_world == 32
 

@@ -149,11 +149,11 @@ class _Fit:
 
     def measure(self, trials: Sequence[Trial]) -> list[Measurement]:
         """In the order of *trials*; raises Failed with the first failure's sentence."""
-        found = {one.trial.key: one for one in self.ask(trials) if isinstance(one, Outcome)}
-        for one in found.values():
+        outcomes = {one.trial.key: one for one in self.ask(trials) if isinstance(one, Outcome)}
+        for one in outcomes.values():
             if isinstance(one, Failure):
                 raise Failed(f"The calibration could not measure {one.trial.schedule}: {one.message}")
-        measured = [one for one in (found.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
+        measured = [one for one in (outcomes.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
         if len(measured) < len(trials):
             raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Ask again.")
         return measured
@@ -211,9 +211,9 @@ def _undisturbed(measured: Measurement) -> float:
 def _curve(fit: _Fit, points: Sequence[tuple[Problem, int, int]]) -> None:
     """Speed of tiles (rows, columns) of a problem, from computation alone in one step of each rank."""
     trials = [fit.trial(of, "sequential", "compute", {"tile": f"{m}x{n}x{_extent(of)[2]}"}) for of, m, n in points]
-    found = fit.seconds(trials)
+    times = fit.seconds(trials)
     fit.forget_rates({work_share(of)[0] for of, *_ in points}, points[0][0].dtype)
-    for (of, rows, columns), seconds in zip(points, found, strict=True):
+    for (of, rows, columns), seconds in zip(points, times, strict=True):
         work, share = work_share(of)
         height, width, depth = _extent(of)
         tiles = -(-height // WORLD // rows) * WORLD * -(-width // columns)

@@ -70,8 +70,8 @@ class _Fit:
 
     def seconds(self, probe: str, **facts: Any) -> float | None:
         """Of the first such row."""
-        found = self.of(probe, **facts)
-        return float(found[0]["seconds"]) if found else None
+        rows = self.of(probe, **facts)
+        return float(rows[0]["seconds"]) if rows else None
 
     def know(self, key: str, how: str) -> None:
         """Keeps where the value of *key* comes from."""

@@ -61,10 +61,10 @@ def _shares(rows: Iterable[Row]) -> dict[tuple[str, int], dict[float, float]]:
 
 def _curve(machine: Machine, name: str, world: int, taken: Mapping[float, float]) -> list[Collective]:
     """At the sizes of the machine's own curve and of the sweep; between two of these by the logarithm of the size."""
-    own = {one.num_bytes for one in machine.collectives if (one.name, one.world) == (name, world)}
-    if not own:
+    measured = {one.num_bytes for one in machine.collectives if (one.name, one.world) == (name, world)}
+    if not measured:
         return []
-    sizes = np.array(sorted(own | set(taken)))
+    sizes = np.array(sorted(measured | set(taken)))
     known = np.array(sorted(taken))
     shares = np.interp(np.log(sizes), np.log(known), [taken[size] for size in known])
     default = measured_seconds(machine, name, world, sizes)

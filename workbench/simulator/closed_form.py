@@ -136,8 +136,8 @@ def _decomposed_send(points: Points) -> Floats:
         issued_at(puts, ready, [n for _, n in numbers], begin),
     )
     messages = Messages(*issued, pieces, part, part, zero, ring)
-    own = pieces * peers * each + one if ring else lane - (pieces - 1) * one if apart else period
-    return _finish(points, messages, lane, _Own(own, ring or apart))
+    computed = pieces * peers * each + one if ring else lane - (pieces - 1) * one if apart else period
+    return _finish(points, messages, lane, _Own(computed, ring or apart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class _Own:
     """After all that leaves for peers."""
 
 
-def _finish(points: Points, messages: Messages, lane: Floats, own: _Own) -> Floats:
+def _finish(points: Points, messages: Messages, lane: Floats, own_units: _Own) -> Floats:
     """Arrivals and what depends on them: sums, and where the operator says so their way to everybody."""
     there = arrivals(points, messages)
     if not points.operator.reduces:
@@ -163,14 +163,14 @@ def _finish(points: Points, messages: Messages, lane: Floats, own: _Own) -> Floa
     lane = lane + units * (summing + sends)
     last = np.maximum(lane - sends, there + summing)
     issued = [last + (peer + 1) * (again.on_lane + again.elsewhere) for peer in range(peers)]
-    told = arrivals(points, one_each(issued, part))
-    summed = np.maximum(own.computed, first_of_each(points, messages)) + summing + again.on_lane + again.elsewhere
+    broadcast = arrivals(points, one_each(issued, part))
+    summed = np.maximum(own_units.computed, first_of_each(points, messages)) + summing + again.on_lane + again.elsewhere
     busy = [np.zeros(points.count)]
     for peer in range(peers):
         one, delay = points.transit(peer, part), points.delay(peer)
         round_trip = points.peer_links.count(points.peer_links[peer]) * one
         left = there - messages.early - delay
-        if own.comes_last:  # all sums leave behind all contributions
+        if own_units.comes_last:  # all sums leave behind all contributions
             ways = [np.maximum(summed, left) + units * round_trip]
         else:  # the last sums but one are made while the last unit is computed, and leave behind its contributions
             ways = [summed + units * round_trip, left + np.minimum(2, units) * round_trip]
@@ -178,7 +178,7 @@ def _finish(points: Points, messages: Messages, lane: Floats, own: _Own) -> Floa
         ways += [begin + 2 * units * round_trip, begin + 2 * units * peers * again.elsewhere + one,
                  ways[0] - units * round_trip + units * peers * again.elsewhere + one]  # fmt: skip
         busy += [way + delay for way in ways]
-    return np.maximum.reduce([lane, told, *busy])
+    return np.maximum.reduce([lane, broadcast, *busy])
 
 
 def _decomposed_receive(points: Points) -> Floats:
@@ -263,17 +263,17 @@ def _fused_send(points: Points) -> Floats:
     result = _bytes(points, points.chunk, points.columns)
     part, last_part = result * size / tiles, result * (tiles - (slices - 1) * size) / tiles
     puts = put_costs(points, part, in_place=points.word("write") != "staged")
-    own, each = slices * points.overhead, points.overhead + puts.on_lane
+    marked, each = slices * points.overhead, points.overhead + puts.on_lane
     before = 1 if points.word("tile_order") == "natural" else 0
-    first = [kernel.end(before + p, size) + before * own + (p * slices + 1) * each for p in range(peers)]
-    last = [kernel.end(before + p + 1, 0) + before * own + (p + 1) * slices * each for p in range(peers)]
+    first = [kernel.end(before + p, size) + before * marked + (p * slices + 1) * each for p in range(peers)]
+    last = [kernel.end(before + p + 1, 0) + before * marked + (p + 1) * slices * each for p in range(peers)]
     begin = first[0] if peers else np.zeros(points.count)
     early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
     messages = Messages(issued_at(puts, first, [p * slices + 1 for p in range(peers)], begin),
                         issued_at(puts, last, [(p + 1) * slices for p in range(peers)], begin),
                         slices, part, last_part, early, True)  # fmt: skip
     sent = peers * slices * each
-    lane = kernel.end(points.world, 0) + sent + own
+    lane = kernel.end(points.world, 0) + sent + marked
     last_units = _Own(kernel.end(peers, size) + sent + points.overhead, True)
     return _finish(points, messages, lane, last_units)
 

@@ -71,9 +71,9 @@ def _agree(problem: Problem, scheme: str, words: Mapping[str, Value], machine: M
     usual = {axis.name: axis.default for axis in known}
     ones = {axis.name: 1 for axis in known if axis.open and not _is_word(axis)}
     return any(
-        refusal(problem, reads.read(problem, asked, machine.backend), machine, fabric) is None
+        refusal(problem, reads.read(problem, complete, machine.backend), machine, fabric) is None
         for counts in (ones, {})
-        for asked in [Schedule(scheme, tuple((usual | counts | dict(words)).items()))]
+        for complete in [Schedule(scheme, tuple((usual | counts | dict(words)).items()))]
     )
 
 

@@ -74,14 +74,14 @@ def test_two_ranks_of_a_ring_share_one_link(laptop: Machine) -> None:
 
 def plainly(machine: Machine, source: int, peer: int) -> tuple[int, float]:
     """The link's number and a byte's seconds of one pair, dimension by dimension and hop by hop."""
-    level, found = 0, (0, 0.0)
+    link_and_cost = (0, 0.0)
     for level, dimension in enumerate(machine.dimensions):
         here, there = source % dimension.count, peer % dimension.count
         if here != there:
             link, hops, links = hop_by_hop(dimension, here, there)
-            found = (level * machine.max_world + link, hops * links / dimension.bandwidth_bytes_per_second)
+            link_and_cost = (level * machine.max_world + link, hops * links / dimension.bandwidth_bytes_per_second)
         source, peer = source // dimension.count, peer // dimension.count
-    return found
+    return link_and_cost
 
 
 def hop_by_hop(dimension: Dimension, here: int, there: int) -> tuple[int, int, int]:

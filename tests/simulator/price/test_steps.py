@@ -45,10 +45,10 @@ def test_the_slices_of_one_kernel_add_up_to_its_waves(gpu_pod: Machine) -> None:
     few = replace(gpu_pod, device=replace(gpu_pod.device, slots=6))
     plan = plan_of(few, "fused", NVLINK, slice_tiles=2)
     computes = (plan.kind == Kind.COMPUTE) & (plan.rank == 0)
-    found = compute_seconds(plan, few)[computes]
-    wave = found.max()
-    assert found.sum() == pytest.approx(3 * wave)
-    assert found.tolist() == pytest.approx([wave, 0, 0, wave, 0, 0, wave, 0])
+    seconds = compute_seconds(plan, few)[computes]
+    wave = seconds.max()
+    assert seconds.sum() == pytest.approx(3 * wave)
+    assert seconds.tolist() == pytest.approx([wave, 0, 0, wave, 0, 0, wave, 0])
 
 
 def test_the_pieces_of_a_contraction_cost_their_share(laptop: Machine) -> None:

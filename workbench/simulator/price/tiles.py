@@ -84,7 +84,7 @@ def rectangles_seconds(machine: Machine, sizes: Problem, tiling: Tiling, blocks:
     bottom, edge = rows - down * m, columns - right * n
     total = down * right * tile_seconds(machine, sizes, m, n, k)
     for count, height, width in ((right, bottom, n), (down, m, edge), (1, bottom, edge)):
-        if (height > 0).any() and (width > 0).any():
+        if np.any(height > 0) and np.any(width > 0):
             one = tile_seconds(machine, sizes, height, width, k)
             total = total + np.where((height > 0) & (width > 0), count * one, 0.0)
     return np.asarray(number * total, dtype=float)
