@@ -75,8 +75,8 @@ def axes_title(axes: Mapping[str, object]) -> str:
 
 def baseline_title(axes: Mapping[str, object] | None) -> str:
     """What tells baselines apart: `collective direct`, and `kernel ours` where that is not the library's."""
-    told = {name: value for name, value in (axes or {}).items() if name in ("collective", "kernel")}
-    return axes_title({name: value for name, value in told.items() if (name, value) != ("kernel", "library")})
+    telling = {name: value for name, value in (axes or {}).items() if name in ("collective", "kernel")}
+    return axes_title({name: value for name, value in telling.items() if (name, value) != ("kernel", "library")})
 
 
 def shape_title(key: str) -> str:

@@ -18,8 +18,8 @@ def two_ranks(stop_s: float) -> list[Span]:
 
 
 def test_measured_stands_above_simulated_with_ranks_and_their_rows_in_order() -> None:
-    found = timeline.rows({"measured": two_ranks(0.020), "simulated": two_ranks(0.018)})
-    ordered = list(dict.fromkeys(row["row"] for row in sorted(found, key=lambda row: row["order"])))
+    records = timeline.rows({"measured": two_ranks(0.020), "simulated": two_ranks(0.018)})
+    ordered = list(dict.fromkeys(row["row"] for row in sorted(records, key=lambda row: row["order"])))
     names = ["rank 0 computes", "rank 0 link", "rank 1 computes"]
     assert ordered == ["0|", *[f"0|{name}" for name in names], "1|", *[f"1|{name}" for name in names]]
 
@@ -43,16 +43,16 @@ def test_a_pool_that_we_do_not_know_is_shown_as_it_is() -> None:
 
 
 def test_a_panel_is_headed_by_its_name_and_the_end_of_its_last_step() -> None:
-    found = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
-    assert [row["heading"] for row in found if row["heading"]] == [
+    records = timeline.rows({"measured": two_ranks(0.020), "simulated": []})
+    assert [row["heading"] for row in records if row["heading"]] == [
         "measured: the last step ends at 20 ms",
         "simulated: not yet",
     ]
 
 
 def test_what_is_not_timed_yet_has_its_place_so_that_nothing_moves_when_it_comes() -> None:
-    def places(found: list[dict[str, Any]]) -> list[str]:
-        return sorted({row["row"] for row in found})
+    def places(records: list[dict[str, Any]]) -> list[str]:
+        return sorted({row["row"] for row in records})
 
     before = timeline.rows({"measured": [], "simulated": two_ranks(0.020)})
     assert places(before) == places(timeline.rows({"measured": two_ranks(0.018), "simulated": two_ranks(0.020)}))
@@ -61,9 +61,9 @@ def test_what_is_not_timed_yet_has_its_place_so_that_nothing_moves_when_it_comes
 
 def test_a_coarse_clock_is_said_and_what_it_cannot_tell_is_not_given_as_exact() -> None:
     ticked = [span._replace(tick_s=1e-3) for span in [*two_ranks(0.020), made_span("1/put/0/0", 0.02, 0.0205)]]
-    found = timeline.rows({"measured": ticked})
-    assert found[0]["heading"] == "measured: the last step ends at 20.5 ms (to 1 ms, the clock's tick)"
-    lasted = {row["step"]: row["lasted"] for row in found if row["kind"] in ("put", "reduce")}
+    records = timeline.rows({"measured": ticked})
+    assert records[0]["heading"] == "measured: the last step ends at 20.5 ms (to 1 ms, the clock's tick)"
+    lasted = {row["step"]: row["lasted"] for row in records if row["kind"] in ("put", "reduce")}
     assert lasted == {
         "0/put/1/0": "5 ms",
         "1/put/0/0": "less than 1 ms, the clock's tick",
@@ -72,8 +72,8 @@ def test_a_coarse_clock_is_said_and_what_it_cannot_tell_is_not_given_as_exact() 
 
 
 def test_times_are_milliseconds_and_the_hover_says_the_step_and_what_it_waited_for() -> None:
-    found = timeline.rows({"measured": two_ranks(0.020)})
-    (reduce,) = [row for row in found if row["kind"] == "reduce"]
+    records = timeline.rows({"measured": two_ranks(0.020)})
+    (reduce,) = [row for row in records if row["kind"] == "reduce"]
     assert (reduce["start_ms"], reduce["stop_ms"]) == (16, 20)
     assert reduce["words"] == "rank 1 sums its contributions, number 0"
     assert reduce["why"] == "rank 0 sends to rank 1, number 0"
@@ -100,11 +100,11 @@ def test_merged_kinds_do_not_hide_each_other_thin_ones_come_later() -> None:
 
 def test_of_many_ranks_a_few_are_shown_the_last_among_them_and_the_heading_says_so() -> None:
     spans = [made_span(f"{rank}/compute/-1/0", 0.0, 0.010 + (rank == 40)) for rank in range(64)]
-    found = timeline.rows({"measured": spans})
-    shown = {row["row"] for row in found if row["kind"]}
+    records = timeline.rows({"measured": spans})
+    shown = {row["row"] for row in records if row["kind"]}
     assert len(shown) == timeline.RANKS_MOST
     assert "0|rank 40 computes" in shown
-    assert "8 of 64 ranks" in found[0]["heading"]
+    assert "8 of 64 ranks" in records[0]["heading"]
 
 
 def test_a_window_shows_single_steps_again() -> None:

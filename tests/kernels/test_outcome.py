@@ -78,8 +78,8 @@ def test_a_measurement_without_spans_says_why(trial: Trial) -> None:
 
 
 def test_the_first_failure_is_the_outcome(trial: Trial) -> None:
-    (found,) = fed(trial, events.failure(trial.key, 1, "hang", "why"))
-    assert found == Failure(trial=trial, stage="hang", message="why", rank=1)
+    (failure,) = fed(trial, events.failure(trial.key, 1, "hang", "why"))
+    assert failure == Failure(trial=trial, stage="hang", message="why", rank=1)
 
 
 def test_a_part_has_no_verdict(trial: Trial) -> None:
@@ -103,8 +103,8 @@ def test_the_key_is_the_same_after_a_journey_through_json_and_differs_by_part(tr
 
 def test_what_the_devices_said_is_kept_by_rank_and_reading(trial: Trial) -> None:
     said = [{"sm_clock_mhz": 1980}, {"sm_clock_mhz": 1755, "throttled": ["power cap"]}]
-    told = result(trial, 0) | {"facts": {"conditions": said}}
-    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), told, result(trial, 1))
+    first = result(trial, 0) | {"facts": {"conditions": said}}
+    *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), first, result(trial, 1))
     assert last.conditions == ({"rank": 0, "reading": 0, **said[0]}, {"rank": 0, "reading": 1, **said[1]})
 
 

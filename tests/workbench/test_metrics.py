@@ -221,8 +221,8 @@ def test_the_baseline_is_the_fastest_sequential_schedule_and_efficiency_wants_on
     rows = [took(5.0, collective="library", kernel="library"), took(4.0, collective="direct", kernel="ours"),
             took(3.0, collective="overlapped", kernel="library"), took(2.0, "fused"),
             took(1.0, "decomposed")]  # fmt: skip
-    found = metrics.fill(rows)[3]
-    assert [found[key] for key in ("sequential_s", "plain_s", "library_s")] == [3.0, 4.0, 5.0]
-    assert metrics.gain(found) == 1.5
+    filled = metrics.fill(rows)[3]
+    assert [filled[key] for key in ("sequential_s", "plain_s", "library_s")] == [3.0, 4.0, 5.0]
+    assert metrics.gain(filled) == 1.5
     older = metrics.fill([metrics.row_of(entry.measurement) for entry in recordings.recordings("h200_nvl2_ways")])
     assert all(row["sequential_s"] == row["plain_s"] for row in older), "there they are decomposed"

@@ -36,8 +36,8 @@ def events(
 ) -> list[dict[str, Any]]:
     measured, run = replace(measure(make_trial()), spans=SPANS), store.begin_run({}, {})
     store.add_outcome(run, measured, metrics.row_of(measured, run))
-    found: list[dict[str, Any]] = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
-    return found
+    written: list[dict[str, Any]] = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
+    return written
 
 
 def named(events: list[dict[str, Any]], process: int) -> dict[int, str]:
@@ -67,17 +67,17 @@ def test_every_tile_is_there_once_under_its_step_and_nothing_overlaps(events: li
     by_thread = defaultdict(list)
     for event in (event for event in events if event["ph"] == "X" and event["tid"] >= trace.FIRST_SM):
         by_thread[threads[event["tid"]]].append(event)
-    told = {thread: [(e["name"], round(e["ts"]), round(e["ts"] + e["dur"])) for e in found]
-            for thread, found in by_thread.items()}  # fmt: skip
+    times = {thread: [(e["name"], round(e["ts"]), round(e["ts"] + e["dur"])) for e in of_thread]
+             for thread, of_thread in by_thread.items()}  # fmt: skip
     compute, put = "0/compute/-1/0", "0/put/1/0"
-    assert told == {
+    assert times == {
         "SM 7": [(compute, 0, 10), ("send", 10, 12), (compute, 12, 20), ("send", 20, 21)],
         "SM 7, block 2": [("wait", 1, 4), (compute, 4, 11)],
         "SM 9": [(compute, 0, 10), ("send", 10, 12), (put, 13, 21)],
     }
-    for found in told.values():
-        assert all(before[2] <= after[1] for before, after in pairwise(found))
-    assert {e["args"]["step"] for found in by_thread.values() for e in found} == {compute, put}
+    for of_thread in times.values():
+        assert all(before[2] <= after[1] for before, after in pairwise(of_thread))
+    assert {e["args"]["step"] for of_thread in by_thread.values() for e in of_thread} == {compute, put}
     assert by_thread["SM 9"][-1]["args"] == {"step": put, "program": 5}
 
 

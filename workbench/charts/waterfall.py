@@ -53,15 +53,15 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
     missing = [part for part, value in known.items() if value is None and part != REST]
     if known[REST] is None and time_s is not None and known["floor"] is not None:
         known[REST] = time_s - sum(value for value in known.values() if value is not None)
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     reached = 0.0
     for part, value in known.items():
-        found.append(_record(part, value, reached, _meaning(part, missing)))
+        records.append(_record(part, value, reached, _meaning(part, missing)))
         if part == REST and missing and value is not None:
-            found[-1]["words"] += ", with what is not known"
+            records[-1]["words"] += ", with what is not known"
         reached += value or 0.0
-    found.append(_record(name, time_s, 0.0, "the slowest rank's median") | {"part": TOTAL})
-    return [{"place": place, **record} for place, record in enumerate(found)]
+    records.append(_record(name, time_s, 0.0, "the slowest rank's median") | {"part": TOTAL})
+    return [{"place": place, **record} for place, record in enumerate(records)]
 
 
 def _meaning(part: str, missing: list[str]) -> str:
@@ -78,8 +78,8 @@ def _record(part: str, value: float | None, reached: float, meaning: str) -> dic
         words = f"{seconds_text(value)}, a gain"
     start, stop = (None, None) if value is None else (milliseconds(reached), milliseconds(reached + value))
     edge = max(reached, reached + (value or 0.0))
-    told = {"words": words, "meaning": meaning, "aloud": f"{part}: {words}; {meaning}"}
-    return {"name": part, "part": part, "start_ms": start, "stop_ms": stop, "edge_ms": milliseconds(edge), **told}
+    said = {"words": words, "meaning": meaning, "aloud": f"{part}: {words}; {meaning}"}
+    return {"name": part, "part": part, "start_ms": start, "stop_ms": stop, "edge_ms": milliseconds(edge), **said}
 
 
 _COLUMNS = ("place", "name", "part", "start_ms", "stop_ms", "edge_ms", "words", "meaning", "aloud")
