@@ -80,7 +80,7 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
         tell_more(len(part) - len(shown))
     counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
               for verdict in ("faster", "slower", "alike")]  # fmt: skip
-    say(f"Of {len(rows)} schedules in the second run: {', '.join(counts)}.")
+    say(f"Of {len(rows)} {'schedule' if len(rows) == 1 else 'schedules'} in the second run: {', '.join(counts)}.")
     if shared := sum(row["same_block"] for row in rows):
         say(f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
     for name, (one, other) in differences.items():
