@@ -45,7 +45,10 @@ LLAMA_70B = {"all_gather_gemm": (7168, 8192), "gemm_reduce_scatter": (8192, 7168
 MIXTRAL = {"all_to_all_gemm": (14336, 4096)}
 TOKENS = (128, 512, 2048, 8192)
 RECEIVES = ("all_gather_gemm", "all_to_all_gemm")
-SMALL_TILES: tuple[Axes, ...] = ({"tile": "64x128x64"}, {"tile": "64x64x128"})
+SMALL_TILES: tuple[Axes, ...] = (
+    {"tile": "64x128x64", "num_warps": 4, "num_stages": 4}, {"tile": "64x64x128", "num_warps": 4, "num_stages": 4},
+    {"tile": "64x128x128"},
+)  # fmt: skip
 """For layers of few tokens, which have fewer usual tiles than a GPU has SMs."""
 
 
