@@ -18,6 +18,7 @@ AXES = {
     "num_warps": "Warps",
     "pattern": "Pattern",
     "pieces": "Pieces",
+    "shots": "Shots",
     "slice_tiles": "Tiles per slice",
     "split": "Split",
     "steps": "Steps",

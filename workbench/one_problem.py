@@ -9,7 +9,7 @@ from typing import Any
 
 from kernels import fabric as fabrics
 from kernels.problem import Problem
-from kernels.schedule import UNNAMED, Refusal, Schedule
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import reads
 
 Row = Mapping[str, Any]
@@ -56,8 +56,9 @@ def asked_today(row: Row) -> tuple[Problem, Schedule]:
 
 def with_all_axes(row: dict[str, Any]) -> dict[str, Any]:
     """*row* with the axes that came after it was written, by the value that it has always had (kernels.schedule)."""
-    missing = UNNAMED.get(row["scheme"], {}).keys() - (row["axes"] or {}).keys()
-    if not missing or row["backend"] is None:
+    if row["backend"] is None:
+        return row
+    if not reads.later(row["operator"], row["scheme"], row["backend"]) - (row["axes"] or {}).keys():
         return row
     problem, schedule = asked_today(row)
     return {**row, "axes": reads.all_axes(problem, schedule, row["backend"])}

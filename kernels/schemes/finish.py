@@ -27,7 +27,7 @@ class Units:
     """What computes it."""
 
     @classmethod
-    def of(cls, rank: Ints, chunk: Ints, at: Range, step: Ints) -> Units:
+    def of(cls, rank: Ints, chunk: Ints | int, at: Range, step: Ints) -> Units:
         """Units from arrays of one shape, or of shapes that go together."""
         return cls(*(column.ravel() for column in np.broadcast_arrays(rank, chunk, *at, step)))
 
@@ -38,6 +38,18 @@ class Units:
     def where(self, chosen: np.ndarray) -> Units:
         """Those that are *chosen*."""
         return Units(*(getattr(self, column.name)[chosen] for column in fields(self)))
+
+
+def exchange(planner: Planner, units: Units, *, in_place: bool = False) -> None:
+    """Puts of every unit to everybody, who sums alone: (world - 1) x the bytes, one hop."""
+    world = planner.problem.world
+    rank, peers = units.rank[:, None], base.peers_of(world)[units.rank]
+    start, stop = units.start[:, None], units.stop[:, None]
+    sent = base.put_tiles(planner, rank, peers, (start, stop), after=units.step[:, None, None], in_place=in_place)
+    chunk, nth = units.chunk[:, None], ranges.nth(units.rank * world + units.chunk)[:, None]
+    arrived = np.full((world, world, int(chunk.max(initial=-1)) + 1, int(nth.max(initial=-1)) + 1), -1)
+    arrived[peers, rank, chunk, nth] = sent
+    base.reduce(planner, units.rank, units.at, after=np.column_stack([units.step, arrived[rank, peers, chunk, nth]]))
 
 
 def deliver(planner: Planner, units: Units, *, in_place: bool = False) -> None:

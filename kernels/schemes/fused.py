@@ -16,9 +16,9 @@ from kernels.plan import Ints, Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.ranges import Ranges
 from kernels.schedule import Schedule
-from kernels.schemes import base, launches, reads
+from kernels.schemes import base, launches, packets, reads
 from kernels.schemes.base import Blocks, Cut, Scheme
-from kernels.schemes.finish import Units, deliver
+from kernels.schemes.finish import Units, deliver, exchange
 from kernels.schemes.slices import SLICES, TURNS, offered_sizes, slice_size
 
 COMM_SMS = 16
@@ -114,6 +114,11 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
         Axis("num_stages", (2, 3, 4), STAGES, "How many steps of the contraction are loaded ahead."),
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
+        Axis(
+            packets.SHOTS, (1, 2), packets.unnamed(problem),
+            "1: every rank sends its partial sums to all and sums alone; 2: to the owner of their rows, who sends the "
+            "sums to all.",
+        ),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
     )  # fmt: skip
 
@@ -237,8 +242,11 @@ def _send(planner: Planner, order: Order) -> None:
     """Each slice leaves when it is computed."""
     rank = np.arange(planner.problem.world)[:, None]
     computed = base.compute(planner, rank, order.ranges)
-    in_place = planner.schedule.get("write") != "staged"
-    deliver(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
+    problem, schedule = planner.problem, planner.schedule
+    one_shot = packets.are_sent(problem, schedule) and packets.shots(problem, schedule) == 1
+    reach = exchange if one_shot else deliver
+    in_place = schedule.get("write") != "staged"
+    reach(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
 
 
 def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
@@ -296,7 +304,7 @@ def alone(problem: Problem, size: Value) -> Schedule:
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
-        "grid": 0, "comm_sms": 0,
+        "grid": 0, "comm_sms": 0, packets.SHOTS: packets.unnamed(problem),
     }  # fmt: skip
     known = tuple((name, usual[name]) for name in reads.of_fused(problem, "triton"))
     return reads.read(problem, Schedule("fused", known), "triton")

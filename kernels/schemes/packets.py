@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -15,6 +17,18 @@ ONE_SHOT_VALUES = 64 * 1024
 
 At world 4 one shot puts 24 bytes a value on the wire and two shots 12, which pays for a second flight of about 1.5 us.
 """
+
+
+def are_sent(problem: Problem, schedule: Schedule) -> bool:
+    """Whether *schedule* sends packets: one kernel of a GPU that computes a GEMV. CPU ranks copy tiles."""
+    return (
+        OPERATORS[problem.operator].work == "gemv" and schedule.scheme == "fused" and "num_warps" in dict(schedule.axes)
+    )
+
+
+def value_bytes(problem: Problem, schedule: Schedule) -> int:
+    """Bytes that leave for each value that is sent."""
+    return PACKET_BYTES if are_sent(problem, schedule) else problem.itemsize
 
 
 def shots(problem: Problem, schedule: Schedule) -> int:
@@ -31,4 +45,9 @@ def unnamed(problem: Problem) -> int:
     It is what stored keys mean, so it stays as it is, whatever the default becomes.
     """
     extent = OPERATORS[problem.operator].extent(problem)
-    return 2 if extent.rows * extent.columns > ONE_SHOT_VALUES else 1
+    return unnamed_of(extent.rows * extent.columns)
+
+
+def unnamed_of(values: Any) -> Any:
+    """The same for so many values of the output, a number or a column."""
+    return 1 + (values > ONE_SHOT_VALUES)

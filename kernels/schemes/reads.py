@@ -8,23 +8,27 @@ from kernels.axes import Value
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.schedule import UNNAMED, Schedule
+from kernels.schemes import packets
+from kernels.schemes.packets import SHOTS
 
 TILE_ORDER = "tile_order"
 """The axis that decides whether another one is read."""
 IN_TURNS = "interleaved"
 """The tile order that sends a slice of each rank's rows in turns."""
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
-         "comm_sms")  # fmt: skip
+         "comm_sms", SHOTS)  # fmt: skip
 """All that a fused kernel was ever told."""
 KERNEL = "kernel"
 """The axis of sequential schedules that says who computes."""
+SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.work == "gemv")
+"""Operators whose GPU kernel has the axis `shots`."""
 DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine")
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
     ("gemm", False): (*GEMM, "grid"),
     ("gemm", True): (*GEMM, "grid", "comm_sms"),
-    ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid"),
+    ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
     ("gather", False): ("tile", "tile_order", "slice_tiles", "grid"),
 }
 """By what is computed, and whether its operand comes in. A GEMV's packets carry their own signal, so it has no slices.
@@ -44,10 +48,28 @@ def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
 
 
 def all_axes(problem: Problem, schedule: Schedule, backend: str) -> dict[str, Value]:
-    """The axes of *schedule* as they are shown, with those whose value no schedule names (kernels.schedule.UNNAMED)."""
-    unnamed = UNNAMED.get(schedule.scheme, {})
-    left_out = unread(problem, schedule.scheme, unnamed, backend)
-    return {**dict(schedule.axes), **{name: schedule[name] for name in unnamed if name not in left_out}}
+    """The axes of *schedule* as they are shown, with those whose value no schedule names."""
+    values = dict(schedule.axes)
+    rest = unnamed(problem, schedule.scheme, backend)
+    return {**values, **{name: value for name, value in rest.items() if name not in values}}
+
+
+def later(operator: str, scheme: str, backend: str) -> frozenset[str]:
+    """The axes that came after schedules of *scheme* had been stored."""
+    sent = scheme == "fused" and backend != "cpu" and operator in SENT_IN_PACKETS
+    return frozenset((*UNNAMED.get(scheme, {}), *((SHOTS,) if sent else ())))
+
+
+def unnamed(problem: Problem, scheme: str, backend: str) -> dict[str, Value]:
+    """The axes that came after schedules of *scheme* had been stored, with the value that no schedule names.
+
+    Those of kernels.schedule.UNNAMED, and the one whose value depends on the problem.
+    """
+    values = dict(UNNAMED.get(scheme, {}))
+    if SHOTS in later(problem.operator, scheme, backend):
+        values[SHOTS] = packets.unnamed(problem)
+    left_out = unread(problem, scheme, values, backend)
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def of_decomposed(problem: Problem) -> tuple[str, ...]:
@@ -78,9 +100,14 @@ def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> b
 
 
 def read(problem: Problem, schedule: Schedule, backend: str) -> Schedule:
-    """*schedule* without the axes that change nothing: what older versions measured, as it is asked for today."""
+    """*schedule* without the axes that change nothing or say what no schedule names.
+
+    That is what older versions measured, as it is asked for today.
+    """
     left_out = unread(problem, schedule.scheme, dict(schedule.axes), backend)
-    return Schedule(schedule.scheme, tuple((name, value) for name, value in schedule.axes if name not in left_out))
+    usual = unnamed(problem, schedule.scheme, backend)
+    named = ((name, value) for name, value in schedule.axes if name not in left_out and usual.get(name) != value)
+    return Schedule(schedule.scheme, tuple(named))
 
 
 def refusal(problem: Problem, schedule: Schedule, backend: str) -> str | None:

@@ -16,7 +16,7 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base, decomposed, fused, launches, library, reads
 from kernels.schemes.base import Cut, Scheme
-from kernels.schemes.finish import Units, deliver
+from kernels.schemes.finish import Units, deliver, exchange
 
 OURS = "ours"
 KERNELS = ("library", OURS)
@@ -90,7 +90,7 @@ def _send(planner: Planner, everything: Range, order: Cut) -> None:
     if planner.schedule["collective"] in library.CALLS:
         library.collective(planner, rank, everything, after=computed)
     elif planner.schedule["collective"] == "one_shot":
-        _one_shot(planner, everything, computed)
+        exchange(planner, Units.of(rank, 0, everything, computed))
     else:
         chunk = np.column_stack([peers, rank])
         deliver(planner, Units.of(rank[:, None], chunk, ranges.some(order.ranges, chunk), computed[:, None]))
@@ -104,13 +104,6 @@ def _receive(planner: Planner, everything: Range) -> None:
     else:
         here = _from_peers(base.put_rows(planner, rank[:, None], peers, rows))
     base.compute(planner, rank, everything, after=here)
-
-
-def _one_shot(planner: Planner, everything: Range, computed: Ints) -> None:
-    """Everybody sends everything to everybody and sums alone: (world - 1) x the bytes, one hop."""
-    rank, peers = np.arange(planner.problem.world), base.peers_of(planner.problem.world)
-    sent = base.put_tiles(planner, rank[:, None], peers, everything, after=computed[:, None, None])
-    base.reduce(planner, rank, everything, after=np.column_stack([computed, _from_peers(sent)]))
 
 
 def _from_peers(sent: Ints) -> Ints:

@@ -10,7 +10,6 @@ from kernels.backends.base import LONGEST_COMPILATION_SECONDS
 from kernels.outcome import Measurement, Span
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand
-from kernels.schemes.packets import shots
 from tests.gpu import gang
 from tests.gpu.stamps import BROKEN_S, broken
 from tests.gpu.test_kernels import WORLDS, trials
@@ -34,14 +33,6 @@ def measured(world: int, way: str) -> list[Measurement]:
 
 def planned(plan: Plan, *kinds: Kind) -> set[str]:
     return {plan.address(step) for step in range(len(plan)) if plan.kind[step] in kinds}
-
-
-def own_puts(plan: Plan) -> set[str]:
-    """Those of sums, which a GEMV in one shot does not send."""
-    return {
-        plan.address(step) for step in range(len(plan))
-        if plan.kind[step] == Kind.PUT and plan.tiles[plan.rank[step]].chunk[plan.tile_start[step]] == plan.rank[step]
-    }  # fmt: skip
 
 
 def check_order(one: Measurement) -> None:
@@ -68,8 +59,6 @@ def test_fused_kernels_show_every_step_that_they_take(world: int) -> None:
     for one in measured(world, "fused"):
         plan = expand(one.trial.problem, one.trial.schedule)
         steps = planned(plan, Kind.COMPUTE, Kind.PUT, Kind.REDUCE)
-        if one.trial.problem.operator == "gemv_all_reduce" and shots(one.trial.problem, one.trial.schedule) == 1:
-            steps -= own_puts(plan)
         assert {span.step for span in one.spans} == steps, one.trial.problem
         assert len(one.spans) == len(steps)
         tiles = [tile for span in one.spans for tile in span.tiles]

@@ -1,7 +1,6 @@
 """Few schedules that have every value that `axes` offers, and every two values of two axes that are legal together."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from kernels.axes import Axis, Value
@@ -10,10 +9,9 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axes, schedule
+from kernels.schemes.packets import SHOTS
 
 Values = Mapping[str, Value]
-MORE: Mapping[str, tuple[Value, ...]] = {"slice_tiles": (3, 1000), "pieces": (3,)}
-"""Values of open axes that nobody offers: they divide nothing, or are more than there is."""
 Complete = Callable[[Values], Schedule | None]
 """The schedule with these values, the other axes as they may be; None where it is refused."""
 Goal = frozenset[tuple[str, Value]]
@@ -50,17 +48,18 @@ def covering(known: Sequence[Axis], complete: Complete, *, pairs: bool = True, t
             del goals[goal]  # these values are refused together
             continue
         chosen[made] = None
-        reached = [each for each in goals if all(made.get(name) == value for name, value in each)]
+        values = {axis.name: value_of(made, axis) for axis in known}
+        reached = [each for each in goals if all(values[name] == value for name, value in each)]
         assert goal in reached, f"{made} was asked for {sorted(goal)}"
         for each in reached:
             del goals[each]
     return list(chosen)
 
 
-def offered(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, tile: str) -> list[Axis]:
-    """The axes of *scheme* with what they offer and MORE; first of the tiles comes a small *tile* that leaves rests."""
+def offered(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, tile: str | None = None) -> list[Axis]:
+    """The axes of *scheme*; a *tile* so small that the problem has many of them comes before those offered."""
     return [
-        replace(axis, values=(*((tile,) if axis.name == "tile" else ()), *axis.values, *MORE.get(axis.name, ())))
+        Axis(axis.name, (tile, *axis.values), tile, axis.doc, axis.open) if tile and axis.name == "tile" else axis
         for axis in axes(problem, scheme, machine, fabric)
     ]
 
@@ -69,8 +68,14 @@ def absent(known: Sequence[Axis], schedules: Sequence[Schedule]) -> list[str]:
     """The values of *known* that none of *schedules* has, as `axis = value`."""
     return [
         f"{axis.name} = {value}" for axis in known for value in axis.values
-        if not any(each.get(axis.name) == value for each in schedules)
+        if not any(value_of(each, axis) == value for each in schedules)
     ]  # fmt: skip
+
+
+def value_of(schedule: Schedule, axis: Axis) -> Value | None:
+    """The value that *schedule* has, also where it is the one that no schedule names; None where it is not read."""
+    value = schedule.get(axis.name)
+    return axis.default if value is None and axis.name == SHOTS else value
 
 
 def few(axis: Axis, values: Sequence[Value]) -> Sequence[Value]:

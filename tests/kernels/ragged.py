@@ -50,6 +50,8 @@ ON_CPUS = replace(MACHINE, backend="cpu", device=replace(MACHINE.device, kind="c
 """The same with ranks whose fused kernel stages."""
 
 TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
+MORE = {"slice_tiles": (3, 1000)}
+"""Values of open axes that nobody offers: they divide nothing, or are more than there is."""
 
 
 def ask(operator: str, world: int, height: int = 20, width: int = 10, depth: int = 6) -> Problem:
@@ -71,8 +73,9 @@ def linked(world: int) -> Iterator[tuple[Machine, Fabric]]:
 
 
 def known_axes(asked: Problem, scheme: str, machine: Machine, fabric: Fabric) -> list[Axis]:
-    """What is offered, and values that leave rests."""
-    return covering.offered(asked, scheme, machine, fabric, TILES[OPERATORS[asked.operator].work])
+    """What is offered, a tile that leaves rests, and MORE."""
+    known = covering.offered(asked, scheme, machine, fabric, TILES[OPERATORS[asked.operator].work])
+    return [replace(axis, values=(*axis.values, *MORE.get(axis.name, ()))) for axis in known]
 
 
 @dataclass(frozen=True)

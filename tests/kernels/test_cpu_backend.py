@@ -1,75 +1,83 @@
 """The cpu backend equals the reference for every operator and scheme, refuses with a sentence, and leaks nothing."""
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from kernels.backends.cpu import heap
-from kernels.fabric import parse
-from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement
 from kernels.plan import Kind
-from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import COMPARED
-from tests.kernels import covering
+from kernels.schedule import Refusal
 from tests.kernels.conftest import small
 
-EMULATED, SHARED = "emulated:bandwidth_bytes_per_second=1e9", "shared_memory"
-TILES = {"gemm": "16x32x96", "gemv": "16x2x96", "gather": "16x32x96"}
-"""Tiles so small that the small problems have several of them, and rests."""
+SCHEDULES: dict[str, list[dict[str, Any]]] = {
+    "sequential": [{}, {"collective": "one_shot"}],
+    "decomposed": [
+        {"pieces": 3},
+        {"pieces": 2, "steps": "local_first"},
+        {"pieces": 2, "grouping": "unfused", "steps": "local_first"},
+        {"pieces": 2, "pattern": "ring"},
+        {"pieces": 4, "split": "columns"},
+        {"pieces": 4, "split": "tables"},
+        {"pieces": 3, "split": "contraction"},
+        {"pieces": 6, "split": "rows_and_contraction"},
+    ],
+    "fused": [
+        {"slice_tiles": 1},
+        {"slice_tiles": 3, "write": "staged"},
+        {"slice_tiles": 2, "tile_order": "natural"},
+        {"slice_tiles": 2, "tile_order": "remote_first"},
+    ],
+}
 
 
-def _schedules(asked: Problem, machine: Machine, fabric: str, turn: int = 0) -> Iterator[Schedule]:
-    """Schedules of every scheme with every value that its axes offer; another *turn* puts other values together."""
-    link = parse(fabric)
-    for scheme in COMPARED:
-        known = covering.offered(asked, scheme, machine, link, TILES[OPERATORS[asked.operator].work])
-        yield from covering.covering(known, covering.legal(asked, scheme, machine, link), pairs=False, turn=turn)
+def _applies(operator: str, axes: dict[str, Any]) -> bool:
+    stated, split = OPERATORS[operator], axes.get("split")
+    one_shot = axes.get("collective") == "one_shot"
+    return (split is None or split in stated.splits) and (not one_shot or stated.collective == "all_reduce")
 
 
-def _trials(make_trial: Any, asked: Problem, schedules: Iterable[Schedule], fabric: str = EMULATED) -> list[Any]:
-    return [make_trial(asked, each.scheme, fabric=fabric, **dict(each.axes)) for each in schedules]
+def _trials(make_trial: Any, operator: str, world: int, dtype: str = "float32", **more: Any) -> list[Any]:
+    asked = small(operator, world, dtype)
+    return [
+        make_trial(asked, scheme, **{"tile": _tile(operator), **axes, **more})
+        for scheme, listed in SCHEDULES.items()
+        for axes in listed
+        if _applies(operator, axes)
+    ]
+
+
+def _tile(operator: str) -> str:
+    return "16x32x96" if operator != "gemv_all_reduce" else "16x2x96"
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_value_of_every_axis_equals_the_reference(
-    gangs: Any, make_trial: Any, cpu_machine: Machine, operator: str, world: int
-) -> None:
-    asked = small(operator, world)
-    trials = _trials(make_trial, asked, _schedules(asked, cpu_machine, EMULATED, turn=world // 2))
+def test_every_schedule_equals_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
+    trials = _trials(make_trial, operator, world)
     for trial, outcome in zip(trials, gangs(world).outcomes(trials), strict=True):
         assert isinstance(outcome, Measurement), f"{trial.schedule}: {outcome}"
         assert outcome.correct is True, f"{trial.schedule}"
-        assert [len(samples) for samples in outcome.samples] == [2] * world
+        assert [len(mine) for mine in outcome.samples] == [2] * world
 
 
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_bfloat16_equals_the_reference(
-    gangs: Any, make_trial: Any, cpu_machine: Machine, operator: str, world: int
-) -> None:
-    """Half of the values in each world: a dtype changes no order of steps."""
-    asked = small(operator, world, "bfloat16")
-    trials = _trials(make_trial, asked, list(_schedules(asked, cpu_machine, EMULATED))[world // 4 :: 2])
+def test_bfloat16_equals_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
+    trials = _trials(make_trial, operator, world, "bfloat16")
     assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
 
 
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_what_only_a_real_link_has_equals_the_reference(
-    gangs: Any, make_trial: Any, cpu_machine: Machine, operator: str, world: int
-) -> None:
-    """The library's collectives."""
+def test_the_librarys_collectives_equal_the_reference(gangs: Any, make_trial: Any, operator: str, world: int) -> None:
     asked = small(operator, world)
-    emulated = set(_schedules(asked, cpu_machine, EMULATED))
-    real = [each for each in _schedules(asked, cpu_machine, SHARED) if each not in emulated]
-    assert {"collective", "engine"} <= {name for each in real for name, value in each.axes if value == "library"}
-    outcomes = gangs(world).outcomes(_trials(make_trial, asked, real, SHARED))
-    assert all(isinstance(one, Measurement) and one.correct for one in outcomes)
+    trials = [
+        make_trial(asked, "sequential", fabric="shared_memory", collective="library", tile=_tile(operator)),
+        make_trial(asked, "decomposed", fabric="shared_memory", engine="library", pieces=3, tile=_tile(operator)),
+    ]
+    assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,20 @@ def test_a_step_has_the_stream_of_its_launch_and_the_first_where_that_has_none(h
     assert replace(plan, launches=replace(plan.launches, stream=streams)).stream.tolist() == (2 * last).tolist()
     assert (planned(h200, "gemm_all_to_all", "decomposed").launches.stream == ANY_STREAM).all()
     assert not planned(h200, "gemm_all_to_all", "decomposed").stream.any()
+
+
+@pytest.mark.parametrize("order", ["rotated", "natural", "remote_first"])
+@pytest.mark.parametrize("world", [2, 3, 4, 8])
+def test_a_gpu_s_rows_leave_in_the_order_in_which_peers_compute_them(h200: Machine, order: str, world: int) -> None:
+    asked = problem("all_gather_gemm", {"m": 768 * world, "n": 512, "k": 256}, world=world)
+    values = {"tile": "128x128x64", "slice_tiles": 8, "tile_order": order}
+    plan = expand(asked, schedule(asked, "fused", values, h200, NVLINK))
+    for rank in range(world):
+        puts = np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
+        first_used = [
+            int(np.flatnonzero((tiles.chunk == rank) & (tiles.row_start >= plan.row_start[put]))[0])
+            for put in puts
+            for tiles in [plan.tiles[plan.peer[put]]]
+        ]
+        assert len(puts) == 3 * (world - 1)
+        assert first_used == sorted(first_used)

@@ -1,10 +1,34 @@
-"""One shot or two: as the schedule says, or as all schedules meant before they could say it."""
+"""One shot or two: as the schedule says, or as all schedules meant before they could say it; and what each sends."""
+
+from pathlib import Path
 
 import pytest
 
-from kernels.operators import problem
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.machine_file import load
+from kernels.operators import OPERATORS, problem
+from kernels.plan import Kind, Plan
+from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import packets
+from kernels.schemes import axes, expand, packets, reads, schedule
+
+MACHINES = Path(__file__).parents[2] / "data/machines"
+NVLINK = Fabric(kind="nvlink")
+
+
+@pytest.fixture(scope="module")
+def h200() -> Machine:
+    return load(MACHINES / "h200_nvl8.toml")
+
+
+def gemv(rows: int = 8192, tokens: int = 1) -> Problem:
+    return problem("gemv_all_reduce", {"n": rows, "k": 28672, "tokens": tokens}, world=4, dtype="bfloat16")
+
+
+def planned(h200: Machine, rows: int = 8192, **values: int) -> Plan:
+    asked = gemv(rows)
+    return expand(asked, schedule(asked, "fused", values, h200, NVLINK))
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(8192, 1), (65536, 1), (65540, 2), (131072, 2)])
@@ -17,3 +41,55 @@ def test_a_schedule_that_says_nothing_means_what_all_schedules_meant(rows: int, 
 def test_what_a_schedule_says_goes(value: int) -> None:
     asked = problem("gemv_all_reduce", {"n": 8192, "k": 512, "tokens": 1}, world=4)
     assert packets.shots(asked, Schedule("fused", (("shots", value),))) == value
+
+
+@pytest.mark.parametrize("rows", [8192, 131072])
+def test_the_value_that_stored_schedules_had_is_in_no_key_and_shown_all_the_same(h200: Machine, rows: int) -> None:
+    asked, usual = gemv(rows), 1 if rows == 8192 else 2
+    plain = schedule(asked, "fused", {}, h200, NVLINK)
+    assert plain == schedule(asked, "fused", {"shots": usual}, h200, NVLINK)
+    assert "shots" not in plain.to_json()["axes"]
+    assert schedule(asked, "fused", {"shots": 3 - usual}, h200, NVLINK)["shots"] == 3 - usual
+    named = Schedule("fused", (*plain.axes, ("shots", usual)))
+    assert reads.read(asked, named, "triton") == plain
+    assert reads.all_axes(asked, plain, "triton") == {**dict(plain.axes), "shots": usual}
+    [axis] = [axis for axis in axes(asked, "fused", h200, NVLINK) if axis.name == "shots"]
+    assert (axis.values, axis.default) == ((1, 2), usual)
+
+
+def test_who_sends_no_packets_has_no_such_axis(h200: Machine) -> None:
+    laptop = load(MACHINES / "laptop_cpu.toml")
+    assert "shots" not in {axis.name for axis in axes(gemv(), "fused", laptop, parse("emulated"))}
+    gemm = problem("gemm_all_reduce", {"m": 1024, "n": 1024, "k": 1024}, world=4)
+    assert "shots" not in {axis.name for axis in axes(gemm, "fused", h200, NVLINK)}
+    on_cpus = schedule(gemv(), "fused", {}, laptop, parse("emulated"))
+    assert not packets.are_sent(gemv(), on_cpus)
+    assert "shots" not in reads.all_axes(gemv(), on_cpus, "cpu")
+
+
+def test_bytes_are_those_that_really_leave_beside_the_operator_s_minimum(h200: Machine) -> None:
+    one, two = planned(h200, shots=1), planned(h200, shots=2)
+    assert one.wire_bytes(0) == 3 * 8192 * 8 == 196_608
+    assert two.wire_bytes(0) == 2 * 3 * 8192 // 4 * 8
+    assert OPERATORS["gemv_all_reduce"].wire_bytes(gemv()) == 2 * 3 * 8192 // 4 * 2
+
+
+def test_in_one_shot_every_rank_sums_everything_alone(h200: Machine) -> None:
+    plan = planned(h200, shots=1)
+    for rank in range(4):
+        sums = (plan.rank == rank) & (plan.kind == Kind.REDUCE)
+        assert (plan.tile_stop - plan.tile_start)[sums].sum() == len(plan.tiles[rank])
+        for step in sums.nonzero()[0].tolist():
+            needed = plan.waits_for(step)
+            assert sorted(plan.rank[needed]) == [0, 1, 2, 3]
+            assert set(plan.num_bytes[needed][plan.kind[needed] == Kind.PUT]) == {
+                int(plan.tiles[rank].areas()[plan.tile_start[step] : plan.tile_stop[step]].sum()) * 8
+            }
+
+
+def test_in_two_shots_owners_sum_their_rows_and_tell_all(h200: Machine) -> None:
+    plan = planned(h200, shots=2)
+    for rank in range(4):
+        sums = (plan.rank == rank) & (plan.kind == Kind.REDUCE)
+        assert (plan.tiles[rank].chunk[plan.tile_start[sums]] == rank).all()
+        assert ((plan.rank == rank) & (plan.kind == Kind.PUT)).sum() == sums.sum() * (3 + 3)

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from kernels.schemes import library
+from kernels.schemes import library, packets
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
 from workbench.simulator.points import Column, Floats, Points
 from workbench.simulator.price import tiles as prices
@@ -257,10 +257,32 @@ def tiles_of_chunk(points: Points) -> Column:
 
 
 def _fused_send(points: Points) -> Floats:
+    to_owners = _fused_to_owners(points)
+    if packets.SHOTS not in points.axes:
+        return to_owners
+    return np.where(points.shots == 1, _fused_to_all(points), to_owners)
+
+
+def _fused_to_all(points: Points) -> Floats:
+    """Everybody sends each slice of everything to all peers, and sums alone what has come."""
+    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
+    size = np.minimum(points.slice_tiles, tiles)
+    units = points.world * -(-tiles // size)
+    part = np.asarray(points.chunk * points.columns * points.value_bytes * size / tiles, dtype=float)
+    put, summing = put_costs(points, part, in_place=True).on_lane, points.reduce(part)
+    sent = kernel.end(points.world) + units * (points.overhead + peers * put)
+    first = [kernel.end(0, size) + points.overhead + (peer + 1) * put for peer in range(peers)]
+    last = [sent - (peers - 1 - peer) * put for peer in range(peers)]
+    messages = Messages(first, last, units, part, part, np.zeros(points.count), False)
+    begin, there = first_of_each(points, messages), arrivals(points, messages)
+    return np.maximum.reduce([sent + units * summing, begin + units * summing, there + summing])
+
+
+def _fused_to_owners(points: Points) -> Floats:
     peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
     size = np.minimum(points.slice_tiles, tiles)
     slices = -(-tiles // size)
-    result = _bytes(points, points.chunk, points.columns)
+    result = np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
     part, last_part = result * size / tiles, result * (tiles - (slices - 1) * size) / tiles
     puts = put_costs(points, part, in_place=points.word("write") != "staged")
     marked, each = slices * points.overhead, points.overhead + puts.on_lane

@@ -15,7 +15,7 @@ from kernels.machine import Machine
 from kernels.operators import Flow, operator
 from kernels.problem import Problem
 from kernels.schedule import UNNAMED, Refusal, Schedule
-from kernels.schemes import BASELINE, axes, library, reads
+from kernels.schemes import BASELINE, axes, library, packets, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator.price import memory, messages, tiles
@@ -168,8 +168,20 @@ class Points:
         return memory.copy_seconds(self.machine, self.problem.dtype, num_bytes)
 
     def reduce(self, num_bytes: Column) -> Floats:
-        """The sum of all ranks' contributions to results of *num_bytes*, its overhead counted."""
-        return self.overhead + memory.sum_seconds(self.machine, self.problem.dtype, num_bytes, self.world)
+        """The sum of all ranks' contributions of *num_bytes* each, its overhead counted."""
+        written = self.problem.itemsize / self.value_bytes
+        results = num_bytes * ((self.world + written) / (self.world + 1))
+        return self.overhead + memory.sum_seconds(self.machine, self.problem.dtype, results, self.world)
+
+    @property
+    def value_bytes(self) -> int:
+        """What leaves for each value of a result that is sent."""
+        return packets.PACKET_BYTES if packets.SHOTS in self.axes else self.problem.itemsize
+
+    @property
+    def shots(self) -> Column:
+        """Of packets; where no column says it, as schedules that do not name it mean it."""
+        return self._column(packets.SHOTS, packets.unnamed_of(self.rows * self.columns))
 
     @cached_property
     def _routes(self) -> Routes:

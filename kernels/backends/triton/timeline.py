@@ -45,8 +45,7 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
     """One span per step of *rank* that its fused kernel took by itself.
 
     A computation lasts from when its first tile had what it waited for until its last is computed, a put from its first
-    result, or its first operand, until its last store. Steps that the kernel does otherwise than planned have no span:
-    a GEMV in one shot sums all rows itself, and nobody sends it the sums of theirs.
+    result, or its first operand, until its last store.
     """
     layout, kept = _Layout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world)
     spans: list[Span] = []
@@ -112,6 +111,7 @@ class _Layout:
         self._plan, self._rank, self._count, self._order = plan, rank, count, plan.tiles[rank]
         self._operator = OPERATORS[plan.problem.operator]
         self._receives = self._operator.flow is Flow.RECEIVE
+        self._to_all = packets.are_sent(plan.problem, plan.schedule) and packets.shots(plan.problem, plan.schedule) == 1
         self._puts = gemm_receive.put_steps(plan, rank).tolist() if self._receives else []
 
     def records(self, step: int) -> Ints:
@@ -120,14 +120,13 @@ class _Layout:
         at = np.arange(plan.tile_start[step], plan.tile_stop[step])
         if self._receives and kind == Kind.PUT:
             return np.arange(len(self._order) + self._puts.index(step), self._count, len(self._puts))
-        if kind == Kind.COMPUTE or (kind == Kind.PUT and not self._is_own(step)):
+        if kind == Kind.COMPUTE or (kind == Kind.PUT and (self._to_all or not self._is_own(step))):
             return at
         if kind not in (Kind.REDUCE, Kind.PUT):
             return at[:0]
         if self._operator.work != "gemv":
             return len(self._order) + at
-        planned = kind == Kind.REDUCE or packets.shots(plan.problem, plan.schedule) == 2
-        return len(self._order) + gemv.shares_of(plan, self._rank, at) if planned else at[:0]
+        return len(self._order) + gemv.shares_of(plan, self._rank, at)
 
     def tiles(self, step: int, stamps: Stamps, records: Ints) -> tuple[TileTimes, ...]:
         """*records* of *step*; none for puts of tiles, whose sending is told with their computation."""
