@@ -47,30 +47,30 @@ def whole_run(
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[Shown]]:
     """Facts, rows, and what is shown of each case of *run*."""
     rows = store.rows(run["id"])
-    found = cases(rows)
-    asked = _asked_axes(run["experiment"])
+    problems = cases(rows)
+    named = _asked_axes(run["experiment"])
     known = {**run, "provenance": for_others(run["provenance"], login=login)}
-    told = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
-    return told, rows, [_shown(store, run["id"], case, asked) for case in found]
+    facts_of_run = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
+    return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
 
 
-def _shown(store: Store, run: str, case: Case, asked: Collection[str]) -> Shown:
+def _shown(store: Store, run: str, case: Case, named: Collection[str]) -> Shown:
     drawn = charts(store, run, case.rows)
-    along: list[Titled] = [("", sweep.chart(case.rows, axis)) for axis in swept(case.rows, asked)]
+    along: list[Titled] = [("", sweep.chart(case.rows, axis)) for axis in swept(case.rows, named)]
     best = case.fastest
     return Shown([*drawn[:1], *along, *drawn[1:]], [] if best is None else derived_of(store, run, case.rows, best))
 
 
-def swept(rows: Sequence[Row], asked: Collection[str] = ()) -> list[str]:
-    """The axes that one scheme was tried along: so many values that they make a curve, or *asked* for by name."""
+def swept(rows: Sequence[Row], named: Collection[str] = ()) -> list[str]:
+    """The axes that one scheme was tried along: so many values that they make a curve, or *named* by who asked."""
     values: dict[str, dict[str, set[str]]] = {}
     for row in rows:
         if row.get("part") in (None, "whole") and row.get("time_s") is not None and row["scheme"] != BASELINE:
             for name, value in (row.get("axes") or {}).items():
                 values.setdefault(name, {}).setdefault(row["scheme"], set()).add(str(value))
     widest = {name: max(map(len, schemes.values())) for name, schemes in values.items()}
-    found = [name for name, count in widest.items() if count >= CURVE or (count > 1 and name in asked)]
-    return sorted(found, key=lambda name: -widest[name])[:CURVES_MOST]
+    axes = [name for name, count in widest.items() if count >= CURVE or (count > 1 and name in named)]
+    return sorted(axes, key=lambda name: -widest[name])[:CURVES_MOST]
 
 
 def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
@@ -84,26 +84,26 @@ def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
 
 def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
     """What was asked, as plain values; of several problems only what they share."""
-    asked, provenance = run["experiment"], run["provenance"]
-    found: dict[str, Any] = {
+    experiment, provenance = run["experiment"], run["provenance"]
+    values: dict[str, Any] = {
         "title": _titled(run["title"]),
         "run": run["id"],
         "status": run["status"],
         "started_at": run["started_at"],
         "provenance": provenance,
         "cores": provenance.get("cores"),
-        "protocol": asked.get("protocol"),
+        "protocol": experiment.get("protocol"),
         **{key: _shared(rows, key) for key in ("operator", "dtype", "world", "backend", "machine", "fabric", "shape")},
     }
-    if found["operator"] and found["shape"] and found["world"] and found["dtype"]:
-        stated = OPERATORS[found["operator"]]
-        problem = Problem(stated.name, tuple(found["shape"].items()), found["dtype"], found["world"])
-        found |= {
-            "idea": stated.words,
-            "local_sizes": dict(stated.local(problem)),
-            "global_sizes": dict(stated.whole(problem)),
+    if values["operator"] and values["shape"] and values["world"] and values["dtype"]:
+        operator = OPERATORS[values["operator"]]
+        problem = Problem(operator.name, tuple(values["shape"].items()), values["dtype"], values["world"])
+        values |= {
+            "idea": operator.words,
+            "local_sizes": dict(operator.local(problem)),
+            "global_sizes": dict(operator.whole(problem)),
         }
-    return found
+    return values
 
 
 def _titled(title: str) -> str:
@@ -147,8 +147,8 @@ def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
 def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float] | None:
     """Where the time of one trial went, in seconds by part; None while one of its parts was not timed."""
     spans = store.spans(run, row["key"], row["source"], row.get("block"))
-    found = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
-    return None if found is None else dict(found)
+    steps = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
+    return None if steps is None else dict(steps)
 
 
 def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Derived]:

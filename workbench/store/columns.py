@@ -43,7 +43,7 @@ def reads(method: Callable[Concatenate[Reader, Given], Value]) -> Callable[Conca
     """*method* of what has a `_database`; a WrongForm inside it becomes the sentence that names the store's file."""
 
     @wraps(method)
-    def told(self: Reader, *given: Given.args, **named: Given.kwargs) -> Value:
+    def checked_reader(self: Reader, *given: Given.args, **named: Given.kwargs) -> Value:
         try:
             return method(self, *given, **named)
         except WrongForm as error:
@@ -53,7 +53,7 @@ def reads(method: Callable[Concatenate[Reader, Given], Value]) -> Callable[Conca
                 "begins a new store."
             ) from error
 
-    return cast("Callable[Concatenate[Reader, Given], Value]", told)
+    return cast("Callable[Concatenate[Reader, Given], Value]", checked_reader)
 
 
 def value(text: Any) -> Any:
@@ -67,27 +67,27 @@ def value(text: Any) -> Any:
 
 def run(entry: sqlite3.Row) -> dict[str, Any]:
     """One run; one that says it is running, and whose process is gone, is lost."""
-    found = legible.run(dict(entry))
+    values = legible.run(dict(entry))
     facts = legible.facts(value(entry["provenance"]))
     process, status = facts.pop("process", None), entry["status"]
     if status == RUNNING and run_marks.is_gone(process):
         status = LOST
-    return {**found, "status": status, "experiment": legible.experiment(value(entry["experiment"])),
+    return {**values, "status": status, "experiment": legible.experiment(value(entry["experiment"])),
             "provenance": facts}  # fmt: skip
 
 
 def row(entry: sqlite3.Row) -> dict[str, Any]:
     """A row as it was given, under the run that it is of now."""
-    told = {name: each for name, each in legible.row(value(entry["row"])).items() if name not in TIMED_HOW}
+    values = {name: each for name, each in legible.row(value(entry["row"])).items() if name not in TIMED_HOW}
     placed = {key: entry[key] for key in ("run", "origin", "id", "at", "block")}
-    return {**with_all_axes(told), **checked(placed, _PLACED, f"number {entry['id']} of outcomes")}
+    return {**with_all_axes(values), **checked(placed, _PLACED, f"number {entry['id']} of outcomes")}
 
 
 def timed_how(text: Any) -> dict[str, Any]:
     """Under which conditions and how an outcome was timed, where its ranks said so."""
-    found = value(text)
-    legible.measured(found)
-    return {name: found[name] for name in TIMED_HOW if name in found}
+    measured = value(text)
+    legible.measured(measured)
+    return {name: measured[name] for name in TIMED_HOW if name in measured}
 
 
 def best(entry: Entry) -> dict[str, Any]:
@@ -120,9 +120,9 @@ def spans(text: Any) -> tuple[Span, ...]:
 
 def sample(entry: sqlite3.Row) -> Sample:
     """One sample, from its columns in the order of Sample's fields."""
-    found = Sample(*entry)
-    legible.sample((found.rank, found.index, found.seconds, found.at))
-    return found
+    timed = Sample(*entry)
+    legible.sample((timed.rank, timed.index, timed.seconds, timed.at))
+    return timed
 
 
 def sample_row(entry: sqlite3.Row) -> dict[str, Any]:
@@ -133,10 +133,10 @@ def sample_row(entry: sqlite3.Row) -> dict[str, Any]:
 
 def whole(entry: sqlite3.Row) -> dict[str, Any]:
     """One right measurement, with trial and circumstances: a candidate for the fastest."""
-    found = dict(entry)
-    checked(found, {"time_s": SECONDS, "at": MOMENT}, f"number {entry['id']} of outcomes")
+    outcome = dict(entry)
+    checked(outcome, {"time_s": SECONDS, "at": MOMENT}, f"number {entry['id']} of outcomes")
     ran(entry["trial"])
-    return {**found, "trial": value(entry["trial"]), "provenance": legible.facts(value(entry["provenance"])),
+    return {**outcome, "trial": value(entry["trial"]), "provenance": legible.facts(value(entry["provenance"])),
             "hardware": hardware(entry["hardware"])}  # fmt: skip
 
 

@@ -318,7 +318,7 @@ class Store:
         entries = self._database.read(
             "SELECT row FROM outcomes WHERE run = ? AND outcome = 'measurement' ORDER BY id", (run,)
         )
-        return [told for entry in entries if (told := columns.timed_how(entry["row"]))]
+        return [facts for entry in entries if (facts := columns.timed_how(entry["row"]))]
 
     @reads
     def spans(self, run: str, key: str, source: str | None = None, block: str | None = None) -> tuple[Span, ...]:
