@@ -46,11 +46,13 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
     A copy engine or blocks of its own move a put while the wire is busy: their launch is all. Who computes copies it,
     if it is not in place already: then it is only signalled.
     """
-    costs = machine.costs
-    copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
+    costs, together = machine.costs, computes_too(machine, puts.pool, puts.share)
+    copied: Floats | float = 0.0
+    if np.any(together & np.logical_not(puts.in_place)):  # nothing else pays for a copy: do not look it up
+        copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
     beside = step_overhead(machine, one_kernel=one_kernel)
     by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, costs.copy_engine_seconds, beside)
-    return np.where(computes_too(machine, puts.pool, puts.share), costs.step_seconds + copied, by_others)
+    return np.where(together, costs.step_seconds + copied, by_others)
 
 
 def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats | None = None) -> Floats:
