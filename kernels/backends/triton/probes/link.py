@@ -9,8 +9,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton.graph import Meeting
 from kernels.backends.triton.kernels.probe import put, put_bulk
+from kernels.backends.triton.launch import descriptors
 from kernels.backends.triton.probes.site import Call, Site
-from kernels.backends.triton.send import descriptors
 from kernels.backends.triton.shares import at_once
 
 PIECE_BYTES = 16 * 1024
