@@ -69,4 +69,5 @@ def usage(error: Any) -> str:
     """What is wrong with a command line, of an error of the kind USAGE."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "workbench"
-    return f"{error.format_message().rstrip('.')}. `{path} --help` says what is accepted."
+    words = " ".join(error.format_message().split())  # it lays out choices with tabs
+    return f"{words.rstrip('.')}. `{path} --help` says what is accepted."

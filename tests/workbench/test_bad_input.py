@@ -50,6 +50,7 @@ COMMAND_LINES = {
     "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'"),
+    "no kind of export": (("export", "last", "-o", "x.csv"), "Choose from: parquet, csv, perfetto, recording. `"),
     "no number": (("run", GEMM, "--world", "x"), " as an integer. `workbench run --help` says what is accepted."),
     "unknown operator": (
         ("run", "gemm", *SIZES),

@@ -97,6 +97,19 @@ def test_an_operators_trace_is_saved_and_replayed(capsys: pytest.CaptureFixture[
     assert "is there already" in capsys.readouterr().err
 
 
+def test_applications_are_replayed_on_the_caches_of_a_machine_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--workloads", "FwAct", "--policies", "cache_rw")
+    assert told(capsys, *words)["summary"]["caches"] == "gcn3_hbm"
+    assert told(capsys, *words, "--machine", "h200_nvl2")["summary"]["caches"] == "h200"
+
+
+def test_a_wrong_access_is_told_with_the_name_of_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    trace_file.write(trace([load(3, structure=7)]), path)
+    assert status(["cache", "--trace", str(path)]) == 2
+    assert f"{path}: made has an access of structure 7 and names 3" in capsys.readouterr().err
+
+
 def test_a_smaller_l2_reads_more(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "gemm_all_to_all",
@@ -113,7 +126,7 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
     assert status(["cache", "--workloads", "FwAct", "--policies", "uncached", "--policies", "optimised"]) == 0
     out = capsys.readouterr().out
     assert "reconstructed by us" in out
-    assert "of Uncached" in out
+    assert "Uncached" in out.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +142,11 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
         ([*GEMM, "--machine", "laptop_cpu"], "Machine laptop_cpu has the device"),
         ([*GEMM, "--set", "group_rows=3"], "group_rows"),
         (["--trace", "absent.parquet"], "There is no trace file absent.parquet"),
-        (["--workloads", "FwAct", "--save", "x"], "--save writes the trace of an operator"),
+        (["--workloads", "FwAct", "--save", "x"], "--save is of the trace of an operator, and none is stated"),
+        (["--workloads", "FwAct", "--shape", "m=3"], "--shape is of the trace of an operator"),
+        (["--trace", "absent.parquet", "--world", "4"], "--world is of the trace of an operator"),
+        (["--workloads", "FwAct", "--machine", "b200"], "There is no machine 'b200'"),
+        ([*GEMM, "--save", "absent/t.parquet"], "The trace cannot be written to absent/t.parquet: there is no folder"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_and_status_2(

@@ -138,6 +138,10 @@ def test_a_file_that_is_cut_short_damaged_or_something_else_is_refused(tmp_path:
         (tmp_path / name).write_bytes(part)
         with pytest.raises(Refusal, match=rf"{name} cannot be read as a trace: it is no whole Parquet file"):
             trace_file.read(tmp_path / name)
+    middle = len(content) // 3
+    (tmp_path / "bent").write_bytes(content[:middle] + bytes(8) + content[middle + 8 :])
+    with pytest.raises(Refusal, match="bent cannot be read as a trace: it is damaged"):
+        list(trace_file.read(tmp_path / "bent").chunks())
     with pytest.raises(Refusal, match="There is no trace file"):
         trace_file.read(tmp_path / "absent")
     parquet.write_table(pa.table({"address": [1]}), tmp_path / "other")
@@ -151,6 +155,7 @@ def test_a_file_that_is_cut_short_damaged_or_something_else_is_refused(tmp_path:
         ("kernel", [1, 0], "a number falls"),
         ("flags", [0, 8], "flags above 7"),
         ("sectors", [16, 1], "sectors above 15"),
+        ("sectors", [0, 1], "no sector"),
     ],
 )
 def test_rows_that_cannot_be_are_refused(tmp_path: Path, column: str, values: list[int], sentence: str) -> None:

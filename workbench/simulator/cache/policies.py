@@ -101,7 +101,7 @@ POLICIES: Mapping[str, Policy] = {
         Policy(name="srrip", title="SRRIP replacement", group="bound", replacement=Replacement.SRRIP),
     )
 }  # fmt: skip
-"""The table of policies. Belady's optimum is no policy, since it knows the future: `belady.py`."""
+"""The table of policies. Belady's optimum is no policy, since it knows the future: `lines.py`."""
 
 
 def policy(name: str) -> Policy:

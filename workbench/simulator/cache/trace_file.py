@@ -21,6 +21,7 @@ from pyarrow import parquet
 from kernels.schedule import Refusal
 from workbench.simulator.cache.trace import (
     ACCESS,
+    ALL_SECTORS,
     CHUNK,
     DIRECT,
     LINE_BYTES,
@@ -45,7 +46,7 @@ def write(trace: Trace, path: Path) -> int:
             "structures": [{"name": each.name, "role": each.role} for each in trace.structures]}  # fmt: skip
     schema = pa.schema(list(COLUMNS.items()), metadata={MARK: json.dumps(told).encode()})
     count = 0
-    with parquet.ParquetWriter(path, schema, compression="zstd") as file:
+    with parquet.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
         for chunk in trace.chunks():
             file.write_table(_table(chunk, schema))
             count += len(chunk.accesses)
@@ -93,13 +94,15 @@ def _described(path: Path, mark: bytes) -> Trace:
 def _chunks(path: Path) -> Iterator[Chunk]:
     last = 0
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(CHUNK, columns=list(COLUMNS)):
                 kernels, rows = batch["kernel"].to_numpy(), _accesses(batch)
                 if len(rows) and (kernels[0] < last or (np.diff(kernels) < 0).any()):
                     raise _unreadable(path, "its kernels do not follow each other: a number falls")
-                if (rows["flags"] > (WRITE | DIRECT | PEER)).any() or (rows["sectors"] > 15).any():
+                if (rows["flags"] > (WRITE | DIRECT | PEER)).any() or (rows["sectors"] > ALL_SECTORS).any():
                     raise _unreadable(path, "it has flags above 7 or sectors above 15")
+                if (rows["sectors"] == 0).any():
+                    raise _unreadable(path, "it has an access of no sector")
                 cuts = [0, *(np.flatnonzero(np.diff(kernels)) + 1).tolist(), len(rows)]
                 for start, stop in pairwise(cuts):
                     if stop > start:
