@@ -64,7 +64,12 @@ class Request(Typed):
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""
         meant = presets.named(self.preset).fabric if self.preset is not None and machine.backend == "cpu" else None
-        world = self.problem(machine).world
+        world, most = self.problem(machine).world, machine.ranks_per_host
+        if self.fabric is None and machine.backend == "triton" and not machine.has_network and world > most:
+            raise Refusal(
+                f"world = {world} is more than machine {machine.name} has: {world} > {most} ranks. Accepted: --world "
+                f"1..{most}, or a machine of more ranks, which `workbench machines` lists."
+            )
         fabric = fabrics.parse(self.fabric or meant or fabrics.usual(machine, world))
         if (sentence := fabrics.refusal(fabric, machine, world)) is not None:
             raise Refusal(sentence)

@@ -50,6 +50,10 @@ COMMAND_LINES = {
     "unknown command": (("measure",), "No such command 'measure'. `workbench --help` says what is accepted."),
     "unknown option": (("run", GEMM, "--sizes", "3"), "--sizes"),
     "no operator": (("run",), "Missing argument 'operator'"),
+    "more ranks than the machine has": (
+        ("predict", GEMM, "--preset", "deepseek_v3_experts_512", "--machine", "h200_nvl2"),
+        "world = 8 is more than machine h200_nvl2 has: 8 > 2 ranks. Accepted: --world 1..2, or",
+    ),
     "no kind of export": (("export", "last", "-o", "x.csv"), "Choose from: parquet, csv, perfetto, recording. `"),
     "no number": (("run", GEMM, "--world", "x"), " as an integer. `workbench run --help` says what is accepted."),
     "unknown operator": (
