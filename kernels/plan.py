@@ -129,7 +129,11 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Plan:
-    """Steps as columns. On every rank and pool, of the steps that are ready the lowest `turn` goes first."""
+    """Steps as columns.
+
+    On every rank and pool, of the steps that are ready those of the launch with the highest priority go first, and of
+    these the one with the lowest `turn`.
+    """
 
     problem: Problem
     schedule: Schedule
@@ -145,7 +149,7 @@ class Plan:
     share: Ints
     """Units of the pool that the step holds while it is issued.
 
-    Steps of EVERYTHING and steps with a share of their own never compete: they wait in lines of their own.
+    All steps of one rank and pool wait in one queue, whatever their share: nobody overtakes its head.
     """
     tile_start: Ints
     tile_stop: Ints

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Flow
-from kernels.plan import Kind, Plan
+from kernels.plan import Ints, Kind, Plan
 from kernels.schemes import BASELINE, expand
 from kernels.trial import Trial
 from workbench.simulator.price import messages, tiles
@@ -72,19 +73,28 @@ def waves(tiles: int, slots: int) -> int:
 
 def first_tiles(plan: Plan) -> int | None:
     """Tiles that the rank that begins last has computed when its first put leaves; None where none waits for tiles."""
-    begun: dict[int, int] = {}
-    for step in np.flatnonzero(plan.kind == Kind.PUT):
-        after = [int(each) for each in plan.waits_for(int(step)) if plan.kind[each] == Kind.COMPUTE]
-        if after:
-            rank, stop = int(plan.rank[step]), max(int(plan.tile_stop[each]) for each in after)
-            begun[rank] = min(stop, begun.get(rank, stop))
-    return max(begun.values(), default=None)
+    puts, computed = _waits(plan, (Kind.PUT,), (Kind.COMPUTE,))
+    if not len(puts):
+        return None
+    waited_for = np.zeros(len(plan), dtype=np.int64)
+    np.maximum.at(waited_for, puts, plan.tile_stop[computed])
+    never = np.iinfo(np.int64).max
+    begun = np.full(plan.problem.world, never)
+    np.minimum.at(begun, plan.rank[puts], waited_for[puts])
+    return int(begun[begun < never].max())
 
 
 def last_tiles(plan: Plan) -> int | None:
     """How many tiles wait for the last operands that come in; None where none waits."""
-    waiting = [
-        int(step) for step in np.flatnonzero(plan.kind == Kind.COMPUTE)
-        if any(plan.kind[each] in (Kind.PUT, Kind.COPY) for each in plan.waits_for(int(step)))
-    ]  # fmt: skip
-    return int(plan.tile_stop[waiting[-1]] - plan.tile_start[waiting[-1]]) if waiting else None
+    waiting, _ = _waits(plan, (Kind.COMPUTE,), (Kind.PUT, Kind.COPY))
+    if not len(waiting):
+        return None
+    last = waiting.max()
+    return int(plan.tile_stop[last] - plan.tile_start[last])
+
+
+def _waits(plan: Plan, waiting: Sequence[Kind], needed: Sequence[Kind]) -> tuple[Ints, Ints]:
+    """Pairs of steps: one of the kinds *waiting*, and one of the kinds *needed* that it waits for."""
+    who = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
+    chosen = np.isin(plan.kind[who], waiting) & np.isin(plan.kind[plan.after], needed)
+    return who[chosen], plan.after[chosen]

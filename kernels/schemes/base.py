@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,9 +96,9 @@ def tile_axis(problem: Problem, machine: Machine) -> Axis:
     most = (
         RESULTS_MOST if machine.device.kind == "gpu" and operator_of(problem).work == "gemm" else rows[-1] * columns[-1]
     )
-    sides = [(m, n) for m in rows for n in columns if m * n <= most]
-    if _count(problem, rows[0], columns[0]) > TILES_MOST:  # else none of them is too small
-        sides = [each for each in sides if _count(problem, *each) <= TILES_MOST or each == (best.m, best.n)]
+    sides, lengths = [(m, n) for m in rows for n in columns if m * n <= most], _lengths(problem)
+    if _count(lengths, rows[0], columns[0]) > TILES_MOST:  # else none of them is too small
+        sides = [each for each in sides if _count(lengths, *each) <= TILES_MOST or each == (best.m, best.n)]
     values = tuple(str(Tile(m, n, best.k)) for m, n in sides)
     return Axis("tile", values, str(best), "Rows x columns x contraction computed at once.", open=True)
 
@@ -162,14 +162,25 @@ def _gemv_together(problem: Problem, slots: int, rows: int) -> int:
 
 def num_tiles(problem: Problem, size: object) -> int:
     """Tiles of one rank, without laying them out."""
-    each = tile(size)
-    return _count(problem, each.m, each.n)
+    return fewest_tiles(problem, (size,))
 
 
-def _count(problem: Problem, rows: int, columns: int) -> int:
-    """Tiles of one rank that have so many *rows* and *columns*."""
-    chunk, across = operator_of(problem).chunk_rows(problem), operator_of(problem).extent(problem).columns
-    return problem.world * -(-chunk // rows) * -(-across // columns)
+def fewest_tiles(problem: Problem, sizes: Iterable[object]) -> int:
+    """The same of the one of *sizes* that cuts a rank's result into the fewest."""
+    lengths = _lengths(problem)
+    return min(_count(lengths, each.m, each.n) for each in map(tile, sizes))
+
+
+def _lengths(problem: Problem) -> tuple[int, int, int]:
+    """Chunks of one rank's result, and rows and columns of each: asked once for many tile sizes."""
+    operator = operator_of(problem)
+    return problem.world, operator.chunk_rows(problem), operator.extent(problem).columns
+
+
+def _count(lengths: tuple[int, int, int], rows: int, columns: int) -> int:
+    """Tiles that have so many *rows* and *columns*, of what has these *lengths*."""
+    chunks, length, across = lengths
+    return chunks * -(-length // rows) * -(-across // columns)
 
 
 def _powers(low: int, high: int, extent: int) -> list[int]:

@@ -33,10 +33,11 @@ class Kept:
                 self._plans.move_to_end(key)
                 return self._plans[key]
         made = make(problem, schedule)
+        num_bytes = made.memory_bytes
         with self._lock:
-            if key not in self._plans:
+            if key not in self._plans and num_bytes <= self.bytes_most:
                 self._plans[key] = made
-                self.num_bytes += made.memory_bytes
+                self.num_bytes += num_bytes
             while self.num_bytes > self.bytes_most:
                 self.num_bytes -= self._plans.popitem(last=False)[1].memory_bytes
         return made

@@ -9,7 +9,7 @@ import numpy as np
 from kernels.axes import Axis
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes.base import num_tiles, operator_of
+from kernels.schemes.base import fewest_tiles, num_tiles, operator_of
 
 TURNS = 64
 """Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
@@ -26,7 +26,7 @@ def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
     sizes = tuple(2**e for e in range(tiles.bit_length()))
     if tiles * problem.world <= STEPS_MOST:
         return sizes
-    fewest = min(num_tiles(problem, each) for each in tile.values)
+    fewest = fewest_tiles(problem, tile.values)
     return tuple(size for size in sizes if -(-fewest // size) * problem.world <= STEPS_MOST) or sizes[-1:]
 
 

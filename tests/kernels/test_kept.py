@@ -77,3 +77,10 @@ def test_threads_count_a_plan_once(maker: Maker) -> None:
     for thread in threads:
         thread.join()
     assert (kept.num_bytes, len(kept)) == (size(2) + size(3), 2)
+
+
+def test_a_plan_that_is_too_large_to_keep_sends_nobody_away(maker: Maker) -> None:
+    kept = Kept(size(3) + size(4))
+    for steps in (3, 4, 1000, 3, 4):
+        kept.plan(ASKED, of(steps), maker)
+    assert (maker.made, len(kept)) == ([3, 4, 1000], 2)

@@ -8,6 +8,7 @@ import pytest
 
 from kernels.fabric import parse
 from kernels.operators import problem
+from kernels.plan import Kind
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import expand, schedule
 from kernels.trial import Trial
@@ -55,6 +56,33 @@ def test_a_cpu_rank_sends_slices_and_the_last_to_begin_counts(order: str, slices
     asked = trial("gemm_all_to_all", sizes, "laptop_cpu", tile_order=order, tile="64x64x64", slice_tiles=2)
     assert len(expand(asked.problem, asked.schedule).tiles[0]) == 16
     assert share(asked) == slices / 8
+
+
+@pytest.mark.parametrize(
+    ("operator", "sizes", "axes"),
+    [
+        ("gemm_all_to_all", {"m": 512, "n": 128, "k": 64}, {"tile_order": "natural", "slice_tiles": 3}),
+        ("gemm_reduce_scatter", {"m": 512, "n": 128, "k": 64}, {"tile_order": "interleaved", "slice_tiles": 2}),
+        ("all_gather_gemm", {"m": 512, "n": 128, "k": 64}, {"slice_tiles": 3}),
+        ("all_gather_gemm", {"m": 512, "n": 128, "k": 64}, {"write": "staged"}),
+    ],
+)
+def test_first_and_last_tiles_are_those_that_steps_say_one_by_one(
+    operator: str, sizes: dict[str, Any], axes: dict[str, Any]
+) -> None:
+    of_laptop = trial(operator, sizes, "laptop_cpu", tile="32x64x64", **axes)
+    plan = expand(of_laptop.problem, of_laptop.schedule)
+    begun: dict[int, int] = {}
+    waiting = []
+    for step, kind in enumerate(plan.kind):
+        needed = [each for each in plan.waits_for(step) if plan.kind[each] != kind]
+        if kind == Kind.PUT and needed and plan.kind[needed[0]] == Kind.COMPUTE:
+            begun.setdefault(int(plan.rank[step]), int(plan.tile_stop[needed[0]]))
+        if kind == Kind.COMPUTE and needed:
+            waiting.append(int(plan.tile_stop[step] - plan.tile_start[step]))
+    assert begun or waiting
+    assert pipeline.first_tiles(plan) == (max(begun.values()) if begun else None)
+    assert pipeline.last_tiles(plan) == (waiting[-1] if waiting else None)
 
 
 def test_sequential_schedules_have_no_slices_and_an_unknown_machine_no_slots() -> None:

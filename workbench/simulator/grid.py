@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -45,7 +45,8 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
 def _alike(problem: Problem, scheme: str, given: Mapping[str, Column], count: int, machine: Machine,
            fabric: Fabric) -> Iterator[tuple[dict[str, Value], Column]]:  # fmt: skip
     """Points that agree in every axis whose values are words, as far as those words are legal together."""
-    worded = [axis for axis in axes(problem, scheme, machine, fabric) if not axis.open and _is_word(axis)]
+    known = axes(problem, scheme, machine, fabric)
+    worded = [axis for axis in known if not axis.open and _is_word(axis)]
     masks = {axis.name: {value: _equals(given[axis.name], value) for value in axis.values}
              for axis in worded if axis.name in given}  # fmt: skip
     for choice in product(*(of_axis.items() for of_axis in masks.values())):
@@ -53,7 +54,7 @@ def _alike(problem: Problem, scheme: str, given: Mapping[str, Column], count: in
         chosen = np.ones(count, dtype=bool)
         for _, mask in choice:
             chosen = chosen & mask
-        if chosen.any() and _agree(problem, scheme, words, machine, fabric):
+        if chosen.any() and _agree(problem, scheme, known, words, machine, fabric):
             yield words, np.flatnonzero(chosen)
 
 
@@ -65,9 +66,9 @@ def _equals(column: Column, value: Value) -> Column:
     return np.asarray(column.astype(str) == value)
 
 
-def _agree(problem: Problem, scheme: str, words: Mapping[str, Value], machine: Machine, fabric: Fabric) -> bool:
+def _agree(problem: Problem, scheme: str, known: Sequence[Axis], words: Mapping[str, Value], machine: Machine,
+           fabric: Fabric) -> bool:  # fmt: skip
     """Whether words are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
-    known = axes(problem, scheme, machine, fabric)
     usual = {axis.name: axis.default for axis in known}
     ones = {axis.name: 1 for axis in known if axis.open and not _is_word(axis)}
     return any(

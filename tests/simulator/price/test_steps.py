@@ -51,6 +51,14 @@ def test_the_slices_of_one_kernel_add_up_to_its_waves(gpu_pod: Machine) -> None:
     assert seconds.tolist() == pytest.approx([wave, 0, 0, wave, 0, 0, wave, 0])
 
 
+def test_a_launch_of_few_blocks_computes_as_many_tiles_at_once(gpu_pod: Machine) -> None:
+    """16 tiles are one wave of a grid that fills the GPU, and four of a grid of 4 blocks, as the launch says."""
+    plan = plan_of(gpu_pod, "fused", NVLINK)
+    few = replace(plan, launches=replace(plan.launches, grid=np.full_like(plan.launches.grid, 4)))
+    one, four = (compute_seconds(each, gpu_pod)[plan.rank == 0].sum() for each in (plan, few))
+    assert four == pytest.approx(4 * one)
+
+
 def test_the_pieces_of_a_contraction_cost_their_share(laptop: Machine) -> None:
     asked = problem("all_gather_gemm", {"m": 256, "n": 512, "k": 1024}, world=2)
     flat = replace(laptop, rates=(), costs=replace(laptop.costs, tile_seconds=0.0), device=replace(

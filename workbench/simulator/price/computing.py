@@ -40,7 +40,7 @@ def one_kernel(plan: Plan) -> bool:
 def _slots(plan: Plan, machine: Machine, steps: Ints) -> Ints:
     """By step: tiles computed at once. A step with a share of its own has no more slots than that."""
     schedule, share = plan.schedule, plan.share[steps]
-    most = tiles.slots(machine, grid=schedule.get("grid", 0), comm_sms=schedule.get("comm_sms", 0),
+    most = tiles.slots(machine, grid=plan.launches.grid[plan.launch[steps]], comm_sms=schedule.get("comm_sms", 0),
                        engine=schedule.get("engine"))  # fmt: skip
     return np.where(share == EVERYTHING, most, np.minimum(most, share))
 
