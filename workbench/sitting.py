@@ -173,7 +173,8 @@ class Replay(Sitting):
         self._machine = machine
         super().__init__(store, {"replay": title}, provenance(machine), title)
         self._settled: set[str] = set()
-        self.progress.total = sum(trial.part == "whole" for trial in self._answer.trials)
+        trials = (entry.measurement.trial for entry in self._answer.entries)
+        self.progress.total = len({trial.key for trial in trials if trial.part == "whole"})
 
     def _work(self) -> Events:
         for entry in self._answer.entries:
