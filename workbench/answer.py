@@ -172,6 +172,10 @@ class Recorded:
     provenance: Mapping[str, Any]
 
 
+KIND, CHOOSING = "block_kind", "first"
+"""The fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
+
+
 class FromRecordings:
     """Plays recorded samples as if live, with their rhythm at *speed* (None: at once)."""
 
@@ -191,8 +195,11 @@ class FromRecordings:
 
     @property
     def entries(self) -> tuple[Recorded, ...]:
-        """Everything that can be played, in the order of recording; a baseline stands in several blocks."""
-        return tuple(self._entries.values())
+        """Everything that can be played, in the order of recording; a baseline stands in several blocks.
+
+        Blocks that only chose the baselines of the others come last: they compare nothing.
+        """
+        return tuple(sorted(self._entries.values(), key=lambda entry: entry.measurement.facts.get(KIND) == CHOOSING))
 
     @property
     def trials(self) -> tuple[Trial, ...]:
