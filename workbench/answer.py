@@ -195,11 +195,12 @@ class FromRecordings:
 
     @property
     def entries(self) -> tuple[Recorded, ...]:
-        """Everything that can be played, in the order of recording; a baseline stands in several blocks.
+        """Everything that is played, in the order of recording; a baseline stands in several blocks.
 
-        Blocks that only chose the baselines of the others come last: they compare nothing.
+        Blocks that only chose the baselines of the others compare nothing, and are left out.
         """
-        return tuple(sorted(self._entries.values(), key=lambda entry: entry.measurement.facts.get(KIND) == CHOOSING))
+        every = self._entries.values()
+        return tuple(entry for entry in every if entry.measurement.facts.get(KIND) != CHOOSING)
 
     @property
     def trials(self) -> tuple[Trial, ...]:

@@ -138,7 +138,7 @@ def simulate(explorer: ExplorerPage) -> None:
 def replay(explorer: ExplorerPage) -> None:
     """A recording of several shapes."""
     explorer.press("wb-source", "Replay")
-    explorer.choose("wb-recording", "h200_nvl4_gemm")
+    explorer.choose("wb-recording", "h200_nvl2_gemm")
     explorer.choose("wb-replay-speed", "at once")
     explorer.run()
     explorer.wait_words("wb-headline", "recorded")
@@ -182,7 +182,9 @@ _IN_SIGHT = """(mark) => {
   const frame = document.querySelector(".jp-WindowedPanel-outer, .jp-Notebook").getBoundingClientRect();
   return height > 0 && top >= frame.top - 1 && bottom <= Math.min(frame.bottom, innerHeight) + 1;
 }"""
-CONTROLS = (".wb-run", ".wb-stop", ".wb-axis-slice_tiles", ".wb-source")
+CONTROLS = (".wb-run", ".wb-stop", ".wb-source")
+SLICES = ".wb-axis-slice_tiles"
+"""Of the form of a fused schedule; a replay's form follows its first schedule, a baseline."""
 
 
 def in_sight(explorer: ExplorerPage, *marks: str) -> list[str]:
@@ -201,7 +203,8 @@ def form_and_plot_are_in_sight(explorer: ExplorerPage, name: str) -> None:
 
 def test_every_plot_keeps_its_width_and_its_marks_beside_the_form(explorer: ExplorerPage, source: str) -> None:
     explorer.at("wb-explorer").evaluate("(explorer) => explorer.scrollIntoView()")
-    assert in_sight(explorer, *CONTROLS, ".wb-timeline svg.marks", ".wb-panels .lm-TabBar") == []
+    controls = CONTROLS if source == "replay" else (*CONTROLS, SLICES)
+    assert in_sight(explorer, *controls, ".wb-timeline svg.marks", ".wb-panels .lm-TabBar") == []
     first = every_tab(explorer, look=form_and_plot_are_in_sight)
     assert set(first) == {*TABS, "timeline"} - ({SAMPLES} if source == "simulate" else set()), "nothing was sampled"
 
@@ -244,7 +247,7 @@ def test_every_column_of_the_table_is_reached_and_sorts_by_mouse_and_keyboard(ex
 
     def column() -> list[float]:
         texts = table.locator(f"tbody td:nth-child({speed_up + 1})").all_inner_texts()
-        return [float(text.removesuffix("x")) for text in texts if text != "\N{EN DASH}"]
+        return [float(text.partition("x")[0]) for text in texts if text != "\N{EN DASH}"]
 
     headings.nth(speed_up).locator("button").click()
     assert headings.nth(speed_up).get_attribute("aria-sort") == "descending"
@@ -262,10 +265,10 @@ def test_problems_of_a_replay_are_chosen_from_and_never_drawn_together(explorer:
     problems = explorer.at("wb-problem").locator("option")
     explorer.open_tab(TRIALS)
     titles = [title.replace("\N{NO-BREAK SPACE}", " ") for title in problems.all_inner_texts()]
-    assert len(set(titles)) == len(titles) == 19
+    assert len(set(titles)) == len(titles) == 5
     assert explorer.page.locator(".wb-part-title").all_inner_texts() == titles, "a part of the table for each"
     trials = set()
-    for title in titles[:5:2]:
+    for title in titles[::2]:
         explorer.choose("wb-problem", title)
         heading = f".wb-tab-trials .workbench-live-chart-subtitle:has-text('{title}')"
         explorer.page.wait_for_selector(heading)
