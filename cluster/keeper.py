@@ -20,7 +20,7 @@ from typing import Any, cast
 import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
-from cluster import devices, gpus, probe_gpu
+from cluster import devices, gpus
 from cluster.feed import Outbox
 from cluster.orders import Order
 from cluster.rank import Entry
@@ -136,7 +136,7 @@ class Keeper(WorkerPlugin):
         self.quick_deaths = 0
         self.dealt = False
         self.gpu: gpus.Gpu | None = None
-        """The only one that the rank processes of this worker see, once `dealt`."""
+        """That of the rank processes of this worker, once `dealt`; behind it they see those that it is linked to."""
         self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
         worker.stream_handlers[DEALT] = self.begin
@@ -194,19 +194,16 @@ class Keeper(WorkerPlugin):
             self._ask()
 
     def _start(self) -> None:
+        self.device = devices.device(self.gpu)
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu, self._peers()))
+            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu, self.device.links or ()))
         except OSError as error:  # no memory, no more processes
             self._report("failed", "", f"{type(error).__name__}: {error}")
             self._start_later(quick=True)
             return
         self.process = process
         self.worker.loop.call_later(STARTED_S, lambda: None if process.ready else process.kill())
-
-    def _peers(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs of this host that its own reaches: copy engines copy at full rate to those it sees."""
-        return () if self.gpu is None else probe_gpu.linked_to(self.gpu) or ()
 
     def _start_unless_closing(self) -> None:
         if not self.closing:
@@ -223,7 +220,7 @@ class Keeper(WorkerPlugin):
             case "hello":
                 process.ready = True
                 self.quick_deaths = 0
-                device = {"device": devices.device(self.gpu).to_json()}
+                device = {"device": self.device.to_json()}
                 self._report("ready", process.incarnation, hello={**event["hello"], **device})
             case "failed":
                 process.failed = True

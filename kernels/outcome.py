@@ -246,6 +246,8 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
     return values
 
 
+BLOCK_KIND, CHOOSING = "block_kind", "first"
+"""The fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
 TIMED_HOW = ("conditions", "facts")
 """What is kept of a measurement beside its row and its samples."""
 

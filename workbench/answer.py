@@ -16,7 +16,7 @@ from kernels.backends.base import LONGEST_COMPILATION_SECONDS
 from kernels.events import ToldEvent
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
+from kernels.outcome import BLOCK_KIND, CHOOSING, Failure, Gather, Measurement, Outcome, Sample
 from kernels.prints import source_print
 from kernels.problem import Problem
 from kernels.schedule import Refusal
@@ -172,10 +172,6 @@ class Recorded:
     provenance: Mapping[str, Any]
 
 
-KIND, CHOOSING = "block_kind", "first"
-"""The fact of a recorded block, and its value where all baselines were timed once to choose the fastest."""
-
-
 class FromRecordings:
     """Plays recorded samples as if live, with their rhythm at *speed* (None: at once)."""
 
@@ -200,7 +196,7 @@ class FromRecordings:
         Blocks that only chose the baselines of the others compare nothing, and are left out.
         """
         every = self._entries.values()
-        return tuple(entry for entry in every if entry.measurement.facts.get(KIND) != CHOOSING)
+        return tuple(entry for entry in every if entry.measurement.facts.get(BLOCK_KIND) != CHOOSING)
 
     @property
     def trials(self) -> tuple[Trial, ...]:

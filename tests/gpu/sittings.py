@@ -14,7 +14,7 @@ from kernels.axes import Value
 from kernels.backends import offers
 from kernels.backends.offers import Runner
 from kernels.backends.refusals import refusal
-from kernels.outcome import Measurement, Outcome
+from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schedule import Schedule
@@ -29,8 +29,6 @@ FASTEST = 2
 FIRST_SHARE = 3
 """The first block takes a third of the samples: it chooses baselines, and no ratio is formed in it."""
 LAST = "last"
-KIND = "block_kind"
-"""Among the facts of a recorded trial."""
 
 Axes = Mapping[str, Value]
 
@@ -64,7 +62,7 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
         protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
     )  # fmt: skip
     legal = baselines(question.problem, ranks)
-    came = yield Block("first", tuple(_trial(question.problem, each, few, ranks) for each in legal))
+    came = yield Block(CHOOSING, tuple(_trial(question.problem, each, few, ranks) for each in legal))
     beside = chosen(came, legal)
     alone = tuple(parts(question.problem, beside, protocol, ranks))
     wholes = [_trial(question.problem, each, protocol, ranks) for each in beside]

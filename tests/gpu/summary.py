@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernels.outcome import BLOCK_KIND
 from kernels.schemes import BASELINE
 from kernels.schemes.library import CALLS
-from tests.gpu.sittings import KIND, LAST
+from tests.gpu.sittings import LAST
 from tests.gpu.summary_words import ORDER, baseline_words, problem_words
 from workbench import machines, metrics, recordings
 from workbench.answer import Recorded
@@ -90,7 +91,7 @@ def joined(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     places = {name: machines.shipped_machine(name) for name in known}
     return metrics.fill([
         metrics.row_of(entry.measurement, None, places[entry.measurement.trial.machine])
-        | {"at": max(sample.at for sample in entry.samples), KIND: entry.measurement.facts.get(KIND, LAST)}
+        | {"at": max(sample.at for sample in entry.samples), BLOCK_KIND: entry.measurement.facts.get(BLOCK_KIND, LAST)}
         for entry in entries
     ])  # fmt: skip
 
@@ -121,7 +122,7 @@ def lines(rows: Iterable[Row]) -> dict[str, list[Line]]:
     for (protocol, _), by_block in blocks.items():
         in_time = sorted(by_block.values(), key=lambda mine: max(row["at"] for row in mine))
         known = [line for line in map(of_block, in_time) if line]
-        if lasts := [line for line in known if line.rows[0][KIND] == LAST]:
+        if lasts := [line for line in known if line.rows[0][BLOCK_KIND] == LAST]:
             last = lasts[-1]
             again = (same_pair(line.rows, last) for line in known[: known.index(last)])
             others = tuple(ratio for ratio in again if ratio is not None)

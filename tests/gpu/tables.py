@@ -22,7 +22,7 @@ from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.machine_file import load
 from kernels.operators import problem
-from kernels.outcome import Measurement, Outcome, Sample
+from kernels.outcome import BLOCK_KIND, Measurement, Outcome, Sample
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
@@ -195,7 +195,7 @@ def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any
     if isinstance(measured, Measurement):
         seen = () if table.block == table.told else measured.conditions
         table.told = table.block
-        kept = replace(measured, conditions=seen, facts={**measured.facts, sittings.KIND: table.kind})
+        kept = replace(measured, conditions=seen, facts={**measured.facts, BLOCK_KIND: table.kind})
         line = recorded(kept, samples, facts, block=table.block, ran=ran, with_spans=table.kind == sittings.LAST)
         print(line, file=out, flush=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernels.outcome import Measurement, Sample
+from kernels.outcome import BLOCK_KIND, Measurement, Sample
 from kernels.trial import Trial
 from tests.gpu import documents, litmus, recording, sittings, summary, summary_text, tables
 from tests.gpu.sittings import Question
@@ -83,7 +83,7 @@ def recorded(folder: Path, question: Question, by_block: dict[str, Times], proto
 
 
 def with_kind(one: Measurement, block: sittings.Block) -> Measurement:
-    return replace(one, facts={**one.facts, sittings.KIND: block.kind})
+    return replace(one, facts={**one.facts, BLOCK_KIND: block.kind})
 
 
 @pytest.fixture

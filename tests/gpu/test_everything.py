@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels.outcome import BLOCK_KIND
 from kernels.protocol import Protocol
-from tests.gpu import everything, sittings, tables
+from tests.gpu import everything, tables
 from tests.gpu.everything import LOG, STEPS, TARBALL, Step
 from tests.kernels.triton.gangs import cpu_bench
 from tests.kernels.triton.test_sittings import RANKS
@@ -131,7 +132,7 @@ def test_a_table_is_measured_by_real_processes_block_after_block(
     found = recordings.read(path)
     blocks = list(dict.fromkeys(each.measurement.block for each in found))
     assert len(blocks) == 6
-    kinds = {each.measurement.block: each.measurement.facts[sittings.KIND] for each in found}
+    kinds = {each.measurement.block: each.measurement.facts[BLOCK_KIND] for each in found}
     assert [kinds[block] for block in blocks] == ["first", "further", "last"] * 2
     for block in blocks:
         mine = [each.measurement for each in found if each.measurement.block == block]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from torch.distributed import TCPStore
 
 from kernels.fabric import parse
-from kernels.machine import Costs, Device, Dimension, Machine
+from kernels.machine import Device, Dimension, Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Failure, Gather, Measurement
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
+from tests.kernels.ragged import FREE
 
 ONCE = Protocol(name="once", warmups=0, repeats=2)
 
@@ -37,24 +39,13 @@ def cpu_machine() -> Machine:
         copy_engines=0,
         shared_memory_per_slot_bytes=0,
     )
-    costs = Costs(
-        launch_seconds=0,
-        step_seconds=0,
-        tile_seconds=0,
-        signal_seconds=0,
-        barrier_seconds=0,
-        copy_engine_seconds=0,
-        library_seconds=0,
-        library_share=0.9,
-        send_blocks=0,
-    )
     switch = Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0)
     return Machine(
         name="any_cpu",
         title="any",
         backend="cpu",
         device=device,
-        costs=costs,
+        costs=replace(FREE, library_share=0.9),
         dimensions=(switch,),
         provenance={"device": "assumed: a test"},
     )

@@ -16,6 +16,19 @@ from tests.kernels import covering
 WORLDS = (1, 2, 4)
 FABRICS = ("emulated", "shared_memory", "network", "nvlink")
 
+FREE = Costs(
+    launch_seconds=0,
+    step_seconds=0,
+    tile_seconds=0,
+    signal_seconds=0,
+    barrier_seconds=0,
+    copy_engine_seconds=0,
+    library_seconds=0,
+    library_share=1,
+    send_blocks=0,
+)
+"""Costs of no consequence."""
+
 MACHINE = Machine(
     name="eight",
     title="Eight devices with copy engines",
@@ -31,17 +44,7 @@ MACHINE = Machine(
         copy_engines=1,
         shared_memory_per_slot_bytes=1e5,
     ),
-    costs=Costs(
-        launch_seconds=0,
-        step_seconds=0,
-        tile_seconds=0,
-        signal_seconds=0,
-        barrier_seconds=0,
-        copy_engine_seconds=0,
-        library_seconds=0,
-        library_share=1,
-        send_blocks=0,
-    ),
+    costs=FREE,
     dimensions=(Dimension(topology="switch", count=8, bandwidth_bytes_per_second=1e9, latency_seconds=0),),
     provenance={},
 )
