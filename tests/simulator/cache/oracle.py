@@ -147,6 +147,7 @@ class Oracle:
         if self.policy.loads is not Loads.BYPASS:
             cache = self.set_of(number)
             line = cache.get(number)
+            stays = self.policy.stores is Stores.BACK and (line is not None or not self.shuns(a))
             if line is not None:
                 self.use(line)
             elif self.policy.stores is Stores.BACK:
@@ -154,12 +155,17 @@ class Oracle:
             if line is not None:
                 self.totals["filled"] += len(need - line.sectors)
                 line.sectors |= need
-                if self.policy.stores is Stores.BACK:
+                if stays:
                     self.totals["dirtied"] += len(need - line.dirty)
                     line.dirty |= need
                     return t + self.on.l2_cycles
         self.counts[which, "dram_written"] += len(need)
         return self.write(number, len(need), t + self.on.l2_cycles)
+
+    def shuns(self, a) -> bool:
+        """A load is wanted until it has shown no reuse, a store is not until it has shown some."""
+        least = 513 if int(a["flags"]) & 1 else 512
+        return self.policy.predicted_bypass and self.reuse[int(a["instruction"])] < least
 
     def set_of(self, number: int) -> dict[int, Line]:
         on = self.on
@@ -190,11 +196,7 @@ class Oracle:
         number = int(a["line"])
         at = self.spread(number, self.on.l2_slices) * self.on.l2_sets
         at += self.spread(number // self.on.l2_slices, self.on.l2_sets)
-        shunned = (
-            self.policy.predicted_bypass
-            and self.reuse[int(a["instruction"])] < 512
-            and at % 32 != int(a["instruction"]) % 32
-        )
+        shunned = self.shuns(a) and at % 32 != int(a["instruction"]) % 32
         if hint is Hint.NO_ALLOCATE or shunned:
             self.counts[int(a["structure"]), "bypassed"] += 1
             return t, None

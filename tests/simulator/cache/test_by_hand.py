@@ -140,6 +140,30 @@ def test_an_instruction_whose_lines_are_not_used_again_goes_around() -> None:
     assert predicted.total.l2_line_misses <= plain.total.l2_line_misses
 
 
+def test_a_store_goes_through_until_a_line_of_it_was_read_again() -> None:
+    """One set, in which instruction 0 learns: its first line is kept, and is in DRAM. It is read: the next waits."""
+    accesses = [store(2), load(2, structure=2, instruction=1), store(3)]
+    for name, written in (("cache_rw", 0), ("predicted_bypass", 128)):
+        replay = simulate(trace(accesses), small(), POLICIES[name])
+        assert replay.structures["y"].dram_write_bytes == written, name
+        assert replay.structures["y"].dram_read_bytes == 0, name
+    unread = [store(2), store(3), store(4)]
+    assert simulate(trace(unread), small(), POLICIES["predicted_bypass"]).total.dram_write_bytes == 3 * 128
+
+
+def test_stores_that_nobody_reads_leave_room_for_what_just_fits() -> None:
+    """32 lines fit, and are read 50 times; one more is written behind each: 1 of 32 sets keeps it, the others do not.
+
+    So 31 x 49 of 1,600 loads can hit, less those of the first round in which the predictor learns.
+    """
+    rounds = [access for turn in range(50) for line in range(32)
+              for access in (load(line), store(1000 + 32 * turn + line, instruction=1))]  # fmt: skip
+    on = small(l2_bytes=32 * LINE_BYTES, l2_ways=1)
+    plain, predicted = (simulate(trace(rounds), on, POLICIES[name]) for name in ("cache_rw", "predicted_bypass"))
+    assert plain.structures["w"].l2_hit_rate == 0
+    assert 0.94 < predicted.structures["w"].l2_hit_rate <= 49 * 31 / (50 * 32)
+
+
 def test_a_peers_store_holds_no_unit_up() -> None:
     incoming = store(5, flags=1 | 4)
     replay = simulate(trace([load(0), incoming, incoming, load(0)]), small(), LRU)

@@ -45,3 +45,12 @@ def in_channel(line: int, m: Any) -> tuple[int, int]:
 def first_cell(line: int, part: int, m: Any) -> int:
     """The first cell of the L2 set of *line*, which is in slice *part*."""
     return m.l2_first + (part * m.l2_sets + turned(line // m.slices, m.l2_sets, m.hashed)) * m.l2_ways
+
+
+@njit(nogil=True, error_model="numpy")
+def find(line: int, first: int, ways: int, s: Any, m: Any) -> int:
+    """The cell of the set that begins at cell *first* in which *line* is; -1: in none."""
+    for cell in range(first, first + ways):
+        if s.words[m.tag + cell] == line:
+            return cell
+    return -1

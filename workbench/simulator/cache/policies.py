@@ -63,7 +63,10 @@ class Policy:
     rinsing: bool = False
     """With a dirty line that is evicted go all other dirty lines of its DRAM row, which stay, clean."""
     predicted_bypass: bool = False
-    """Loads and stores whose lines were not used again take no line; some sets always allocate, and so learn."""
+    """Loads and stores whose lines were not used again take no line; some sets always allocate, and so learn.
+
+    Stores go through to DRAM, also where their line is kept to learn, until such a line was used again.
+    """
     replacement: Replacement = Replacement.LRU
     hints: Mapping[str, Hint] = field(default_factory=dict)
     """By role of the structure; NORMAL where none is named."""

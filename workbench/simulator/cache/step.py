@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from workbench.simulator.cache.bits import first_cell, folded, in_channel, ones, scattered, turned
+from workbench.simulator.cache.bits import find, first_cell, folded, in_channel, ones, scattered, turned
 
 FLAG_WRITE, FLAG_DIRECT, FLAG_PEER = 1, 2, 4
 BYPASS, BACK, RANDOM, SRRIP = 0, 1, 1, 2
@@ -21,8 +21,8 @@ EMPTY = -1
 AGE_MOST = 3
 """Of SRRIP: such a line goes next; a new one has one less."""
 SURE, UNSURE, REUSE = 1023, 512, 4
-"""The reuse counter of an instruction: its most; where all begin, and below what it goes around; what a line adds that
-is used again. One that is not takes 1: fewer than one in five. A wave of blocks in step must not turn it over."""
+"""An instruction's reuse counter: its most; where all begin, and below which it goes around; what a line adds that is
+used again. One that is not takes 1: fewer than one in five. A wave of blocks in step must not turn it over."""
 LEARNING = 32
 """In one of so many sets an instruction always allocates, others not, so that it can show reuse by itself again."""
 SECTORS, DIRTY, HINT, REUSED, STRUCTURE, INSTRUCTION = 0, 4, 8, 11, 16, 24
@@ -100,7 +100,7 @@ def _look_l1(a: Any, need: int, t: float, s: Any, m: Any) -> tuple[float, int, i
     """When a load has a line of its unit's L1, in which cell, -1 for none, and the sectors that are missing there."""
     first = (a.unit * m.l1_sets + turned(a.line, m.l1_sets, m.hashed)) * m.l1_ways
     _count(a, L1_ASKED, ones(need), s, m)
-    cell = _find(a.line, first, m.l1_ways, s, m)
+    cell = find(a.line, first, m.l1_ways, s, m)
     if cell >= 0:
         missing = need & ~s.words[m.facts + cell]
         _count(a, L1_HIT, ones(need) - ones(missing), s, m)
@@ -133,7 +133,7 @@ def _load_l2(a: Any, need: int, t: float, s: Any, m: Any) -> float:
         _count(a, DRAM_READ, ones(need), s, m)
         return _read_dram(a.line, ones(need), t + m.l2_cycles, s, m)
     first = first_cell(a.line, part, m)
-    cell = _find(a.line, first, m.l2_ways, s, m)
+    cell = find(a.line, first, m.l2_ways, s, m)
     if cell >= 0:
         missing = need & ~s.words[m.facts + cell]
         _count(a, L2_HIT, ones(need) - ones(missing), s, m)
@@ -172,7 +172,8 @@ def _store(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
     t = _enter(part, ones(need), t, s, m)
     if m.loads != BYPASS:
         first = first_cell(a.line, part, m)
-        cell = _find(a.line, first, m.l2_ways, s, m)
+        cell = find(a.line, first, m.l2_ways, s, m)
+        stays = m.stores == BACK and (cell >= 0 or not _unwanted(a, s, m))
         if cell >= 0:
             _reuse(cell, s, m)
         elif m.stores == BACK:
@@ -181,7 +182,7 @@ def _store(a: Any, need: Any, t: float, s: Any, m: Any) -> float:
             facts = s.words[m.facts + cell]
             s.times[m.totals + FILLED] += ones(need & ~facts)
             s.words[m.facts + cell] = facts | need
-            if m.stores == BACK:
+            if stays:
                 s.times[m.totals + DIRTIED] += ones(need & ~(facts >> DIRTY))
                 s.words[m.facts + cell] |= need << DIRTY
                 return t + m.l2_cycles
@@ -202,8 +203,7 @@ def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[
     """When access *a* has a line of the L2 set that begins at cell *first*, and its cell; -1: it goes around."""
     hint = s.words[m.hints + a.structure]
     learns = (first - m.l2_first) // m.l2_ways % LEARNING == a.instruction % LEARNING
-    unwanted = m.predicted_bypass and s.words[m.reuse + a.instruction] < UNSURE and not learns
-    if hint == NO_ALLOCATE or unwanted:
+    if hint == NO_ALLOCATE or (_unwanted(a, s, m) and not learns):
         _count(a, BYPASSED, 1, s, m)
         return t, -1
     came, cell = t, -1
@@ -222,6 +222,12 @@ def _allocate(a: Any, first: int, part: int, t: float, s: Any, m: Any) -> tuple[
         _evict(cell, t, s, m)
     _place(a, cell, hint, s, m)
     return t, cell
+
+
+@njit(nogil=True, error_model="numpy")
+def _unwanted(a: Any, s: Any, m: Any) -> bool:
+    """Whether lines of *a*'s instruction are not used again. Unknown loads are wanted, stores are not."""
+    return m.predicted_bypass != 0 and s.words[m.reuse + a.instruction] < UNSURE + (a.flags & FLAG_WRITE)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -260,7 +266,7 @@ def _rinse(line: int, t: float, s: Any, m: Any) -> None:
         turn = folded(above) if m.hashed else 0
         other = (above * m.channels + (channel - turn) % m.channels) * m.interleave_lines + below
         first = first_cell(other, turned(other, m.slices, m.hashed), m)
-        cell = _find(other, first, m.l2_ways, s, m)
+        cell = find(other, first, m.l2_ways, s, m)
         if cell >= 0 and s.words[m.facts + cell] >> DIRTY & 15:
             s.times[m.totals + RINSED] += 1.0
             _clean(cell, t, s, m)
@@ -328,14 +334,6 @@ def _reuse(cell: int, s: Any, m: Any) -> None:
         s.words[m.facts + cell] = facts | 1 << REUSED
         number = m.reuse + (facts >> INSTRUCTION)
         s.words[number] = min(SURE, s.words[number] + REUSE)
-
-
-@njit(nogil=True, error_model="numpy")
-def _find(line: int, first: int, ways: int, s: Any, m: Any) -> int:
-    for cell in range(first, first + ways):
-        if s.words[m.tag + cell] == line:
-            return cell
-    return -1
 
 
 @njit(nogil=True, error_model="numpy")
