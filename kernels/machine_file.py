@@ -84,7 +84,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             backend=data["backend"],
             device=_fields(Device, data["device"], f"{where} [device]"),
             costs=_fields(Costs, data["costs"], f"{where} [costs]"),
-            dimensions=tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in data["dimension"]),
+            dimensions=dimensions(data["dimension"], where),
             rates=tuple(_fields(Rate, entry, f"{where} [[rate]]") for entry in data.get("rate", ())),
             collectives=tuple(_collective(entry, where) for entry in data.get("collective", ())),
             provenance=data["provenance"],
@@ -93,6 +93,11 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
         )
     except KeyError as error:
         raise ValueError(f"{where} has no {error.args[0]!r}, and every machine needs it.") from None
+
+
+def dimensions(entries: list[dict[str, Any]], where: str) -> tuple[Dimension, ...]:
+    """The [[dimension]] tables of a file, checked; *where* names the file in what is wrong."""
+    return tuple(_fields(Dimension, entry, f"{where} [[dimension]]") for entry in entries)
 
 
 def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:

@@ -1,0 +1,222 @@
+"""What a collective costs on a network: pure functions of bytes, one for each way to do it, and the bound of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import log2, prod
+
+from kernels.machine import COLLECTIVES
+from kernels.schedule import Refusal
+from workbench.simulator.network.levels import Network
+
+TWO_LINKS = ("ring", "torus")
+"""Topologies on which a ring of ranks sends both ways round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call takes, for each of its ranks."""
+
+    seconds: float
+    by_level: tuple[float, ...]
+    """Seconds for which the call holds the links of each level of the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pass over all ranks: everybody has a message of *piece* bytes for, or of, everybody else."""
+
+    network: Network
+    piece: float
+    passes: str
+    """`exchange`, `gather`, or `reduce` (a gather backwards, contributions being summed)."""
+
+    @property
+    def sum_seconds(self) -> float:
+        """To sum one message into what is there: two reads and a write."""
+        return 3 * self.piece / self.network.memory_bytes_per_second if self.passes == "reduce" else 0.0
+
+
+Way = Callable[[Phase], Cost]
+
+
+def collective(
+    network: Network, name: str, num_bytes: float, algorithm: str, *, chunks: int = 1, inside: str | None = None
+) -> Cost:
+    """One call of collective *name* among all ranks of *network*.
+
+    *num_bytes*: of all_gather, one rank's contribution; of the others, the whole buffer of one rank. *chunks*: equal
+    parts of the buffer that follow each other through the levels. *inside*: what `hierarchical` does on each level;
+    None: whatever is fastest there. `direct` and the others send to all ranks alike, whichever level leads to them.
+    """
+    _check(name, num_bytes, algorithm, chunks)
+    if inside is not None and inside not in WAYS:
+        raise Refusal(f"inside = {inside!r} is no way to do one level. Accepted: {', '.join(WAYS)}.")
+    if network.world == 1:
+        return Cost(0.0, (0.0,) * len(network.levels))
+    part = num_bytes / chunks
+    if algorithm == HIERARCHICAL:
+        return _hierarchical(network, name, part, chunks, [WAYS[inside]] if inside else None)
+    costs = [WAYS[algorithm](phase) for phase in phases(network, name, part)]
+    return _times(_sum(costs), chunks)
+
+
+def phases(network: Network, name: str, num_bytes: float) -> list[Phase]:
+    """What collective *name* consists of when all ranks of *network* take part at once."""
+    piece = num_bytes if name == "all_gather" else num_bytes / network.world
+    return [Phase(network, piece, passes) for passes in PASSES[name]]
+
+
+PASSES = {"all_to_all": ("exchange",), "all_gather": ("gather",), "reduce_scatter": ("reduce",),
+          "all_reduce": ("reduce", "gather")}  # fmt: skip
+
+
+def bound(network: Network, name: str, num_bytes: float) -> float:
+    """Seconds below which no algorithm is: the least bytes that must cross each level, at its bandwidth.
+
+    No reduction inside the network; *num_bytes* as in `collective`.
+    """
+    whole = num_bytes * network.world if name == "all_gather" else num_bytes
+    seconds, reached = 0.0, 1
+    for level in network.levels:
+        # an exchange sends each byte over the outermost level that it must cross; sums are made inside first
+        share = (level.count - 1) * reached / network.world if name == "all_to_all" else (level.count - 1) / (
+            level.count * reached)  # fmt: skip
+        seconds = max(seconds, len(PASSES[name]) * whole * share / level.bandwidth_bytes_per_second)
+        reached *= level.count
+    return seconds
+
+
+def _hierarchical(network: Network, name: str, num_bytes: float, chunks: int, ways: list[Way] | None) -> Cost:
+    """Level by level: sums from the innermost outwards, what is gathered inwards again; the fastest of *ways* on each.
+
+    Chunks follow each other: the first fills all levels, then the busiest level says when the next one is through.
+    """
+    held = [0.0] * len(network.levels)
+    for level, phase in _stages(network, name, num_bytes):
+        held[level] += min(way(phase).seconds for way in ways or _possible(phase))
+    return Cost(sum(held) + (chunks - 1) * max(held), tuple(chunks * one for one in held))
+
+
+def _stages(network: Network, name: str, num_bytes: float) -> list[tuple[int, Phase]]:
+    """Level and phase of each stage; a level of one rank has none."""
+    alone = [replace(network, levels=(level,)) for level in network.levels]
+    inside = [prod(level.count for level in network.levels[:at]) for at in range(len(alone))]
+    stages = []
+    for passes in PASSES[name]:
+        for at in range(len(alone)) if passes != "gather" else reversed(range(len(alone))):
+            count = alone[at].world
+            if passes == "exchange":
+                piece = num_bytes / count
+            elif passes == "reduce" or name == "all_reduce":
+                piece = num_bytes / inside[at] / count
+            else:  # a gather from outside in: what has been fetched from other blocks is passed on with one's own
+                piece = num_bytes * prod(one.world for one in alone[at + 1 :])
+            if count > 1:
+                stages.append((at, Phase(alone[at], piece, passes)))
+    return stages
+
+
+def _possible(phase: Phase) -> list[Way]:
+    """The ways that *phase* can go."""
+    return [way for name, way in WAYS.items() if name != HALVING or _is_power_of_two(phase.network.world)]
+
+
+def direct(phase: Phase) -> Cost:
+    """To all peers at once: each level is busy with what goes to peers that it is the last to lead to."""
+    network, held, last = phase.network, [], 0.0
+    for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
+        busy = near * phase.piece * float(network.byte_seconds(level).sum()) / network.links(level)
+        held.append(busy)
+        if one.count > 1:
+            last = max(last, busy + one.latency_seconds)
+    return Cost(last + network.endpoint_seconds + phase.sum_seconds, tuple(held))
+
+
+def pairwise(phase: Phase) -> Cost:
+    """One peer after the other: each message has the link to itself, and waits for the one before to arrive."""
+    network, held = phase.network, []
+    for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
+        fixed = one.latency_seconds + network.endpoint_seconds
+        held.append(near * ((one.count - 1) * fixed + phase.piece * float(network.byte_seconds(level).sum())))
+    sums = _sums_pairwise(phase)
+    return Cost(sum(held) + sums, tuple(held))
+
+
+def _sums_pairwise(phase: Phase) -> float:
+    """A peer's contribution is summed while the next one's is on its way, but for every second one."""
+    return phase.network.world / 2 * phase.sum_seconds
+
+
+def ring(phase: Phase) -> Cost:
+    """Round a ring of all ranks. An exchange is passed on from neighbour to neighbour, as often as its owner is far.
+
+    Of several levels there are as many rings as a block has ranks, each with another rank's link out of the block.
+    """
+    network = phase.network
+    world, used = network.world, [at for at, level in enumerate(network.levels) if level.count > 1]
+    slowest = max(float(network.byte_seconds(at)[0]) / _both_ways(network, at) / _near(network)[at] for at in used)
+    latency = max(network.levels[at].latency_seconds for at in used)
+    hop = latency + network.endpoint_seconds + phase.piece * slowest + phase.sum_seconds
+    seconds = (world * (world - 1) / 2 if phase.passes == "exchange" else world - 1) * hop
+    return Cost(seconds, tuple(seconds if at in used else 0.0 for at in range(len(network.levels))))
+
+
+def halving_doubling(phase: Phase) -> Cost:
+    """Partners at distance 1, 2, 4, ...: of sums half as much at each step, of an exchange half of everything."""
+    network = phase.network
+    world = network.world
+    if not _is_power_of_two(world):
+        raise Refusal(f"algorithm = {HALVING} needs a power of 2 of ranks, and there are {world}. Accepted: ring, "
+                      "direct, pairwise, hierarchical.")  # fmt: skip
+    held = [0.0] * len(network.levels)
+    for step in range(round(log2(world))):
+        distance, level = 2**step, 0
+        while distance >= network.levels[level].count:
+            distance //= network.levels[level].count
+            level += 1
+        messages = world // 2 if phase.passes == "exchange" else world // 2 ** (step + 1)
+        each = phase.sum_seconds + phase.piece * float(network.byte_seconds(level)[distance - 1])
+        held[level] += network.levels[level].latency_seconds + network.endpoint_seconds + messages * each
+    return Cost(sum(held), tuple(held))
+
+
+HALVING, HIERARCHICAL = "halving_doubling", "hierarchical"
+WAYS: dict[str, Way] = {"ring": ring, "direct": direct, "pairwise": pairwise, HALVING: halving_doubling}
+ALGORITHMS = (*WAYS, HIERARCHICAL)
+
+
+def _near(network: Network) -> list[int]:
+    """By level: peers behind each place of it, which are the ranks of one block of the levels inside."""
+    return [prod(level.count for level in network.levels[:at]) for at in range(len(network.levels))]
+
+
+def _both_ways(network: Network, level: int) -> int:
+    """How many links of a rank a ring of ranks uses on *level*."""
+    one = network.levels[level]
+    return 2 if one.topology in TWO_LINKS and one.count > 2 else 1
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0
+
+
+def _sum(costs: list[Cost]) -> Cost:
+    by_level = tuple(map(sum, zip(*(cost.by_level for cost in costs), strict=True)))
+    return Cost(sum(cost.seconds for cost in costs), by_level)
+
+
+def _times(cost: Cost, count: int) -> Cost:
+    return Cost(cost.seconds * count, tuple(one * count for one in cost.by_level))
+
+
+def _check(name: str, num_bytes: float, algorithm: str, chunks: int) -> None:
+    if name not in COLLECTIVES:
+        raise Refusal(f"There is no collective {name!r}. Accepted: {', '.join(COLLECTIVES)}.")
+    if algorithm not in ALGORITHMS:
+        raise Refusal(f"There is no algorithm {algorithm!r}. Accepted: {', '.join(ALGORITHMS)}.")
+    if not num_bytes > 0:
+        raise Refusal(f"bytes = {num_bytes:g} is too small: {num_bytes:g} <= 0. Accepted: 1 byte or more.")
+    if chunks < 1:
+        raise Refusal(f"chunks = {chunks} is too small: {chunks} < 1. Accepted: 1 or more.")
