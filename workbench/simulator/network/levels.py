@@ -75,7 +75,7 @@ class Network:
                 break
         if left != 1:
             raise Refusal(f"{count} ranks do not fill the levels {self.words} of {self.name} evenly: {count} does not "
-                          f"multiply out of {self.world}. Accepted: such as {_near(self, count)}.")  # fmt: skip
+                          f"multiply out of {self.world}. Accepted: {_near(self, count)}.")  # fmt: skip
         return shares + [1] * (len(self.levels) - len(shares))
 
     def byte_seconds(self, level: int) -> np.ndarray:
