@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -260,7 +261,7 @@ class Planner:
 
     def __init__(self, problem: Problem, schedule: Schedule, tiles: Sequence[Tiles]) -> None:
         self.problem, self.schedule, self.tiles = problem, schedule, tuple(tiles)
-        self._added: list[tuple[Ints, ...]] = []
+        self._added: list[Ints] = []
         self._followers: list[tuple[Ints, Ints]] = []
         self._waiting: list[Ints] = []
         self._needed: list[Ints] = []
@@ -275,16 +276,23 @@ class Planner:
         *after* has one axis more: what each of the steps waits for, -1 for nothing.
         """
         of_rank, of_columns = (step.rank, step.kind, step.peer), (step.pool, step.share, *step.tiles, *step.k)
-        columns = np.broadcast_arrays(*of_rank, *of_columns, *step.rows, step.num_bytes, step.in_place)
-        numbers = self._count + np.arange(columns[0].size).reshape(columns[0].shape)
+        stated = (*of_rank, *of_columns, *step.rows, step.num_bytes, step.in_place)
+        shape = np.broadcast_shapes(*{np.shape(each) for each in stated})
+        columns = np.empty((len(_ADDED), *shape), dtype=np.int64)
+        for row, each in enumerate(stated):
+            columns[row] = each
+        numbers = np.arange(self._count, self._count + prod(shape)).reshape(shape)
         self._count += numbers.size
-        self._added.append(tuple(column.ravel() for column in columns))
+        self._added.append(columns.reshape(len(_ADDED), -1))
         self.wait(numbers[..., None], after)
         return numbers
 
     def wait(self, steps: Ints, needed: ArrayLike) -> None:
         """Each of *steps* waits for the one of *needed* beside it as well, -1 for nothing."""
-        waiting, needed = np.broadcast_arrays(steps, np.asarray(needed, dtype=np.int64))
+        needed = np.asarray(needed, dtype=np.int64)
+        if not needed.size:
+            return
+        waiting, needed = np.broadcast_arrays(steps, needed)
         there = needed >= 0
         self._waiting.append(waiting[there])
         self._needed.append(needed[there])
@@ -300,31 +308,36 @@ class Planner:
 
     def plan(self, launched: Launched = one_launch) -> Plan:
         """The columns; *launched* says which launches there are and which of them each step belongs to."""
-        place = np.arange(self._count)
-        for steps, leaders in self._followers:
-            place[steps] = leaders
-        order = np.argsort(place, kind="stable")
-        number = np.empty_like(order)
-        number[order] = np.arange(len(order))
-        added = self._added or [(np.zeros(0, dtype=np.int64),) * len(_ADDED)]
-        by_name = zip(_ADDED, zip(*added, strict=True), strict=True)
-        columns = {name: _end_to_end(parts)[order] for name, parts in by_name}
+        order = self._order()
+        columns = dict(zip(_ADDED, _end_to_end(self._added, (len(_ADDED), 0))[:, order], strict=True))
         columns["index"] = ranges.nth(_key(columns, self.problem.world))
+        number = np.empty(self._count, dtype=np.int64)
+        number[order] = np.arange(self._count)
         waiting, needed = (number[_end_to_end(parts)] for parts in (self._waiting, self._needed))
-        start, flat = ranges.by_step(waiting, needed, len(order))
+        start, flat = ranges.by_step(waiting, needed, self._count)
         launches, columns["launch"] = launched(columns["rank"], columns["kind"])
         return Plan(
             problem=self.problem, schedule=self.schedule, **columns, after_start=start, after=flat, tiles=self.tiles,
             launches=launches,
         )  # fmt: skip
 
+    def _order(self) -> Ints | slice:
+        """The steps as they were added, but for those that follow others."""
+        if not self._followers:
+            return slice(None)
+        place = np.arange(self._count)
+        for steps, leaders in self._followers:
+            place[steps] = leaders
+        return np.argsort(place, kind="stable")
+
 
 _ADDED = tuple(name for name in COLUMNS if name not in ("index", "launch"))
 """Columns as `Planner.add` lays them out."""
 
 
-def _end_to_end(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int64, copy=False)
+def _end_to_end(parts: Sequence[Ints], nothing: tuple[int, ...] = (0,)) -> Ints:
+    """Along their last axis; *nothing* is the shape of no parts."""
+    return np.concatenate([np.zeros(nothing, dtype=np.int64), *parts], axis=-1)
 
 
 def _key(columns: Mapping[str, Ints], world: int) -> Ints:

@@ -24,9 +24,11 @@ class Problem:
 
     def __getitem__(self, key: str) -> int:
         """The size called *key*, a count."""
-        value = dict(self.shape)[key]
-        assert isinstance(value, int), f"{key} is the word {value!r}, not a count"
-        return value
+        for name, value in self.shape:
+            if name == key:
+                assert isinstance(value, int), f"{key} is the word {value!r}, not a count"
+                return value
+        raise KeyError(key)
 
     def word(self, key: str) -> str:
         """The shape entry called *key*, a word such as `uniform`."""

@@ -19,7 +19,9 @@ def some(parts: Ranges, chosen: Any) -> Ranges:
 
 def bounds(counts: Ints) -> Ints:
     """[0, counts[0], counts[0] + counts[1], ...]: where parts of these lengths begin and end when laid end to end."""
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    made = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=made[1:])
+    return made
 
 
 def inside(counts: Ints) -> Ints:
@@ -34,10 +36,12 @@ def laid(start: Ints, stop: Ints) -> Ints:
 
 def nth(key: Ints) -> Ints:
     """How many equal entries stand before each one: 7 9 7 7 9 -> 0 0 1 2 1."""
-    order = np.argsort(key, kind="stable")
-    _, runs = np.unique(key, return_counts=True)
-    place = np.empty(len(key), dtype=np.int64)
-    place[order] = inside(runs)
+    order, at = np.argsort(key, kind="stable"), np.arange(len(key))
+    runs = key[order]
+    first = at.copy()
+    first[1:][runs[1:] == runs[:-1]] = 0
+    place = np.empty_like(at)
+    place[order] = at - np.maximum.accumulate(first)
     return place
 
 

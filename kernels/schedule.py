@@ -36,7 +36,10 @@ class Schedule:
 
     def __getitem__(self, axis: str) -> Value:
         """The value of *axis*, named or not; KeyError where the scheme has none."""
-        return {**UNNAMED.get(self.scheme, {}), **dict(self.axes)}[axis]
+        for name, value in self.axes:
+            if name == axis:
+                return value
+        return UNNAMED.get(self.scheme, {})[axis]
 
     def count(self, axis: str) -> int:
         """The value of an axis that is a number."""
@@ -46,7 +49,10 @@ class Schedule:
 
     def get(self, axis: str, default: Value | None = None) -> Value | None:
         """The same, or *default* where the scheme has no such axis."""
-        return {**UNNAMED.get(self.scheme, {}), **dict(self.axes)}.get(axis, default)
+        for name, value in self.axes:
+            if name == axis:
+                return value
+        return UNNAMED.get(self.scheme, {}).get(axis, default)
 
     def __str__(self) -> str:
         return f"{self.scheme}({', '.join(f'{name}={value}' for name, value in self.axes)})"

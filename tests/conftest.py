@@ -1,5 +1,6 @@
 """Tests that need hardware or a browser are skipped, with a sentence, where there is none."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,12 @@ settings.load_profile("same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=PARTS, default="all", help="of the suite, as tests/parts.py runs it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # what a shell starts behind it ignores Ctrl-C, and so would every command that a test ends by it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import ranges
 from kernels.axes import tile
 from kernels.machine import Machine
 from kernels.operators import operator
-from kernels.plan import EVERYTHING, Kind, Plan
+from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes.reads import KERNEL
 from workbench.simulator.price import tiles
 
@@ -48,12 +51,12 @@ def _slots(plan: Plan, machine: Machine, steps: Ints) -> Ints:
 def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     """Every step begins its own waves; all tiles of a wave wait for its slowest."""
     counts = plan.tile_stop[steps] - plan.tile_start[steps]
-    first = np.concatenate([[0], np.cumsum(counts)])
-    inside = np.arange(first[-1]) - np.repeat(first[:-1], counts)
+    first, inside = ranges.bounds(counts), ranges.inside(counts)
     offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
     chosen = np.repeat(offsets, counts) + inside
     k = np.repeat(plan.k_stop[steps] - plan.k_start[steps], counts)
-    seconds = _tile_seconds(plan, machine, chosen, k)
+    rows, columns = _sides(plan.tiles)
+    seconds = _tile_seconds(plan, machine, (rows[chosen], columns[chosen]), k)
     waves = np.flatnonzero(inside % np.repeat(_slots(plan, machine, steps), counts) == 0)
     of_wave = np.maximum.reduceat(seconds, waves)
     return np.maximum(np.add.reduceat(of_wave, np.searchsorted(waves, first[:-1])),
@@ -65,10 +68,10 @@ def _one_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     added, slots = np.zeros(len(steps)), _slots(plan, machine, steps)
     contraction = operator(plan.problem.operator).extent(plan.problem).contraction
     bound = tiles.kernel_memory_seconds(machine, plan.problem)
-    for rank, offset in enumerate(_offsets(plan)[:-1]):
+    for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
-        count, at_once = len(plan.tiles[rank]), int(slots[here].max(initial=1))
-        seconds = _tile_seconds(plan, machine, offset + np.arange(count), np.full(count, contraction))
+        count, at_once = len(of_rank), int(slots[here].max(initial=1))
+        seconds = _tile_seconds(plan, machine, _sides([of_rank]), np.full(count, contraction))
         ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, at_once)))])
         wave = -(-np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]]) // at_once)
         added[here] = (ends[wave[1]] - ends[wave[0]]) * np.maximum(1.0, bound / ends[-1])
@@ -77,13 +80,18 @@ def _one_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
 
 def _offsets(plan: Plan) -> Ints:
     """Where each rank's tiles begin when all ranks' are laid end to end."""
-    return np.concatenate([[0], np.cumsum([len(each) for each in plan.tiles])])
+    return ranges.bounds(np.array([len(each) for each in plan.tiles], dtype=np.int64))
 
 
-def _tile_seconds(plan: Plan, machine: Machine, chosen: Ints, k: Ints) -> Floats:
-    """The tiles *chosen* are counted over all ranks. A GPU computes a cut tile as a whole one."""
-    rows = np.concatenate([each.row_stop - each.row_start for each in plan.tiles])[chosen]
-    columns = np.concatenate([each.col_stop - each.col_start for each in plan.tiles])[chosen]
+def _sides(of_ranks: Sequence[Tiles]) -> tuple[Ints, Ints]:
+    """Rows and columns of all tiles, rank after rank."""
+    rows = np.concatenate([each.row_stop - each.row_start for each in of_ranks])
+    return rows, np.concatenate([each.col_stop - each.col_start for each in of_ranks])
+
+
+def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Ints) -> Floats:
+    """Of tiles with these *sides*. A GPU computes a cut tile as a whole one."""
+    rows, columns = sides
     if tiles.in_waves(machine):
         size = tile(plan.schedule["tile"])
         rows, columns = np.full_like(rows, size.m), np.full_like(columns, size.n)

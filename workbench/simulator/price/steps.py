@@ -43,13 +43,19 @@ class StepCosts:
     """Before the first step of every rank."""
 
 
+_IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
+_MOVES = np.array([kind in (Kind.PUT, Kind.PULL) for kind in Kind])
+"""By kind: what a rank does by itself, and what crosses a link."""
+
+
 def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
-    plan, count = replace(plan, schedule=library.carried_out(plan.schedule)), len(plan)
+    carried_out, count = library.carried_out(plan.schedule), len(plan)
+    plan = plan if carried_out is plan.schedule else replace(plan, schedule=carried_out)
     issue, transit, delay = _own_seconds(plan, machine), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
-    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
+    moves = _MOVES[plan.kind]
     puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
                                           one_kernel=together)  # fmt: skip
@@ -85,7 +91,7 @@ def _own_seconds(plan: Plan, machine: Machine) -> Floats:
     for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
         steps = plan.kind == kind
         seconds[steps] = work_seconds(machine, work, dtype, plan.num_bytes[steps])
-    works = np.isin(plan.kind, (Kind.COMPUTE, Kind.REDUCE, Kind.COPY))
+    works = _IS_WORK[plan.kind]
     seconds[works] += step_overhead(machine, one_kernel=one_kernel(plan))
     calls = bool((plan.kind == Kind.COLLECTIVE).any())
     if calls and not unpacks(machine, plan.problem, in_pieces=plan.schedule.get("pieces") is not None):

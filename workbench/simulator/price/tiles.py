@@ -26,7 +26,8 @@ def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = N
     """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some."""
     most = machine.device.slots
     grids = np.asarray(grid, dtype=np.int64)
-    taken = comm_sms + np.isin(engine, ("sm", "library")) * machine.costs.send_blocks
+    engines = np.asarray(engine)
+    taken = comm_sms + ((engines == "sm") | (engines == "library")) * machine.costs.send_blocks
     return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken)
 
 
