@@ -276,10 +276,10 @@ class Planner:
         *after* has one axis more: what each of the steps waits for, -1 for nothing.
         """
         of_rank, of_columns = (step.rank, step.kind, step.peer), (step.pool, step.share, *step.tiles, *step.k)
-        stated = (*of_rank, *of_columns, *step.rows, step.num_bytes, step.in_place)
-        shape = np.broadcast_shapes(*{np.shape(each) for each in stated})
+        values = (*of_rank, *of_columns, *step.rows, step.num_bytes, step.in_place)
+        shape = np.broadcast_shapes(*{np.shape(each) for each in values})
         columns = np.empty((len(_ADDED), *shape), dtype=np.int64)
-        for row, each in enumerate(stated):
+        for row, each in enumerate(values):
             columns[row] = each
         numbers = np.arange(self._count, self._count + prod(shape)).reshape(shape)
         self._count += numbers.size
