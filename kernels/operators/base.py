@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from kernels.problem import Problem
@@ -43,6 +45,12 @@ class Key:
     doc: str
     words: tuple[str, ...] = ()
     """Accepted words when it is not a count; the first is the default."""
+    shared: bool = False
+    """Whether the ranks share it out evenly, so that world divides it."""
+    most: int | None = None
+    """The largest value; None where there is none."""
+    beyond: str = ""
+    """Who takes more: "gemm_all_reduce for more"."""
 
 
 Sizes = Mapping[str, tuple[int, ...]]
@@ -75,8 +83,6 @@ class Operator:
     tile_means: str
     """What block_m x block_n x block_k are for this operator."""
     extent: Callable[[Problem], Extent]
-    rule: Callable[[Problem], str | None]
-    """The sentence that says why the sizes cannot be, or None."""
     flops: Callable[[Problem], int]
     """FLOP of one rank."""
     memory_bytes: Callable[[Problem], int]
@@ -95,6 +101,15 @@ class Operator:
         smallest = Problem(self.name, tuple((key.name, 1) for key in self.keys), "float32", 1)
         return {name: len(shape) for name, shape in self.local(smallest).items() if name != "output"}
 
+    def rule(self, problem: Problem) -> str | None:
+        """The sentence that says why the sizes cannot be, or None."""
+        return next((why for key in self.keys if (why := _too_large(key, problem) or _uneven(key, problem))), None)
+
+    def obeys(self, sizes: Problem) -> Any:
+        """Whether there is no such sentence. *sizes* may hold columns."""
+        shared = [sizes[key.name] % sizes.world == 0 for key in self.keys if key.shared]
+        return reduce(and_, [*shared, *(sizes[key.name] <= key.most for key in self.keys if key.most is not None)])
+
     def chunk_rows(self, problem: Problem) -> int:
         """Rows that one owner (destination, source) has."""
         return self.extent(problem).rows // problem.world
@@ -107,13 +122,22 @@ class Operator:
         return 2 * once if self.flow is Flow.BROADCAST else once
 
 
-def divides(problem: Problem, key: str) -> str | None:
-    """The rule that the rows called *key* are cut evenly over the ranks."""
-    if problem[key] % problem.world == 0:
+def _too_large(key: Key, problem: Problem) -> str | None:
+    if key.most is None or problem[key.name] <= key.most:
         return None
-    low = problem[key] // problem.world * problem.world
+    name, size = key.name, problem[key.name]
+    return (
+        f"{name} = {size} is too many: {problem.operator} takes 1 to {key.most} {name}, and {size} > {key.most}. "
+        f"Accepted: {name} 1..{key.most}{key.beyond and f', or {key.beyond}'}."
+    )
+
+
+def _uneven(key: Key, problem: Problem) -> str | None:
+    if not key.shared or problem[key.name] % problem.world == 0:
+        return None
+    name, low = key.name, problem[key.name] // problem.world * problem.world
     near = " or ".join(str(v) for v in (low, low + problem.world) if v > 0)
     return (
-        f"{key} = {problem[key]} does not share out evenly: each rank owns {key}/world rows, and world = "
-        f"{problem.world} does not divide {problem[key]}. Accepted: multiples of {problem.world}, such as {near}."
+        f"{name} = {problem[name]} does not share out evenly: each rank owns {name}/world rows, and world = "
+        f"{problem.world} does not divide {problem[name]}. Accepted: multiples of {problem.world}, such as {near}."
     )

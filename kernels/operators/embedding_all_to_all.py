@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes
 from kernels.problem import Problem
 
 INDEX_BYTES = 8
@@ -13,10 +13,6 @@ INDEX_BYTES = 8
 
 def _extent(problem: Problem) -> Extent:
     return Extent(problem["batch"], problem["tables_per_rank"] * problem["dim"], problem["pooling"])
-
-
-def _rule(problem: Problem) -> str | None:
-    return divides(problem, "batch")
 
 
 def _lookups(problem: Problem) -> int:
@@ -72,14 +68,13 @@ OPERATOR = Operator(
         Key(name="tables_per_rank", doc="embedding tables on one rank"),
         Key(name="rows", doc="rows of each table"),
         Key(name="dim", doc="width of one embedding"),
-        Key(name="batch", doc="samples, global"),
+        Key(name="batch", doc="samples, global", shared=True),
         Key(name="pooling", doc="lookups summed per sample and table"),
         Key(name="indices", doc="how indices are drawn", words=("uniform", "power_law")),
     ),
     splits={"batch": "rows", "tables": "columns"},
     tile_means="block_m samples x block_n columns, a column being one element of one table's vector; block_k lookups",
     extent=_extent,
-    rule=_rule,
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,

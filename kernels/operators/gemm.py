@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes
 from kernels.problem import Problem
 
 KEYS = (
-    Key(name="m", doc="rows of the GEMM one rank computes"),
+    Key(name="m", doc="rows of the GEMM one rank computes", shared=True),
     Key(name="n", doc="columns of the GEMM one rank computes"),
     Key(name="k", doc="contraction of the GEMM one rank computes"),
 )
@@ -19,11 +19,6 @@ TILE_MEANS = "block_m rows x block_n columns of C; block_k of the contraction at
 def extent(problem: Problem) -> Extent:
     """m x n over k."""
     return Extent(problem["m"], problem["n"], problem["k"])
-
-
-def rule(problem: Problem) -> str | None:
-    """Rows are cut evenly over the ranks."""
-    return divides(problem, "m")
 
 
 def flops(problem: Problem) -> int:
@@ -71,7 +66,6 @@ def operator(
         splits=received if flow is Flow.RECEIVE else {"rows": "rows", "columns": "columns"},
         tile_means=TILE_MEANS,
         extent=extent,
-        rule=rule,
         flops=flops,
         memory_bytes=memory_bytes,
         local=local,

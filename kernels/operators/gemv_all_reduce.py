@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes, divides
+from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes
 from kernels.problem import Problem
 
 MAX_TOKENS = 8
@@ -12,15 +12,6 @@ MAX_TOKENS = 8
 
 def _extent(problem: Problem) -> Extent:
     return Extent(problem["n"], problem["tokens"], problem["k"] // problem.world)
-
-
-def _rule(problem: Problem) -> str | None:
-    if problem["tokens"] > MAX_TOKENS:
-        return (
-            f"tokens = {problem['tokens']} is too many: gemv_all_reduce decodes 1 to {MAX_TOKENS} tokens, and "
-            f"{problem['tokens']} > {MAX_TOKENS}. Accepted: tokens 1..{MAX_TOKENS}, or gemm_all_reduce for more."
-        )
-    return divides(problem, "n") or divides(problem, "k")
 
 
 def _flops(problem: Problem) -> int:
@@ -59,14 +50,18 @@ OPERATOR = Operator(
     reduces=True,
     layout=ResultLayout.WHOLE,
     keys=(
-        Key(name="n", doc="output rows, global"),
-        Key(name="k", doc="contraction, global; each rank has k/world of it"),
-        Key(name="tokens", doc=f"columns: tokens decoded together, 1 to {MAX_TOKENS}"),
+        Key(name="n", doc="output rows, global", shared=True),
+        Key(name="k", doc="contraction, global; each rank has k/world of it", shared=True),
+        Key(
+            name="tokens",
+            doc=f"columns: tokens decoded together, 1 to {MAX_TOKENS}",
+            most=MAX_TOKENS,
+            beyond="gemm_all_reduce for more",
+        ),
     ),
     splits={"rows": "rows"},
     tile_means="block_m output rows x block_n tokens; block_k of the contraction at once (GPU tiles only)",
     extent=_extent,
-    rule=_rule,
     flops=_flops,
     memory_bytes=_memory_bytes,
     local=_local,

@@ -184,7 +184,7 @@ def test_worked_example_of_an_embedding() -> None:
             {"n": 8, "k": 8, "tokens": 9},
             {},
             (
-                r"tokens = 9 is too many: gemv_all_reduce decodes 1 to 8 tokens, and 9 > 8\. "
+                r"tokens = 9 is too many: gemv_all_reduce takes 1 to 8 tokens, and 9 > 8\. "
                 r"Accepted: tokens 1\.\.8, or gemm_all_reduce"
             ),
         ),

@@ -12,7 +12,7 @@ from kernels.operators import OPERATORS, Flow, problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import COMPARED, axes, refusal, schedule
 from tests.simulator.trials import ask, legal, trial, whatever
-from workbench.simulator.grid import times
+from workbench.simulator.grid import UNPRICED, times
 from workbench.simulator.predict import predict
 
 FABRICS = (
@@ -118,6 +118,28 @@ def test_what_no_column_states_is_the_default(laptop: Machine) -> None:
     assert times(asked, "fused", {}, laptop, fabric).shape == (1,)
     stated = dict(schedule(asked, "fused", {}, laptop, fabric).axes)
     assert times(asked, "fused", {}, laptop, fabric) == times(asked, "fused", stated, laptop, fabric)
+
+
+@pytest.mark.parametrize("scheme", COMPARED)
+def test_points_taken_together_are_those_taken_one_by_one(scheme: str, gpu_pod: Machine) -> None:
+    asked, fabric, random = ask("all_gather_gemm", 2), Fabric(kind="nvlink"), np.random.default_rng(0)
+    columns = {axis.name: random.choice(np.array([*axis.values, axis.values[0]]), 300)
+               for axis in axes(asked, scheme, gpu_pod, fabric)}  # fmt: skip
+    columns |= {"m": random.choice([1023, 1024, 2048], 300), "n": random.choice([512, 1000], 300)}
+    together = times(asked, scheme, columns, gpu_pod, fabric)
+    alone = [times(asked, scheme, {name: column[row] for name, column in columns.items()}, gpu_pod, fabric)[0]
+             for row in range(300)]  # fmt: skip
+    assert np.array_equal(together, alone, equal_nan=True)
+    assert 0 < np.isfinite(together).sum() < 300
+
+
+def test_no_price_reads_what_the_grid_passes_over(gpu_pod: Machine) -> None:
+    asked, fabric = ask("gemm_all_to_all", 2), Fabric(kind="nvlink")
+    for axis in axes(asked, "fused", gpu_pod, fabric):
+        if axis.name in UNPRICED:
+            chosen = [schedule(asked, "fused", {axis.name: value}, gpu_pod, fabric) for value in axis.values]
+            played = {predict(trial(asked, one, gpu_pod, fabric), gpu_pod, with_spans=False).time_s for one in chosen}
+            assert len(played) == 1 < len(chosen)
 
 
 def test_an_unknown_column_is_refused_with_those_that_are_known(laptop: Machine) -> None:

@@ -49,7 +49,7 @@ class Effort:
     lists_s: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     """How long one list of each client takes: who asks for more at once must not get more in the end."""
     plays: int = 200
-    points: int = 400_000
+    points: int = 10_800_000
     """Of the closed form."""
     outcomes: int = 1_000
     appends: int = 100

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, islice
 
 import numpy as np
 
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
-from kernels.operators import OPERATORS
+from kernels.operators import OPERATORS, operator
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import COMPARED, PLANS, axes, schedule
@@ -23,6 +23,11 @@ from workbench.simulator.predict import predict, resolved
 
 SPACES = (("laptop_overlap", machines.LAPTOP, "emulated"), ("mixtral_8x7b_experts_8192", "h200_nvl8", "nvlink"))
 """Preset, machine and fabric of the spaces whose closed form is timed."""
+UNLIKE = 27
+"""Fewer points of which hardly two are alike than of those that repeat."""
+
+Entry = tuple[Problem, str, Machine, Fabric]
+Draw = Callable[[Problem, str, Machine, Fabric, int, np.random.Generator], dict[str, np.ndarray]]
 
 
 def plays(setting: Setting) -> Iterator[Row]:
@@ -52,29 +57,38 @@ def _trials(machine: Machine) -> Iterator[Trial]:
 
 
 def points(setting: Setting) -> Iterator[Row]:
-    """Random points of the whole spaces of all operators and schemes, legal or not."""
-    random = np.random.default_rng(0)
+    """Random points of the whole spaces of all operators and schemes, legal or not.
+
+    Choices repeat, as in the spaces that people look through; of sizes drawn from a range hardly two are alike.
+    """
     made = [entry for preset, machine, fabric in SPACES
              for entry in _spaces(preset, machines.machine(machine), parse(fabric))]  # fmt: skip
     each = max(1, setting.effort.points // len(made))
-    rates, seconds = [], 0.0
+    yield _rate("grid_estimates", made, each, _choices, Target(least=5e6), "values of all axes and three of each size")
+    least = max(1, each // UNLIKE)
+    yield _rate("grid_estimates_unlike", made, least, _unlike, None, "values of all axes, and sizes hardly two alike")
+
+
+def _rate(name: str, made: Sequence[Entry], each: int, drawn: Draw, target: Target | None, words: str) -> Row:
+    """Points by seconds of *each* points *drawn* of each space *made*, on one core."""
+    random, rates, seconds = np.random.default_rng(0), [], 0.0
     for problem, scheme, machine, fabric in made:
-        columns = _random_columns(_axes_and_sizes(problem, scheme, machine, fabric), each, random)
-        began = time.perf_counter()
+        columns = drawn(problem, scheme, machine, fabric, each, random)
+        began = time.thread_time()  # one thread does it; what other processes do meanwhile is not counted
         grid.times(problem, scheme, columns, machine, fabric)
-        took = time.perf_counter() - began
+        took = time.thread_time() - began
         rates.append(each / took)
         seconds += took
-    total = each * len(made)
     how = (
-        f"{len(made)} spaces of {each:,} random points over all axes and sizes, on CPU ranks and H200s, legality "
-        "included: points by seconds; the spread is the slowest and the fastest space."
+        f"{len(made)} spaces of {each:,} random points on CPU ranks and H200s, legality included: {words}. Points by "
+        "seconds of one core; the spread is the slowest and the fastest space."
     )
-    yield Row(name="grid_estimates", value=total / seconds, unit="1/s", target=Target(least=20_000), n=total,
-              spread=(min(rates), max(rates)), how=how)  # fmt: skip
+    total = each * len(made)
+    return Row(name=name, value=total / seconds, unit="1/s", target=target, n=total, spread=(min(rates), max(rates)),
+               how=how)  # fmt: skip
 
 
-def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[tuple[Problem, str, Machine, Fabric]]:
+def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[Entry]:
     offered = {entry.operator for entry in presets.named(preset).entries}
     for name in (name for name in OPERATORS if name in offered):
         (problem,) = presets.preset(preset, name)
@@ -82,12 +96,19 @@ def _spaces(preset: str, machine: Machine, fabric: Fabric) -> Iterator[tuple[Pro
             yield problem, scheme, machine, resolved(fabric, problem, machine)
 
 
-def _axes_and_sizes(problem: Problem, scheme: str, machine: Machine, fabric: Fabric) -> dict[str, np.ndarray]:
+def _choices(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, count: int,
+             random: np.random.Generator) -> dict[str, np.ndarray]:  # fmt: skip
     """All values of every axis, and every size halved, kept and doubled."""
-    sizes = {key: [max(1, size // 2), size, 2 * size] for key, size in problem.shape if isinstance(size, int)}
+    sizes = {key: (max(1, size // 2), size, 2 * size) for key, size in problem.shape if isinstance(size, int)}
     values = {axis.name: axis.values for axis in axes(problem, scheme, machine, fabric)}
-    return {name: np.array(made) for name, made in {**values, **sizes}.items()}
+    return {name: random.choice(np.array(each), count) for name, each in {**values, **sizes}.items()}
 
 
-def _random_columns(lists: dict[str, np.ndarray], count: int, random: np.random.Generator) -> dict[str, np.ndarray]:
-    return {name: random.choice(values, count) for name, values in lists.items()}
+def _unlike(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, count: int,
+            random: np.random.Generator) -> dict[str, np.ndarray]:  # fmt: skip
+    """All values of every axis, and any size from its half to its double that every rank has a share of."""
+    columns = _choices(problem, scheme, machine, fabric, count, random)
+    sizes = {key: size for key, size in problem.shape if isinstance(size, int)}
+    shares = {key.name: problem.world if key.shared else 1 for key in operator(problem.operator).keys}
+    return columns | {key: share * random.integers(max(1, size // share // 2), 2 * size // share + 1, count)
+                      for key, size in sizes.items() for share in (shares[key],)}  # fmt: skip

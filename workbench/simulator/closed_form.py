@@ -88,19 +88,22 @@ def cuts(points: Points) -> tuple[Column, Column, Column]:
     return rows, one, count // rows
 
 
+def _sizes(length: Column, count: Column) -> list[tuple[Column, Floats]]:
+    """How long the shorter and the longer of *count* pieces are, where there are any, and their shares of them."""
+    longer = length % count
+    pieces = [(np.maximum(1, length // count), (count - longer) / count)]
+    return [*pieces, (length // count + 1, longer / count)] if longer.any() else pieces
+
+
 def _piece(points: Points, chunks: int) -> Floats:
     """The mean step that computes one piece of *chunks* chunks: pieces differ by a row, a column or a k."""
     if not chunks:
         return np.zeros(points.count)
     lengths = (points.chunk, points.columns, points.contraction)
+    sizes = [_sizes(length, count) for length, count in zip(lengths, cuts(points), strict=True)]
     mean = np.zeros(points.count)
-    for longer in product((0, 1), repeat=3):
-        share, size = np.ones(points.count), []
-        for extra, length, count in zip(longer, lengths, cuts(points), strict=True):
-            share = share * np.where(extra, length % count, count - length % count) / count
-            size.append(np.maximum(1, length // count + extra))
-        if share.any():
-            mean = mean + share * points.step(chunks, size[0], size[1], size[2])
+    for (rows, of_rows), (columns, of_columns), (k, of_k) in product(*sizes):
+        mean = mean + of_rows * of_columns * of_k * points.step(chunks, rows, columns, k)
     return mean + points.overhead
 
 

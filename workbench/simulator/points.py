@@ -18,6 +18,7 @@ from kernels.schedule import UNNAMED, Refusal, Schedule
 from kernels.schemes import BASELINE, axes, library, packets, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
+from workbench.simulator import distinct
 from workbench.simulator.price import memory, messages, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
@@ -94,8 +95,9 @@ class Points:
         return np.maximum(1, self.axis(name).astype(np.int64))
 
     def _tile_sides(self) -> tuple[Column, Column]:
-        texts, which = np.unique(self.given.get("tile", np.array([self.axes["tile"].default])), return_inverse=True)
-        sides = np.array([_sides(tile(text)) for text in texts])[which]
+        texts = self.given.get("tile", np.array([self.axes["tile"].default]))
+        kinds = distinct.kinds(texts)
+        sides = np.array([_sides(tile(str(text))) for text in kinds.values])[kinds.which]
         m, n = self._column("tile_m", sides[:, 0]), self._column("tile_n", sides[:, 1])
         return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64))
 
@@ -248,10 +250,11 @@ class Points:
         varied = [key for key in self._size_keys if key in self.given]
         if not varied:
             return np.repeat(np.array([answer(self.problem)]).T, self.count, axis=1)
-        table = np.stack([self._column(key, 0) for key in varied])
-        shapes, which = np.unique(table, axis=1, return_inverse=True)
-        answers = [answer(self._with(dict(zip(varied, sizes, strict=True)))) for sizes in shapes.T.tolist()]
-        return np.array(answers)[which.reshape(-1)].T
+        table = [self._column(key, 0) for key in varied]
+        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
+        shapes = np.stack(table, axis=1)[one_of_each].tolist()
+        answers = [answer(self._with(dict(zip(varied, sizes, strict=True)))) for sizes in shapes]
+        return np.array(answers)[which].T
 
     def _with(self, sizes: Mapping[str, int]) -> Problem:
         shape = tuple((key, sizes.get(key, size)) for key, size in self.problem.shape)
