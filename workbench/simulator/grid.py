@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,83 +37,97 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     axis's default for *problem*.
     """
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
-    unpriced = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)
-                if axis.name in UNPRICED and axis.name in given}  # fmt: skip
-    legal = [np.isin(given.pop(name), axis.values) for name, axis in unpriced.items()]
-    seconds = _priced(problem, scheme, given, machine, fabric)
+    space = _Space(problem, scheme, machine, fabric)
+    known = {axis.name: axis for axis in space.axes}
+    legal = [np.isin(given.pop(name), known[name].values) for name in UNPRICED if name in known and name in given]
+    seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds
 
 
-def _priced(problem: Problem, scheme: str, given: Mapping[str, Column], machine: Machine, fabric: Fabric) -> Floats:
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """What all points share."""
+
+    problem: Problem
+    scheme: str
+    machine: Machine
+    fabric: Fabric
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        return axes(self.problem, self.scheme, self.machine, self.fabric)
+
+    def points(self, columns: Mapping[str, Column]) -> Points:
+        return Points(self.problem, self.scheme, columns, self.machine, self.fabric)
+
+    def accepts(self, words: Mapping[str, Value]) -> bool:
+        """Whether *words* are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
+        usual = {axis.name: axis.default for axis in self.axes}
+        ones = {axis.name: 1 for axis in self.axes if axis.open and not _is_word(axis)}
+        return any(
+            refusal(self.problem, reads.read(self.problem, complete, self.machine.backend), self.machine, self.fabric)
+            is None
+            for counts in (ones, {})
+            for complete in [Schedule(self.scheme, tuple((usual | counts | dict(words)).items()))]
+        )
+
+
+def _priced(space: _Space, given: Mapping[str, Column]) -> Floats:
     """Seconds of every point, by columns that prices read; points that share all values are computed once."""
     count = max((len(values) for values in given.values()), default=1)
     varied = {name: values for name, values in given.items() if len(values) > 1}
     chosen = {name: distinct.kinds(values) for name, values in varied.items() if distinct.repeats(values)}
     if len(chosen) < len(varied) or not chosen:
-        return _times(problem, scheme, given, chosen, count, machine, fabric)
+        return _times(space, {**given, **chosen}, count)
     one_of_each, which = distinct.rows(list(chosen.values()))
     fewer = {name: Kinds(column.values, column.which[one_of_each]) for name, column in chosen.items()}
-    return _times(problem, scheme, given, fewer, len(one_of_each), machine, fabric)[which]
+    return _times(space, {**given, **fewer}, len(one_of_each))[which]
 
 
-def _times(problem: Problem, scheme: str, given: Mapping[str, Column], chosen: Mapping[str, Kinds], count: int,
-           machine: Machine, fabric: Fabric) -> Floats:  # fmt: skip
-    """Seconds of *count* points; where a column is among *chosen*, its values are taken from there."""
-    seconds, columns = np.full(count, np.nan), _in_numbers(given, chosen)
-    for words, alike in _alike(problem, scheme, given, chosen, count, machine, fabric):
+def _times(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Floats:
+    """Seconds of *count* points."""
+    seconds, columns = np.full(count, np.nan), _in_numbers(given)
+    for words, alike in _alike(space, given, count):
         for start in range(0, len(alike), BLOCK):
             block = alike[start : start + BLOCK]
-            some = {name: _some(column, block) for name, column in columns.items() if name not in words}
-            points = Points(problem, scheme, {**some, **words}, machine, fabric)
+            points = space.points({name: _some(each, block) for name, each in columns.items()} | words)
             with np.errstate(divide="ignore", invalid="ignore"):  # illegal sizes may be 0
                 seconds[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
     return seconds
 
 
-def _in_numbers(given: Mapping[str, Column], chosen: Mapping[str, Kinds]) -> dict[str, Column | Kinds]:
+def _in_numbers(given: Mapping[str, Column | Kinds]) -> dict[str, Column | Kinds]:
     """The columns, tiles as their two sides: numbers are picked faster than texts."""
-    columns: dict[str, Column | Kinds] = {**given, **chosen}
-    if isinstance(texts := columns.get("tile"), Kinds):
-        del columns["tile"]
-        sides = [tile(str(text)) for text in texts.values]
-        columns = {"tile_m": Kinds(np.array([side.m for side in sides]), texts.which),
-                   "tile_n": Kinds(np.array([side.n for side in sides]), texts.which), **columns}  # fmt: skip
-    return columns
+    texts = given.get("tile")
+    if not isinstance(texts, Kinds):
+        return dict(given)
+    sides = [tile(str(text)) for text in texts.values]
+    m, n = (Kinds(np.array(side), texts.which) for side in ([one.m for one in sides], [one.n for one in sides]))
+    return {"tile_m": m, "tile_n": n, **{name: column for name, column in given.items() if name != "tile"}}
 
 
 def _some(column: Column | Kinds, block: Column) -> Column:
     if isinstance(column, Kinds):
-        return column.values[column.which[block]]
+        return np.asarray(column.values[column.which[block]])
     return column if len(column) == 1 else column[block]
 
 
-def _alike(problem: Problem, scheme: str, given: Mapping[str, Column], chosen: Mapping[str, Kinds], count: int,
-           machine: Machine, fabric: Fabric) -> Iterator[tuple[dict[str, Value], Column]]:  # fmt: skip
+def _alike(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Iterator[tuple[dict[str, Any], Column]]:
     """Points that agree in every axis whose values are words, as far as those words are legal together."""
-    known = axes(problem, scheme, machine, fabric)
-    worded = {axis.name: axis for axis in known if not axis.open and _is_word(axis) and axis.name in given}
-    texts = {name: chosen.get(name) or distinct.kinds(np.broadcast_to(given[name], (count,))) for name in worded}
+    worded = {axis.name: axis for axis in space.axes if not axis.open and _is_word(axis) and axis.name in given}
+    texts = {name: _as_kinds(given[name], count) for name in worded}
     for alike in distinct.groups(list(texts.values())) if texts else [np.arange(count)]:
-        words: dict[str, Value] = {name: str(text.values[text.which[alike[0]]]) for name, text in texts.items()}
-        are_values = all(words[name] in axis.values for name, axis in worded.items())
-        if are_values and _agree(problem, scheme, known, words, machine, fabric):
+        words = {name: str(text.values[text.which[alike[0]]]) for name, text in texts.items()}
+        if all(words[name] in axis.values for name, axis in worded.items()) and space.accepts(words):
             yield words, alike
+
+
+def _as_kinds(column: Column | Kinds, count: int) -> Kinds:
+    return column if isinstance(column, Kinds) else distinct.kinds(np.broadcast_to(column, (count,)))
 
 
 def _is_word(axis: Axis) -> bool:
     return isinstance(axis.default, str)
-
-
-def _agree(problem: Problem, scheme: str, known: Sequence[Axis], words: Mapping[str, Value], machine: Machine,
-           fabric: Fabric) -> bool:  # fmt: skip
-    """Whether words are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
-    usual = {axis.name: axis.default for axis in known}
-    ones = {axis.name: 1 for axis in known if axis.open and not _is_word(axis)}
-    return any(
-        refusal(problem, reads.read(problem, complete, machine.backend), machine, fabric) is None
-        for counts in (ones, {})
-        for complete in [Schedule(scheme, tuple((usual | counts | dict(words)).items()))]
-    )
 
 
 def _legal(points: Points) -> Column:
