@@ -8,7 +8,17 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from workbench import cli_answer, cli_cache, cli_collective, cli_lab, cli_lists, cli_machine, cli_runs, cli_status
+from workbench import (
+    cli_answer,
+    cli_cache,
+    cli_claims,
+    cli_collective,
+    cli_lab,
+    cli_lists,
+    cli_machine,
+    cli_runs,
+    cli_status,
+)
 from workbench.cli_status import Stopped
 
 
@@ -41,7 +51,7 @@ def _version(wanted: bool) -> None:
 
 
 for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
-                cli_cache.cache, cli_collective.predict_collective,
+                cli_cache.cache, cli_claims.claims, cli_collective.predict_collective,
                 cli_runs.runs, cli_runs.compare, cli_runs.validate, cli_runs.report, cli_runs.export,
                 cli_lists.operators, cli_lists.schemes, cli_lists.machines, cli_lists.presets,
                 cli_lab.doctor, cli_machine.calibrate, cli_machine.benchmark):  # fmt: skip

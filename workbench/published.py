@@ -1,7 +1,7 @@
 """Published numbers: what papers report, each with its version, section, machine and baseline; nothing of ours.
 
-`data/published.csv` has one row for each number. Only what was read in a paper's own abstract is *verified*; the rest is
-from notes of others, and is shown as unverified wherever it is shown.
+`data/published.csv` has one row for each number. Only what was read in a paper's own abstract is *verified*; the
+rest is from notes of others, and is shown as unverified wherever it is shown.
 """
 
 from __future__ import annotations
@@ -57,11 +57,15 @@ class Published:
     verified: bool
 
     @property
+    def number(self) -> str:
+        """`22 %`."""
+        return UNITS[self.unit].format(self.value)
+
+    @property
     def words(self) -> str:
         """`up to 22 %`, `20 % on average`."""
-        value = UNITS[self.unit].format(self.value)
         pattern = {"max": "up to {}", "min": "at least {}", "mean": "{} on average"}.get(self.aggregate, "{}")
-        return pattern.format(value)
+        return pattern.format(self.number)
 
     @property
     def mark(self) -> str:
@@ -107,8 +111,8 @@ def _read(path: Path, content: str) -> tuple[Published, ...]:
     lines = csv.reader(io.StringIO(content))
     header = next(lines, [])
     if tuple(header) != COLUMNS:
-        raise KIND.unreadable(path, f"its first line has the columns {', '.join(header) or 'none'}, and the {len(COLUMNS)} "
-                                    f"columns {', '.join(COLUMNS)} are needed")  # fmt: skip
+        raise KIND.unreadable(path, f"its first line has the columns {', '.join(header) or 'none'}, and the "
+                                    f"{len(COLUMNS)} columns {', '.join(COLUMNS)} are needed")  # fmt: skip
     numbers: dict[str, Published] = {}
     for cells in lines:
         try:

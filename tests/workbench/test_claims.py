@@ -1,0 +1,125 @@
+"""The papers beside ours: every answer is formed from files or computed, and says from where; no figure is pinned."""
+
+import json
+import shlex
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from workbench import recordings
+from workbench.claims import Ask, answers, cached, not_asked
+from workbench.claims.answers import Answer, Ours
+from workbench.claims.recorded import cases, gpu_rows
+from workbench.cli_app import app
+from workbench.machines import shipped_machine
+from workbench.published import number, published
+
+
+@pytest.fixture(scope="module")
+def every() -> dict[str, Answer]:
+    return {answer.published.id: answer for answer in answers()}
+
+
+def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, Answer]) -> None:
+    assert set(every) == set(Ask().ways)
+    assert set(every) | {one.id for one in not_asked()} == {one.id for one in published()}
+    for answer in every.values():
+        ours = answer.ours
+        assert ours.why.endswith(".")
+        assert (ours.value is None) == (ours.source is None) == (not ours.command)
+        assert ours.source in (None, "recorded", "estimated")
+
+
+def test_a_command_that_is_told_is_one_of_ours(every: dict[str, Answer]) -> None:
+    known = typer.main.get_group(app).commands
+    for answer in every.values():
+        if answer.ours.command:
+            words = shlex.split(answer.ours.command)
+            assert words[0] == "workbench"
+            options = {option for one in known[words[1]].params for option in one.opts}
+            assert {word for word in words if word.startswith("--")} <= options, answer.ours.command
+
+
+@pytest.mark.parametrize("name", ["R05", "R07", "R09"])
+def test_what_fusing_saved_is_formed_anew_from_the_recordings(every: dict[str, Answer], name: str) -> None:
+    ours, reported = every[name].ours, number(name)
+    assert (ours.source, every[name].direction) == ("recorded", True)
+    saved = []
+    for case in ours.cases:
+        entries = [each.measurement for each in recordings.recordings(case["recording"])]
+        timed = [one for one in entries if one.trial.problem.operator == reported.operator
+                 and dict(one.trial.problem.shape) == case["shape"] and one.trial.part == "whole"]  # fmt: skip
+        fused = {one.block: one.time_s for one in timed if one.time_s == case["time_s"]}
+        (block,) = fused
+        plain = [one.time_s for one in timed if one.block == block and one.trial.schedule.scheme == "sequential"]
+        saved.append(100 * (1 - case["time_s"] / min(plain)))
+        assert case["library_reduction"] >= case["reduction"] - 1e-12, "the library is never the better baseline"
+    assert ours.value == pytest.approx({"mean": mean, "max": max}[reported.aggregate](saved))
+    assert (ours.low, ours.high) == pytest.approx((min(saved), max(saved)))
+    assert "Over NCCL:" in ours.why
+    assert shipped_machine(ours.machine)
+
+
+def test_of_a_problem_that_was_recorded_twice_the_newest_recording_counts() -> None:
+    book = gpu_rows()
+    old = {name: [{**row, "date": "1999-01-01", "time_s": row["time_s"] / 100} for row in rows]
+           for name, rows in book.items()}  # fmt: skip
+    both = {f"old {name}": rows for name, rows in old.items()} | book
+    of_both, of_new = (cases(rows, "gemm_all_to_all", "fused") for rows in (both, book))
+    assert sorted(of_both, key=str) == sorted(of_new, key=str)
+
+
+def test_a_ring_of_shards_idles_a_mesh_and_not_a_switch(every: dict[str, Answer]) -> None:
+    on_mesh, on_switch = (case["ring_over_direct"] for case in every["R23"].ours.cases)
+    assert on_mesh > 5
+    assert on_switch < 1.1
+
+
+def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, Answer]) -> None:
+    ours = every["R20"].ours
+    for case in ours.cases:
+        parts = case["compute_s"], case["comm_s"]
+        assert case["ideal"] == pytest.approx(sum(parts) / max(parts))
+    assert 1 < ours.low < ours.high <= 2
+
+
+def test_what_is_not_built_has_no_number(every: dict[str, Answer]) -> None:
+    row = every["R30"].row()
+    assert [row[key] for key in ("ours", "source", "direction", "size", "ratio", "command")] == [None] * 6
+    assert "No measurement yet" in row["why"]
+
+
+def test_a_kept_summary_says_when_the_simulator_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "simulator_print", lambda: "another")
+    assert "The simulator has changed since" in cached.best_static(number("R41")).why
+    monkeypatch.setattr(cached, "simulator_print", lambda: cached._kept()["simulator_print"])
+    assert "has changed" not in cached.best_static(number("R41")).why
+
+
+@pytest.mark.parametrize(
+    ("value", "direction", "size"),
+    [(20.0, True, "similar"), (31.0, True, "larger"), (13.0, True, "smaller"), (-5.0, False, None), (None, None, None)],
+)
+def test_direction_and_size_follow_one_rule(value: float | None, direction: bool | None, size: str | None) -> None:
+    answer = Answer(published=number("R09"), ours=Ours(value=value))
+    assert (answer.direction, answer.size) == (direction, size)
+
+
+def test_a_speed_up_of_one_is_no_effect_and_a_claim_holds_always_or_less() -> None:
+    faster = Answer(published=number("R21"), ours=Ours(value=1.0))
+    assert faster.direction is False
+    assert replace(faster, ours=Ours(value=1.6)).size == "similar"
+    assert Answer(published=number("R41"), ours=Ours(value=0.94)).size == "smaller"
+
+
+def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
+    told = CliRunner().invoke(app, ["claims", "R09", "--json"])
+    (row,) = json.loads(told.stdout)["rows"]
+    assert (row["id"], row["published"], row["verified"], row["source"]) == ("R09", 20.0, True, "recorded")
+    shown = CliRunner().invoke(app, ["claims", "R23"]).stdout
+    assert "unverified" in shown
+    with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R03"):
+        answers(["R99"])
