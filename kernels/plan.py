@@ -84,10 +84,11 @@ class Launches:
         return len(self.rank)
 
     @classmethod
-    def of(cls, rank: Ints, name: Sequence[str], *, stream: int, grid: int = 0) -> Launches:
-        """Launches of usual priority, *name* for each entry of *rank*, all on one *stream* of their rank."""
+    def of(cls, rank: Ints, name: Sequence[str], *, stream: Ints | int, priority: Ints | int = 0,
+           grid: int = 0) -> Launches:  # fmt: skip
+        """Launches with *name* for each entry of *rank*, on one *stream* of their rank or each on its own."""
         usual = np.zeros(len(rank), dtype=np.int64)
-        return cls(rank, tuple(name), usual + stream, usual, usual, usual + grid)
+        return cls(rank, tuple(name), usual + stream, usual + priority, usual, usual + grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +247,14 @@ class Step(NamedTuple):
     in_place: bool = False
 
 
-Launched = Callable[[Ints, Ints], tuple[Launches, Ints]]
-"""From the columns `rank` and `kind` the launches, and by step the one it belongs to."""
+Launched = Callable[[Mapping[str, Ints]], tuple[Launches, Ints]]
+"""From the columns by name the launches, and by step the one it belongs to."""
 
 
-def one_launch(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
+def one_launch(columns: Mapping[str, Ints]) -> tuple[Launches, Ints]:
     """Everything that a rank does is one kernel."""
-    ranks = np.arange(int(rank.max(initial=-1)) + 1)
-    return Launches.of(ranks, ("kernel",) * len(ranks), stream=0), rank.copy()
+    ranks = np.arange(int(columns["rank"].max(initial=-1)) + 1)
+    return Launches.of(ranks, ("kernel",) * len(ranks), stream=0), columns["rank"].copy()
 
 
 class Planner:
@@ -315,7 +316,7 @@ class Planner:
         number[order] = np.arange(self._count)
         waiting, needed = (number[_end_to_end(parts)] for parts in (self._waiting, self._needed))
         start, flat = ranges.by_step(waiting, needed, self._count)
-        launches, columns["launch"] = launched(columns["rank"], columns["kind"])
+        launches, columns["launch"] = launched(columns)
         return Plan(
             problem=self.problem, schedule=self.schedule, **columns, after_start=start, after=flat, tiles=self.tiles,
             launches=launches,

@@ -261,10 +261,12 @@ def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range 
 
 def put_pool(schedule: Schedule) -> tuple[Pool, int]:
     """Who moves the bytes of a put, and how much of it: copy engines, the SMs of one kernel, or who drives the link."""
-    if schedule.scheme == "fused":
-        return Pool.COMPUTE, int(schedule.get("comm_sms") or EVERYTHING)
-    engines = "copy_engine" in (schedule.get("engine"), schedule.get("collective"))
-    return (Pool.COPY_ENGINE if engines else Pool.LINK), EVERYTHING
+    sending = int(schedule.get("comm_sms") or EVERYTHING)
+    if schedule.scheme == "fused" or (sending and schedule.get("engine") == "sm"):
+        return Pool.COMPUTE, sending
+    if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
+        return Pool.COPY_ENGINE, 1
+    return Pool.LINK, EVERYTHING
 
 
 def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:

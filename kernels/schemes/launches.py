@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import ranges
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import ANY_STREAM, Ints, Kind, Launched, Launches
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+
+Columns = Mapping[str, Ints]
+"""Of a Plan's steps, by name."""
 
 KERNELS = {
     ("gemm", False): "gemm_send", ("gemm", True): "gemm_receive", ("gemv", False): "gemv_all_reduce",
@@ -26,9 +33,9 @@ def one_kernel(problem: Problem, schedule: Schedule) -> Launched:
     operator = OPERATORS[problem.operator]
     name, grid = KERNELS[operator.work, operator.flow is Flow.RECEIVE], int(schedule.get("grid") or 0)
 
-    def launched(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
+    def launched(columns: Columns) -> tuple[Launches, Ints]:
         ranks = np.arange(problem.world)
-        return Launches.of(ranks, (name,) * problem.world, stream=0, grid=grid), rank.copy()
+        return Launches.of(ranks, (name,) * problem.world, stream=0, grid=grid), columns["rank"].copy()
 
     return launched
 
@@ -42,21 +49,76 @@ def in_order(problem: Problem, schedule: Schedule) -> Launched:
     place = np.full(len(Kind), names.index(collective))
     place[Kind.COMPUTE], place[Kind.COPY] = names.index("compute"), names.index("unpack")
 
-    def launched(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
-        numbers, launch = np.unique(rank * len(names) + place[kind], return_inverse=True)
+    def launched(columns: Columns) -> tuple[Launches, Ints]:
+        key = columns["rank"] * len(names) + place[columns["kind"]]
+        numbers, launch = np.unique(key, return_inverse=True)
         ranks, places = np.divmod(numbers, len(names))
         return Launches.of(ranks, [names[at] for at in places], stream=0), launch
 
     return launched
 
 
-def one_each(problem: Problem) -> Launched:
+def one_each(problem: Problem, schedule: Schedule) -> Launched:
     """Every step is launched by itself as soon as what it waits for is there."""
-    names = [kind.word for kind in Kind]
-    names[Kind.COLLECTIVE] = OPERATORS[problem.operator].collective
-    by_kind = np.array(names, dtype=object)
+    by_kind = _words(problem)
 
-    def launched(rank: Ints, kind: Ints) -> tuple[Launches, Ints]:
-        return Launches.of(rank, by_kind[kind].tolist(), stream=ANY_STREAM), np.arange(len(rank))
+    def launched(columns: Columns) -> tuple[Launches, Ints]:
+        rank = columns["rank"]
+        return Launches.of(rank, by_kind[columns["kind"]].tolist(), stream=ANY_STREAM), np.arange(len(rank))
 
     return launched
+
+
+def on_streams(problem: Problem, schedule: Schedule) -> Launched:
+    """Pieces on a GPU: computation on two streams in turns, or in one launch; copies on a stream for each peer.
+
+    A second stream of computation fills the tail of one piece with the next one's tiles. The library and the SMs that
+    only send have one stream, with priority: their few blocks must not stand behind a full grid.
+    """
+    names = _words(problem)
+    names[Kind.PUT] = PUSHED["copy_engine" if schedule["engine"] == "copy_engine" else "direct"]
+    names[Kind.COPY] = "unpack"
+    one_kernel = KERNELS.get((OPERATORS[problem.operator].work, OPERATORS[problem.operator].flow is Flow.RECEIVE), "")
+    if schedule["launches"] == "one":
+        names[Kind.COMPUTE] = one_kernel
+
+    def launched(columns: Columns) -> tuple[Launches, Ints]:
+        key, stream = _together(problem, schedule, columns), _streams(schedule, columns)
+        _, first, launch = np.unique(key, return_index=True, return_inverse=True)
+        kind = columns["kind"][first]
+        priority = np.isin(kind, (Kind.PUT, Kind.COLLECTIVE, Kind.COPY)) & (schedule["engine"] != "copy_engine")
+        return Launches.of(
+            columns["rank"][first], names[kind].tolist(), stream=stream[first], priority=priority.astype(np.int64)
+        ), launch
+
+    return launched
+
+
+def _together(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
+    """By step a number that the steps of one launch share, lower ones first: of each rank in the Plan's order."""
+    rank, kind, count = columns["rank"], columns["kind"], len(columns["rank"])
+    key = rank * count + np.arange(count)
+    shared = (kind == Kind.COMPUTE) & (schedule["launches"] == "one")
+    if OPERATORS[problem.operator].flow is Flow.RECEIVE and schedule["engine"] == "sm":
+        shared = shared | (kind == Kind.PUT)
+    first = np.full((problem.world, len(Kind)), count)
+    np.minimum.at(first, (rank[shared], kind[shared]), np.flatnonzero(shared))
+    return np.where(shared, rank * count + first[rank, kind], key)
+
+
+def _streams(schedule: Schedule, columns: Columns) -> Ints:
+    """By step: 0 and 1 compute, from 2 on bytes move."""
+    rank, kind = columns["rank"], columns["kind"]
+    works = np.isin(kind, (Kind.COMPUTE, Kind.REDUCE))
+    turns = np.zeros_like(rank)
+    if schedule["launches"] != "one":
+        turns[works] = ranges.nth(rank[works]) % 2
+    moved = 2 + (columns["peer"] if schedule["engine"] == "copy_engine" else 0)
+    return np.where(works, turns, moved)
+
+
+def _words(problem: Problem) -> NDArray[np.object_]:
+    """By kind what a launch of one such step is called."""
+    names = [kind.word for kind in Kind]
+    names[Kind.COLLECTIVE] = OPERATORS[problem.operator].collective
+    return np.array(names, dtype=object)

@@ -22,7 +22,9 @@ KERNEL = "kernel"
 """The axis of sequential schedules that says who computes."""
 SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.work == "gemv")
 """Operators whose GPU kernel has the axis `shots`."""
-DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine")
+LAUNCHES = "launches"
+"""The axis of decomposed schedules that only GPUs have; Plans of those without it know no streams."""
+DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine", LAUNCHES, "comm_sms")
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
@@ -72,16 +74,26 @@ def unnamed(problem: Problem, scheme: str, backend: str) -> dict[str, Value]:
     return {name: value for name, value in values.items() if name not in left_out}
 
 
-def of_decomposed(problem: Problem) -> tuple[str, ...]:
+def of_decomposed(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes of a decomposed Plan of *problem*: where there is one direction to cut, nobody chooses it."""
-    return tuple(name for name in DECOMPOSED if name != "split" or len(OPERATORS[problem.operator].splits) > 1)
+    return tuple(name for name in DECOMPOSED if name not in _left_out_of_decomposed(problem, backend))
+
+
+def _left_out_of_decomposed(problem: Problem, backend: str) -> dict[str, str]:
+    """The axes that nobody chooses for *problem*, each with the reason in words."""
+    left_out = {} if len(OPERATORS[problem.operator].splits) > 1 else {"split": "it can be cut in 1 direction only"}
+    if backend == "cpu":
+        left_out |= dict.fromkeys((LAUNCHES, "comm_sms"), "a CPU rank has 1 thread for everything")
+    return left_out
 
 
 def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: str) -> dict[str, str]:
     """The axes among *values* that change nothing beside the others, each with the reason in words."""
     if scheme == "decomposed":
-        read = of_decomposed(problem)
-        return {name: "it can be cut in 1 direction only" for name in values if name in DECOMPOSED and name not in read}
+        unchosen = _left_out_of_decomposed(problem, backend)
+        if values.get("engine", "sm") != "sm":
+            unchosen.setdefault("comm_sms", "only engine = sm takes SMs")
+        return {name: reason for name, reason in unchosen.items() if name in values}
     if scheme == "sequential":
         read = of_sequential(problem, backend)
         return {name: "it has one computation only" for name in values if name == KERNEL and name not in read}

@@ -78,12 +78,66 @@ def test_a_sequential_schedule_launches_in_the_order_of_the_flow(
     assert set(plan.launches.stream) == {0}
 
 
-def test_pieces_are_launched_one_by_one_on_any_stream(h200: Machine) -> None:
-    plan = planned(h200, "all_gather_gemm", "decomposed", engine="copy_engine", pieces=4)
+def launches_of(plan: Plan, rank: int) -> list[tuple[str, int, int, int]]:
+    """The launches of *rank* in order: name, stream, priority and how many steps each has."""
+    numbers = np.flatnonzero(plan.launches.rank == rank).tolist()
+    streams, priorities = plan.launches.stream.tolist(), plan.launches.priority.tolist()
+    return [(plan.launches.name[n], streams[n], priorities[n], int((plan.launch == n).sum())) for n in numbers]
+
+
+def test_pieces_of_a_gpu_are_computed_on_two_streams_in_turns_and_copied_on_one_for_each_peer(h200: Machine) -> None:
+    plan = planned(h200, "all_gather_gemm", "decomposed", engine="copy_engine", pieces=2)
+    computes = [("compute", turn % 2, 0, 1) for turn in range(4)]
+    assert launches_of(plan, 1) == [*(("copy_rows", 2 + peer, 0, 1) for _ in range(2) for peer in (2, 3, 0)), *computes]
+    puts = plan.kind == Kind.PUT
+    assert (set(plan.pool[puts]), set(plan.share[puts])) == ({Pool.COPY_ENGINE}, {1})
+
+
+def test_one_launch_computes_all_pieces_on_one_stream(h200: Machine) -> None:
+    received = planned(h200, "all_gather_gemm", "decomposed", launches="one", pieces=2, steps="uniform")
+    assert launches_of(received, 0)[-1] == ("gemm_receive", 0, 0, 4)
+    sent = planned(h200, "gemm_reduce_scatter", "decomposed", launches="one", pieces=2)
+    assert launches_of(sent, 0)[0] == ("gemm_send", 0, 0, 4)
+    assert {name for name, *_ in launches_of(sent, 0)} == {"gemm_send", "copy_rows"}
+
+
+def test_sms_that_only_send_have_a_stream_with_priority(h200: Machine) -> None:
+    received = planned(h200, "all_gather_gemm", "decomposed", engine="sm", comm_sms=8, pieces=2)
+    assert launches_of(received, 0)[0] == ("put_rows", 2, 1, 6)
+    sent = planned(h200, "gemm_all_to_all", "decomposed", engine="sm", comm_sms=8, pieces=2)
+    assert launches_of(sent, 0)[4:] == [("put_rows", 2, 1, 1)] * 6
+    for plan in (received, sent):
+        puts = plan.kind == Kind.PUT
+        assert (set(plan.pool), set(plan.share[puts]), set(plan.share[~puts])) == ({Pool.COMPUTE}, {8}, {EVERYTHING})
+
+
+def test_the_library_has_a_stream_of_its_own_and_unpacks_there(h200: Machine) -> None:
+    plan = planned(h200, "gemm_reduce_scatter", "decomposed", engine="library", pieces=2)
+    assert launches_of(plan, 0) == [("compute", 0, 0, 1), ("compute", 1, 0, 1),
+                                    *[("reduce_scatter", 2, 1, 1), ("unpack", 2, 1, 1)] * 2]  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
+def test_two_gpus_compute_own_pieces_onto_what_arrived_and_more_of_them_sum_apart(h200: Machine, operator: str) -> None:
+    for world, launches, added in ((2, "per_piece", True), (4, "per_piece", False), (4, "one", True)):
+        asked = problem(operator, GEMM, world=world)
+        plan = expand(asked, schedule(asked, "decomposed", {"launches": launches, "pieces": 2}, h200, NVLINK))
+        assert (Kind.REDUCE in plan.kind) is not added
+        own = [step for step in plan.steps_of(0) if plan.kind[step] == Kind.COMPUTE][-2:]
+        needed = [[plan.address(n) for n in plan.waits_for(step)] for step in own]
+        expected = [[f"{peer}/put/0/{piece}" for peer in range(1, world)] for piece in range(2)]
+        assert needed == (expected if added else [[], []])
+    apart = planned(h200, operator, "decomposed", steps="uniform", pieces=2)
+    assert "reduce" in {name for name, *_ in launches_of(apart, 0)}, "own rows share a step with what a peer waits for"
+
+
+def test_a_cpu_rank_launches_pieces_one_by_one_on_any_stream(cpu_machine: Machine) -> None:
+    asked, link = problem("all_gather_gemm", GEMM, world=4), Fabric(kind="shared_memory")
+    plan = expand(asked, schedule(asked, "decomposed", {"pieces": 4}, cpu_machine, link))
     assert (plan.launches.rank[plan.launch] == plan.rank).all()
     assert [plan.launches.name[launch] for launch in plan.launch] == [Kind(kind).word for kind in plan.kind]
     assert set(plan.launches.stream) == {ANY_STREAM}
-    assert set(plan.pool[plan.kind == Kind.PUT]) == {Pool.COPY_ENGINE}
+    assert not plan.stream.any()
 
 
 def test_a_part_keeps_the_launches_of_its_steps(h200: Machine) -> None:
@@ -98,8 +152,6 @@ def test_a_step_has_the_stream_of_its_launch_and_the_first_where_that_has_none(h
     streams = plan.launches.stream.copy()
     streams[plan.launch[last]] = 2
     assert replace(plan, launches=replace(plan.launches, stream=streams)).stream.tolist() == (2 * last).tolist()
-    assert (planned(h200, "gemm_all_to_all", "decomposed").launches.stream == ANY_STREAM).all()
-    assert not planned(h200, "gemm_all_to_all", "decomposed").stream.any()
 
 
 @pytest.mark.parametrize("order", ["rotated", "natural", "remote_first"])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,46 @@ def test_what_no_schedule_names_is_read_all_the_same_and_changes_no_key(
     assert other.to_json()["axes"][name] == "another"
     with pytest.raises(KeyError):
         Schedule("fused", tuple(axes))[name]
+
+
+GPU_REFUSALS = [
+    ("all_gather_gemm", {"pieces": 3}, "pieces = 3 with split = rows does not cut evenly", "such as 2, 4"),
+    ("all_gather_gemm", {"pieces": 6, "split": "rows_and_contraction"}, "(3 along contraction)", "such as 2, 4"),
+    ("gemm_all_to_all", {"split": "contraction"}, "split = contraction is not a legal value", "rows, columns"),
+    ("all_gather_gemm", {"launches": "one", "grouping": "unfused"}, "launches = one", "grouping = fused"),
+    ("all_gather_gemm", {"launches": "one", "pattern": "ring"}, "pattern = ring", "pattern = all_to_all"),
+    ("all_gather_gemm", {"launches": "one", "engine": "library"}, "launches = one", "launches = per_piece"),
+    ("all_gather_gemm", {"comm_sms": 8, "engine": "copy_engine"}, "comm_sms = 8", "a schedule without comm_sms"),
+    ("all_gather_gemm", {"launches": "two"}, "launches = two", "per_piece, one"),
+    ("gemv_all_reduce", {"launches": "one"}, "launches = one", "per_piece"),
+    ("all_gather_gemm", {"engine": "library", "pattern": "ring"}, "pattern = ring", "another engine"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "values", "asked", "accepted"), GPU_REFUSALS)
+def test_a_gpu_s_pieces_are_refused_in_a_sentence_that_says_what_is_accepted(
+    operator: str, values: dict[str, int | str], asked: str, accepted: str
+) -> None:
+    machine, link = load(MACHINES / "h200_nvl4.toml"), parse("nvlink")
+    one = problem(operator, SIZES[OPERATORS[operator].work], world=4, dtype="bfloat16")
+    with pytest.raises(Refusal) as refused:
+        schedule(one, "decomposed", values, machine, link)
+    assert asked in str(refused.value)
+    assert accepted in str(refused.value).partition("Accepted:")[2]
+
+
+def test_an_engine_that_the_machine_lacks_is_refused() -> None:
+    machine, link = load(MACHINES / "h200_nvl4.toml"), parse("nvlink")
+    without = replace(machine, device=replace(machine.device, copy_engines=0))
+    one = problem("all_gather_gemm", SIZES["gemm"], world=4, dtype="bfloat16")
+    with pytest.raises(Refusal, match=r"engine = copy_engine is not a legal value here\..*Accepted: sm, library\."):
+        schedule(one, "decomposed", {"engine": "copy_engine"}, without, link)
+
+
+@pytest.mark.parametrize("axis", ["launches", "comm_sms"])
+def test_a_cpu_rank_has_no_launches_to_choose(build: Build, axis: str) -> None:
+    with pytest.raises(Refusal, match=f"{axis} = 1 changes nothing .* 1 thread for everything"):
+        build("decomposed", {axis: 1})
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

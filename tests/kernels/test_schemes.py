@@ -16,7 +16,7 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import packets
+from kernels.schemes import decomposed_plan, packets
 from tests.kernels import covering
 from tests.kernels.ragged import WORLDS, ask, covered, known_axes, linked
 
@@ -211,6 +211,7 @@ class Walk:
         self.before = ancestors(plan)
         self.of_kind = {kind: [int(s) for s in np.flatnonzero(plan.kind == kind)] for kind in Kind}
         self.calls = bool(self.of_kind[Kind.COLLECTIVE])
+        self.adds_up = decomposed_plan.adds_up(plan.problem, plan.schedule)
 
     def complaints(self) -> list[str]:
         receives = self.operator.flow is Flow.RECEIVE
@@ -275,18 +276,36 @@ class Walk:
 
     def _unfinished_results(self, step: int) -> Iterator[str]:
         plan, rank, kind = self.plan, int(self.plan.rank[step]), self.plan.kind[step]
-        if kind not in (Kind.PUT, Kind.REDUCE, Kind.COLLECTIVE):
+        sums_here = kind == Kind.REDUCE or step in self._sums(rank)
+        if kind not in (Kind.PUT, Kind.COLLECTIVE) and not sums_here:
             return
         mine = self._map([step], rank)
-        own, sums = (self._map(self._earlier(step, k), rank) for k in (Kind.COMPUTE, Kind.REDUCE))
+        itself = [step] if kind == Kind.COMPUTE else []
+        own = self._map([*self._earlier(step, Kind.COMPUTE), *itself], rank)
+        sums = self._map(self._sums_before(step, rank), rank)
         broadcasts = kind == Kind.PUT and self.operator.flow is Flow.BROADCAST and sums.any()
         if not (mine <= (sums if broadcasts else own)).all():
             yield "sends or sums what is not computed"
-        if kind == Kind.REDUCE:
+        if sums_here:
             arrived = [s for s in self._earlier(step, Kind.PUT) if plan.peer[s] == rank]
             for peer in set(range(plan.problem.world)) - {rank}:
                 if not (mine <= self._map(arrived, peer)).all():
                     yield f"sums before rank {peer}'s share is there"
+
+    def _sums(self, rank: int) -> list[int]:
+        """The steps in which *rank* sums what has arrived: by itself, or as it computes its own rows."""
+        if not self.adds_up:
+            return [step for step in self.of_kind[Kind.REDUCE] if self.plan.rank[step] == rank]
+        return [step for step in self.of_kind[Kind.COMPUTE] if self.plan.rank[step] == rank and self._is_own(step)]
+
+    def _sums_before(self, step: int, rank: int) -> list[int]:
+        """The same of those that come before *step*."""
+        return [each for each in self._sums(rank) if self.before[step] >> each & 1]
+
+    def _is_own(self, step: int) -> bool:
+        """Whether all tiles of *step* are of its rank's own rows."""
+        rank, at = self.plan.rank[step], slice(self.plan.tile_start[step], self.plan.tile_stop[step])
+        return bool((self.plan.tiles[rank].chunk[at] == rank).all())
 
     def _missing_at_the_end(self, rank: int) -> Iterator[str]:
         """Whether *rank* has its whole result; what a library call gives it is taken on trust, if it covers all."""
@@ -302,9 +321,9 @@ class Walk:
                 if not self._map(arrivals, peer)[own].all():
                     yield f"rank {rank} lacks results of rank {peer}"
         else:
-            there = self._map(self.of_kind[Kind.REDUCE], rank)
+            there = self._map(self._sums(rank), rank)
             for peer in range(world) if self.operator.flow is Flow.BROADCAST else ():
-                sent = [s for s in arrivals if self._earlier(s, Kind.REDUCE)]
+                sent = [s for s in arrivals if self._sums_before(s, peer)]
                 there |= self._map(sent, peer)
             wanted = there if self.operator.flow is Flow.BROADCAST else there[own]
             if not wanted.all():

@@ -125,7 +125,7 @@ class Points:
         if self.word("collective") != library.OVERLAPPED:
             return self
         named = Schedule(self.scheme, (("tile", ""), ("collective", library.OVERLAPPED)))
-        read = reads.of_decomposed(self.problem)
+        read = reads.of_decomposed(self.problem, self.machine.backend)
         kept = {name: values for name, values in self.given.items() if name not in ("collective", reads.KERNEL)}
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
         return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric)
