@@ -11,8 +11,9 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base, reads
 from kernels.schemes.base import Scheme
-from kernels.schemes.decomposed_plan import ONE, counts, expand, split_of
+from kernels.schemes.decomposed_plan import counts, expand, split_of
 from kernels.schemes.fused import COMM_SMS
+from kernels.schemes.reads import ONE, PER_PIECE
 
 PIECES = (1, 2, 4, 8, 16, 32, 64)
 STEPS = {"steps": ("uniform", "local_first"), "grouping": ("fused", "unfused"), "pattern": ("all_to_all", "ring")}
@@ -71,7 +72,7 @@ def _pieces(problem: Problem, machine: Machine) -> Axis:
 def _gpu_axes(problem: Problem, machine: Machine, engines: tuple[str, ...]) -> tuple[Axis, ...]:
     """What only GPUs have: how many launches compute, and SMs that only send."""
     gemm = base.operator_of(problem).work == "gemm"
-    launches: tuple[Value, ...] = ("per_piece", ONE) if gemm and engines != ("library",) else ("per_piece",)
+    launches: tuple[Value, ...] = (PER_PIECE, ONE) if gemm and engines != ("library",) else (PER_PIECE,)
     sms = tuple(count for count in (4, 8, COMM_SMS, 32) if count < machine.device.slots) or (1,)
     doc = "One library call for each step, on two streams in turns, or one launch of our kernel that waits inside."
     usual = COMM_SMS if COMM_SMS in sms else sms[-1]
@@ -168,12 +169,12 @@ def _of_one_launch(schedule: Schedule) -> str | None:
         if schedule[axis] == value:
             return (
                 f"launches = {ONE} does not go with {axis} = {value}: 1 launch computes all pieces, and {value} makes "
-                f"one for each piece of a peer. Accepted: {axis} = {accepted}, or launches = per_piece."
+                f"one for each piece of a peer. Accepted: {axis} = {accepted}, or launches = {PER_PIECE}."
             )
     if schedule["engine"] == "library":
         return (
             f"launches = {ONE} does not go with engine = library: the 1 launch holds every SM while it waits, and the "
-            "library's kernels would never start. Accepted: engine = copy_engine or sm, or launches = per_piece."
+            f"library's kernels would never start. Accepted: engine = copy_engine or sm, or launches = {PER_PIECE}."
         )
     return None
 

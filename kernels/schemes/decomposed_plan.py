@@ -16,10 +16,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import base, launches, library
 from kernels.schemes.base import Blocks
 from kernels.schemes.finish import Units, deliver
-from kernels.schemes.reads import LAUNCHES
-
-ONE = "one"
-"""The value of `launches` where one launch computes all, and its steps wait for their pieces."""
+from kernels.schemes.reads import LAUNCHES, ONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import ANY_STREAM, Ints, Kind, Launched, Launches
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import reads
 
 Columns = Mapping[str, Ints]
 """Of a Plan's steps, by name."""
@@ -79,7 +80,7 @@ def on_streams(problem: Problem, schedule: Schedule) -> Launched:
     names[Kind.PUT] = PUSHED["copy_engine" if schedule["engine"] == "copy_engine" else "direct"]
     names[Kind.COPY] = "unpack"
     one_kernel = KERNELS.get((OPERATORS[problem.operator].work, OPERATORS[problem.operator].flow is Flow.RECEIVE), "")
-    if schedule["launches"] == "one":
+    if schedule[reads.LAUNCHES] == reads.ONE:
         names[Kind.COMPUTE] = one_kernel
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
@@ -98,7 +99,7 @@ def _together(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
     """By step a number that the steps of one launch share, lower ones first: of each rank in the Plan's order."""
     rank, kind, count = columns["rank"], columns["kind"], len(columns["rank"])
     key = rank * count + np.arange(count)
-    shared = (kind == Kind.COMPUTE) & (schedule["launches"] == "one")
+    shared = (kind == Kind.COMPUTE) & (schedule[reads.LAUNCHES] == reads.ONE)
     if OPERATORS[problem.operator].flow is Flow.RECEIVE and schedule["engine"] == "sm":
         shared = shared | (kind == Kind.PUT)
     first = np.full((problem.world, len(Kind)), count)
@@ -111,7 +112,7 @@ def _streams(schedule: Schedule, columns: Columns) -> Ints:
     rank, kind = columns["rank"], columns["kind"]
     works = np.isin(kind, (Kind.COMPUTE, Kind.REDUCE))
     turns = np.zeros_like(rank)
-    if schedule["launches"] != "one":
+    if schedule[reads.LAUNCHES] != reads.ONE:
         turns[works] = ranges.nth(rank[works]) % 2
     moved = 2 + (columns["peer"] if schedule["engine"] == "copy_engine" else 0)
     return np.where(works, turns, moved)

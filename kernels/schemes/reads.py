@@ -24,6 +24,8 @@ SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.wor
 """Operators whose GPU kernel has the axis `shots`."""
 LAUNCHES = "launches"
 """The axis of decomposed schedules that only GPUs have; Plans of those without it know no streams."""
+PER_PIECE, ONE = "per_piece", "one"
+"""Its values: the library computes each step by a call of its own, or one launch of ours computes all and waits."""
 DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine", LAUNCHES, "comm_sms")
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")

@@ -13,8 +13,17 @@ from itertools import product
 
 import numpy as np
 
-from kernels.schemes import library, packets
-from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, one_each, put_costs
+from kernels.schemes import library, packets, reads
+from kernels.schemes.decomposed_plan import adds_up
+from workbench.simulator.messages import (
+    Messages,
+    arrivals,
+    first_of_each,
+    issued_at,
+    lanes_seconds,
+    one_each,
+    put_costs,
+)
 from workbench.simulator.points import Column, Floats, Points
 from workbench.simulator.price import tiles as prices
 from workbench.simulator.price.launches import start_seconds
@@ -50,7 +59,8 @@ def _sequential_send(points: Points) -> Floats:
 def _once(points: Points, ready: Floats, num_bytes: Floats) -> Floats:
     """One message to every peer, all ready at once: when everybody has them and the sender is free."""
     puts, peers = put_costs(points, num_bytes), range(points.world - 1)
-    issued = [ready + (peer + 1) * (puts.on_lane + puts.elsewhere) for peer in peers]
+    after = [ready + (peer + 1) * puts.on_lane for peer in peers]
+    issued = issued_at(puts, after, [np.full(1, peer + 1) for peer in peers], ready)
     return np.maximum(ready + (points.world - 1) * puts.on_lane, arrivals(points, one_each(issued, num_bytes)))
 
 
@@ -99,6 +109,8 @@ def _piece(points: Points, chunks: int) -> Floats:
     """The mean step that computes one piece of *chunks* chunks: pieces differ by a row, a column or a k."""
     if not chunks:
         return np.zeros(points.count)
+    if points.word(reads.LAUNCHES) == reads.ONE:  # its waves run on through all pieces
+        return _Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
     lengths = (points.chunk, points.columns, points.contraction)
     sizes = [_sizes(length, count) for length, count in zip(lengths, cuts(points), strict=True)]
     mean = np.zeros(points.count)
@@ -140,7 +152,8 @@ def _decomposed_send(points: Points) -> Floats:
     )
     messages = Messages(*issued, pieces, part, part, zero, ring)
     computed = pieces * peers * each + one if ring else lane - (pieces - 1) * one if apart else period
-    return _finish(points, messages, lane, _Own(computed, ring or apart))
+    onto = one if adds_up(points.problem, points.worded) else None
+    return _finish(points, messages, lane, _Own(computed, ring or apart, onto))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,8 @@ class _Own:
     """When the first of them is computed."""
     comes_last: bool
     """After all that leaves for peers."""
+    onto: Floats | None = None
+    """What one of them takes, where it is computed onto what has arrived and nothing else sums."""
 
 
 def _finish(points: Points, messages: Messages, lane: Floats, own_units: _Own) -> Floats:
@@ -159,15 +174,23 @@ def _finish(points: Points, messages: Messages, lane: Floats, own_units: _Own) -
     if not points.operator.reduces:
         return np.maximum(lane, there)
     part, units, peers = messages.num_bytes, messages.per_peer, points.world - 1
-    summing, again = points.reduce(part), put_costs(points, part)
+    arrived, again = first_of_each(points, messages), put_costs(points, part)
+    if own_units.onto is None:
+        summing, beside = points.reduce(part), points.reduce(part)
+        summed = np.maximum(own_units.computed, arrived) + summing
+    else:
+        summing, beside = own_units.onto, np.zeros(points.count)
+        summed = np.maximum(own_units.computed, arrived + summing)
+        lane = np.maximum(lane, arrived + units * summing)
     if not points.broadcasts:
-        return np.maximum(lane + units * summing, there + summing)
+        return np.maximum(lane + units * beside, there + summing)
     sends = peers * again.on_lane
-    lane = lane + units * (summing + sends)
+    lane = lane + units * (beside + sends)
     last = np.maximum(lane - sends, there + summing)
-    issued = [last + (peer + 1) * (again.on_lane + again.elsewhere) for peer in range(peers)]
+    ready = [last + (peer + 1) * again.on_lane for peer in range(peers)]
+    issued = issued_at(again, ready, [np.full(1, peer + 1) for peer in range(peers)], last)
     broadcast = arrivals(points, one_each(issued, part))
-    summed = np.maximum(own_units.computed, first_of_each(points, messages)) + summing + again.on_lane + again.elsewhere
+    summed = summed + again.on_lane + again.elsewhere
     busy = [np.zeros(points.count)]
     for peer in range(peers):
         one, delay = points.transit(peer, part), points.delay(peer)
@@ -177,9 +200,12 @@ def _finish(points: Points, messages: Messages, lane: Floats, own_units: _Own) -
             ways = [np.maximum(summed, left) + units * round_trip]
         else:  # the last sums but one are made while the last unit is computed, and leave behind its contributions
             ways = [summed + units * round_trip, left + np.minimum(2, units) * round_trip]
-        begin = messages.first[0] - messages.early
-        ways += [begin + 2 * units * round_trip, begin + 2 * units * peers * again.elsewhere + one,
-                 ways[0] - units * round_trip + units * peers * again.elsewhere + one]  # fmt: skip
+        begin, issued_first = (
+            messages.first[0] - messages.early,
+            again.elsewhere - one,
+        )  # which is in begin, and in ways
+        ways += [begin + 2 * units * round_trip, begin + lanes_seconds(again, 2 * units * peers) - issued_first,
+                 ways[0] - units * round_trip + lanes_seconds(again, units * peers) - issued_first]  # fmt: skip
         busy += [way + delay for way in ways]
     return np.maximum.reduce([lane, broadcast, *busy])
 
@@ -203,9 +229,10 @@ def _decomposed_receive(points: Points) -> Floats:
 def _operands(points: Points, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
     """Operand pieces for every peer, all ready at once."""
     peers, puts = points.world - 1, put_costs(points, part)
-    one = puts.on_lane + puts.elsewhere
-    first = [(peer * (per_peer if ring else 1) + 1) * one for peer in range(peers)]
-    last = [begin + (per_peer - 1) * (1 if ring else peers) * one for begin in first]
+    ring = ring and puts.engines == 1  # engines serve several peers at once
+    numbers = [peer * (per_peer if ring else 1) + 1 + 0 * per_peer for peer in range(peers)]
+    lasts = [number + (per_peer - 1) * (1 if ring else peers) for number in numbers]
+    first, last = (issued_at(puts, [n * puts.on_lane for n in which], which, np.zeros(1)) for which in (numbers, lasts))
     return Messages(first, last, per_peer, part, part, np.zeros(1), ring)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.plan import EVERYTHING, Pool
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price.messages import Puts, computes_too, issue_seconds
+from workbench.simulator.price.messages import Puts, computes_too, held_seconds, issue_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,10 @@ class PutCosts:
 
     on_lane: Floats
     elsewhere: Floats
+    held: Floats
+    """What a copy engine holds on to beside it: while the bytes are on the link."""
+    engines: int
+    """How many of such puts somebody else issues at once."""
 
 
 def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutCosts:
@@ -28,7 +32,9 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutC
     puts = Puts(np.full(points.count, usual), share, in_place)
     issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
     on_lane = computes_too(points.machine, puts.pool, puts.share)
-    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue))
+    held = held_seconds(usual, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(points.count)
+    engines = min(points.machine.device.copy_engines, points.world - 1) if engine else 1
+    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue), held, max(1, engines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,17 @@ def one_each(issued: Sequence[Floats], num_bytes: Floats) -> Messages:
     return Messages(issued, issued, np.ones(1, dtype=np.int64), num_bytes, num_bytes, np.zeros(1), False)
 
 
+def lanes_seconds(puts: PutCosts, count: Column | int) -> Floats:
+    """How long lanes of their own have *count* messages to issue, the bytes of the last one not counted."""
+    return np.asarray(-(-np.asarray(count) // puts.engines) * (puts.elsewhere + puts.held) - puts.held)
+
+
 def issued_at(puts: PutCosts, ready: Sequence[Floats], numbers: Sequence[Column], begin: Floats) -> list[Floats]:
-    """When messages with these *numbers* (from 1) are issued: as soon as ready, or by a lane of their own."""
-    return [np.maximum(r + puts.elsewhere, begin + n * puts.elsewhere) for r, n in zip(ready, numbers, strict=True)]
+    """When messages with these *numbers* (from 1) are issued: as soon as ready, or by a lane of their own.
+
+    Engines have a lane each. They are issued when their bytes begin to leave.
+    """
+    return [np.maximum(r + puts.elsewhere, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
 
 
 def first_of_each(points: Points, messages: Messages) -> Floats:

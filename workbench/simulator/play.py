@@ -72,7 +72,7 @@ class _Stage:
         self.left, self.finish = [0.0] * count, [0.0] * count
         self.waited_for = [-1] * count
         self.unfinished = count
-        self._issue, self._transit = costs.issue.tolist(), costs.transit.tolist()
+        self._issue, self._transit, self._ahead = costs.issue.tolist(), costs.transit.tolist(), costs.ahead.tolist()
         self._delay, self._begin = costs.delay.tolist(), costs.start_seconds
         held = shares(plan, costs.pool, costs.share, costs.capacity)
         self._queue, self._units, self._crew = held.queue.tolist(), held.units.tolist(), held.crew.tolist()
@@ -148,7 +148,8 @@ class _Stage:
             self._count(step, touched)
         if link >= 0:
             free_at = self._free_at[link]
-            self._free_at[link] = left = (now if now > free_at else free_at) + self._transit[step]
+            ready = now - self._ahead[step]
+            self._free_at[link] = left = (ready if ready > free_at else free_at) + self._transit[step]
         self.left[step] = left
         return left + self._delay[step]
 

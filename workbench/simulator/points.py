@@ -90,6 +90,14 @@ class Points:
         """The value of an axis that is the same for all points; None if the scheme has no such axis."""
         return str(self.axis(name)[0]) if name in self.axes else None
 
+    @property
+    def worded(self) -> Schedule:
+        """The values of all axes that are words."""
+        words = (
+            (name, word) for name in self.axes if isinstance(self.axes[name].default, str) and (word := self.word(name))
+        )
+        return Schedule(self.scheme, tuple(words))
+
     def number(self, name: str) -> Column:
         """The values of an axis that counts; below 1, which is illegal, as 1."""
         return np.maximum(1, self.axis(name).astype(np.int64))
@@ -104,10 +112,16 @@ class Points:
     @cached_property
     def slots(self) -> Column:
         """Tiles computed at once."""
-        zero = np.zeros(1, dtype=np.int64)
-        grid, taken = (self.axis(n) if n in self.axes else zero for n in ("grid", "comm_sms"))
-        at_once = tiles.slots(self.machine, grid=grid, comm_sms=taken, engine=self.word("engine"))
+        grid = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64)
+        at_once = tiles.slots(self.machine, grid=grid, comm_sms=self.sending, engine=self.word("engine"))
         return np.broadcast_to(at_once, (self.count,))
+
+    @property
+    def sending(self) -> Column:
+        """SMs that only send; 0 where nobody states them, or an engine moves the bytes."""
+        if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
+            return self.axis("comm_sms")
+        return np.zeros(1, dtype=np.int64)
 
     @property
     def one_kernel(self) -> bool:
@@ -153,6 +167,8 @@ class Points:
 
     def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
         """A compute step over *blocks* equal rectangles, its overhead not counted."""
+        if self.word(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(self.machine, self.sizes):
+            return tiles.library_piece_seconds(self.machine, self.sizes, (blocks * rows, columns, k), self.slots)
         tiling = Tiling(self.tile_m, self.tile_n, self.slots)
         return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, (rows, columns, k))
 
@@ -209,8 +225,8 @@ class Points:
     def put_byte_seconds(self) -> Floats | None:
         """Per byte of a put where that was measured."""
         words = {name: self.word(name) for name in ("engine", "collective", "store")}
-        taken = {"comm_sms": self.axis("comm_sms")} if "comm_sms" in self.axes else {}
-        return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, {**words, **taken})
+        taken = {**words, "comm_sms": self.sending}
+        return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, taken)
 
     def transit(self, peer: int, num_bytes: Column) -> Floats:
         """How long a message holds the link to the *peer*-th peer."""

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from kernels.fabric import Fabric, parse
-from kernels.machine import Machine
+from kernels.machine import Machine, Rate
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import expand, schedule
+from workbench.simulator.play import play
 from workbench.simulator.price import tiles
 from workbench.simulator.price.computing import compute_seconds
 from workbench.simulator.price.rates import work_seconds
@@ -100,7 +101,57 @@ def test_a_copy_engine_is_a_pool_of_its_own(gpu_pod: Machine) -> None:
     plan = plan_of(gpu_pod, "decomposed", NVLINK, engine="copy_engine")
     costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
     assert set(costs.pool[puts]) == {Pool.COPY_ENGINE}
-    assert set(costs.issue[puts]) == {4e-6}
+    assert (costs.issue - costs.transit)[puts].tolist() == pytest.approx([4e-6] * int(puts.sum()))
+    assert (costs.ahead[puts] == costs.transit[puts]).all(), "an engine holds on to its bytes until they have left"
+    assert not costs.ahead[~puts].any()
+
+
+def test_copies_of_one_stream_follow_each_other_and_those_to_other_peers_go_beside_them(gpu_pod: Machine) -> None:
+    """Each holds its engine for its launch and its bytes: 2 pieces are 2 of both, however many peers there are."""
+    for world in (2, 4):
+        of = problem("all_gather_gemm", {"m": 1024 * world, "n": 512, "k": 1024}, world=world)
+        plan = expand(of, schedule(of, "decomposed", {"pieces": 2}, gpu_pod, NVLINK)).part("communication")
+        costs = step_costs(plan, gpu_pod, NVLINK)
+        played, transit = play(plan, costs), costs.transit[0]
+        stream = (plan.rank == 0) & (plan.peer == 1)
+        ends = costs.start_seconds + np.array([1, 2]) * (4e-6 + transit)
+        assert played.issued[stream].tolist() == pytest.approx(ends.tolist())
+        assert played.left[stream][0] == pytest.approx(ends[0] if world == 2 else costs.start_seconds + 4e-6 + transit)
+
+
+def test_a_gpu_s_piece_costs_a_call_of_the_library_where_calls_were_measured(gpu_pod: Machine) -> None:
+    speeds = [Rate("library_gemm", "float32", size, per_second) for size, per_second in ((1e8, 1e13), (1e9, 4e13))]
+    measured = replace(gpu_pod, rates=(*gpu_pod.rates, *speeds))
+    plan = expand(GEMM, schedule(GEMM, "decomposed", {"pieces": 2}, measured, NVLINK))
+    steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
+    expected = float(work_seconds(measured, "library_gemm", "float32", 2 * 64 * 512 * 1024))
+    assert compute_seconds(plan, measured)[steps].tolist() == pytest.approx([expected] * 8)
+    sending = expand(
+        GEMM, schedule(GEMM, "decomposed", {"pieces": 2, "engine": "sm", "comm_sms": 32}, measured, NVLINK)
+    )
+    steps = np.flatnonzero(sending.kind == Kind.COMPUTE)
+    assert compute_seconds(sending, measured)[steps].tolist() == pytest.approx([expected * 132 / 100] * 8)
+
+
+def test_the_pieces_of_one_launch_add_up_to_its_waves_and_only_the_first_one_is_launched(gpu_pod: Machine) -> None:
+    few = replace(gpu_pod, device=replace(gpu_pod.device, slots=6))
+    plan = plan_of(few, "decomposed", NVLINK, launches="one", pieces=2)
+    whole = plan_of(few, "fused", NVLINK)
+    mine, its = (each.steps_of(0)[each.kind[each.steps_of(0)] == Kind.COMPUTE] for each in (plan, whole))
+    assert compute_seconds(plan, few)[mine].sum() == pytest.approx(compute_seconds(whole, few)[its].sum())
+    beside = (step_costs(plan, few, NVLINK).issue - compute_seconds(plan, few))[mine]
+    assert beside.tolist() == pytest.approx([4e-6, 1e-6, 1e-6, 1e-6])
+
+
+def test_a_kernel_that_waits_inside_its_tiles_keeps_only_one_wave_waiting(gpu_pod: Machine) -> None:
+    """16 tiles of a rank on 4 slots: the last range of the contraction has its share of a wave, and three more."""
+    of = problem("all_gather_gemm", {"m": 512, "n": 512, "k": 1024}, world=2)
+    few = replace(gpu_pod, device=replace(gpu_pod.device, slots=4, memory_bytes_per_second=1e15))
+    values: dict[str, int | str] = {"tile": "64x128x64", "launches": "one", "split": "contraction", "pieces": 4}
+    plan = expand(of, schedule(of, "decomposed", values, few, NVLINK))
+    seconds = compute_seconds(plan, few)[plan.steps_of(0)[plan.kind[plan.steps_of(0)] == Kind.COMPUTE]]
+    wave = float(tiles.tile_seconds(few, of, 64, 128, 1024))
+    assert seconds.tolist() == pytest.approx([wave / 4, wave / 4, wave / 4, 3.25 * wave] * 2)
 
 
 def test_sms_that_send_are_missing_where_tiles_are_computed(gpu_pod: Machine) -> None:

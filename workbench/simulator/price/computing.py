@@ -12,7 +12,7 @@ from kernels.axes import tile
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
-from kernels.schemes.reads import KERNEL
+from kernels.schemes import reads
 from workbench.simulator.price import tiles
 
 Floats = NDArray[np.float64]
@@ -25,11 +25,14 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
     if not len(steps):
         return seconds
-    by_library = tiles.library_seconds(machine, plan.problem, plan.schedule.get(KERNEL))
+    by_library = tiles.library_seconds(machine, plan.problem, plan.schedule.get(reads.KERNEL))
     if by_library is not None:
         seconds[steps] = by_library
-    elif one_kernel(plan):
+    elif one_kernel(plan) or computes_in_one_launch(plan):
         seconds[steps] = _one_kernel(plan, machine, steps)
+    elif plan.schedule.get(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(machine, plan.problem):
+        sides, slots = _rectangles(plan, steps), _slots(plan, machine, steps)
+        seconds[steps] = tiles.library_piece_seconds(machine, plan.problem, sides, slots)
     else:
         seconds[steps] = _own_kernels(plan, machine, steps)
     return seconds
@@ -38,6 +41,11 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
 def one_kernel(plan: Plan) -> bool:
     """Whether all that a rank does is one launch: its steps then begin inside a kernel that runs."""
     return len(plan) > 0 and len(plan.launches) <= plan.problem.world
+
+
+def computes_in_one_launch(plan: Plan) -> bool:
+    """Whether one launch of each rank, of several, has all compute steps, which wait inside it."""
+    return plan.schedule.get(reads.LAUNCHES) == reads.ONE
 
 
 def _slots(plan: Plan, machine: Machine, steps: Ints) -> Ints:
@@ -50,23 +58,23 @@ def _slots(plan: Plan, machine: Machine, steps: Ints) -> Ints:
 
 def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     """Every step begins its own waves; all tiles of a wave wait for its slowest."""
-    counts = plan.tile_stop[steps] - plan.tile_start[steps]
-    first, inside = ranges.bounds(counts), ranges.inside(counts)
-    offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
-    chosen = np.repeat(offsets, counts) + inside
+    chosen, counts = _chosen(plan, steps)
+    first, inside = ranges.bounds(counts)[:-1], ranges.inside(counts)
     k = np.repeat(plan.k_stop[steps] - plan.k_start[steps], counts)
     rows, columns = _sides(plan.tiles)
     seconds = _tile_seconds(plan, machine, (rows[chosen], columns[chosen]), k)
     waves = np.flatnonzero(inside % np.repeat(_slots(plan, machine, steps), counts) == 0)
     of_wave = np.maximum.reduceat(seconds, waves)
-    return np.maximum(np.add.reduceat(of_wave, np.searchsorted(waves, first[:-1])),
-                      _memory_seconds(plan, machine, steps, chosen, first[:-1]))  # fmt: skip
+    return np.maximum(np.add.reduceat(of_wave, np.searchsorted(waves, first)),
+                      tiles.memory_seconds(machine, plan.problem, *_rectangles(plan, steps)))  # fmt: skip
 
 
 def _one_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends."""
     added, slots = np.zeros(len(steps)), _slots(plan, machine, steps)
     contraction = operator(plan.problem.operator).extent(plan.problem).contraction
+    if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
+        return _ranges_in_one_launch(plan, machine, steps, slots)
     bound = tiles.kernel_memory_seconds(machine, plan.problem)
     for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
@@ -76,6 +84,41 @@ def _one_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
         wave = -(-np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]]) // at_once)
         added[here] = (ends[wave[1]] - ends[wave[0]]) * np.maximum(1.0, bound / ends[-1])
     return added
+
+
+def _ranges_in_one_launch(plan: Plan, machine: Machine, steps: Ints, slots: Ints) -> Floats:
+    """Of a kernel that waits for ranges of the contraction inside a tile: only its first wave of a rectangle does.
+
+    The steps of a rectangle are one for each range: each takes its part of one wave, and the last one the other waves,
+    which find everything there.
+    """
+    size, (rows, columns, k) = tile(plan.schedule["tile"]), _rectangles(plan, steps)
+    contraction = operator(plan.problem.operator).extent(plan.problem).contraction
+    waves = (plan.tile_stop[steps] - plan.tile_start[steps]) / slots
+    of_wave = tiles.tile_seconds(machine, plan.problem, size.m, size.n, contraction)
+    last = plan.k_stop[steps] == contraction
+    seconds = of_wave * (np.minimum(1.0, waves) * k / contraction + last * np.maximum(0.0, waves - 1.0))
+    bound = tiles.memory_seconds(machine, plan.problem, rows, columns, k)
+    return np.asarray(np.maximum(seconds, bound))
+
+
+def _rectangles(plan: Plan, steps: Ints) -> tuple[Floats, Ints, Ints]:
+    """Rows, columns and contraction of what each step computes: pieces of several ranks lie one below the other."""
+    chosen, counts = _chosen(plan, steps)
+    first, (heights, widths) = ranges.bounds(counts)[:-1], _sides(plan.tiles)
+    starts, stops = (
+        np.concatenate([getattr(each, name) for each in plan.tiles])[chosen] for name in ("col_start", "col_stop")
+    )
+    columns = np.maximum.reduceat(stops, first) - np.minimum.reduceat(starts, first)
+    rows = np.add.reduceat(heights[chosen] * widths[chosen], first) / columns
+    return rows, columns, plan.k_stop[steps] - plan.k_start[steps]
+
+
+def _chosen(plan: Plan, steps: Ints) -> tuple[Ints, Ints]:
+    """The tiles of *steps* end to end, counted over all ranks, and how many each step has."""
+    counts = plan.tile_stop[steps] - plan.tile_start[steps]
+    offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
+    return np.repeat(offsets, counts) + ranges.inside(counts), counts
 
 
 def _offsets(plan: Plan) -> Ints:
@@ -96,14 +139,3 @@ def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Int
         size = tile(plan.schedule["tile"])
         rows, columns = np.full_like(rows, size.m), np.full_like(columns, size.n)
     return tiles.tile_seconds(machine, plan.problem, rows, columns, k)
-
-
-def _memory_seconds(plan: Plan, machine: Machine, steps: Ints, chosen: Ints, first: Ints) -> Floats:
-    """Of each step, whose tiles begin at *first* among those *chosen*: its operands once and its results."""
-    starts = np.concatenate([each.col_start for each in plan.tiles])[chosen]
-    stops = np.concatenate([each.col_stop for each in plan.tiles])[chosen]
-    heights = np.concatenate([each.row_stop - each.row_start for each in plan.tiles])[chosen]
-    columns = np.maximum.reduceat(stops, first) - np.minimum.reduceat(starts, first)
-    elements = np.add.reduceat(heights * (stops - starts), first)
-    k = plan.k_stop[steps] - plan.k_start[steps]
-    return tiles.memory_seconds(machine, plan.problem, elements / columns, columns, k)

@@ -43,8 +43,8 @@ def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray
 def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts, *, one_kernel: bool) -> Floats:
     """Seconds for which *puts* of *num_bytes* hold their share.
 
-    A copy engine or blocks of its own move a put while the wire is busy: their launch is all. Who computes copies it,
-    if it is not in place already: then it is only signalled.
+    Blocks of its own move a put while the wire is busy: their launch is all. So it is of a copy engine, beside what
+    `held_seconds` says. Who computes copies it, if it is not in place already: then it is only signalled.
     """
     costs, together = machine.costs, computes_too(machine, puts.pool, puts.share)
     copied: Floats | float = 0.0
@@ -53,6 +53,14 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
     beside = step_overhead(machine, one_kernel=one_kernel)
     by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, costs.copy_engine_seconds, beside)
     return np.where(together, costs.step_seconds + copied, by_others)
+
+
+def held_seconds(pool: ArrayLike, transit: ArrayLike) -> Floats:
+    """Of *transit*, what lies inside the time for which a put holds its share: a copy engine holds on to the end.
+
+    So copies of one engine, or of one stream, never begin while the one before is on its way.
+    """
+    return np.where(np.asarray(pool) == Pool.COPY_ENGINE, transit, 0.0)
 
 
 def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats | None = None) -> Floats:

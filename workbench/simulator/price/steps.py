@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
@@ -14,7 +15,7 @@ from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.schemes import library
 from workbench.simulator.price import messages
 from workbench.simulator.price.collectives import call_seconds
-from workbench.simulator.price.computing import compute_seconds, one_kernel
+from workbench.simulator.price.computing import compute_seconds, computes_in_one_launch, one_kernel
 from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.price.rates import work_seconds
@@ -26,7 +27,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCosts:
-    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later."""
+    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later.
+
+    The last `ahead` of what it holds its share for lies on the link already, where the link is free.
+    """
 
     pool: Ints
     """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
@@ -38,6 +42,7 @@ class StepCosts:
     link: Ints
     """Number of the egress link; -1 for steps that send nothing."""
     transit: Floats
+    ahead: Floats
     delay: Floats
     start_seconds: float
     """Before the first step of every rank."""
@@ -66,6 +71,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     measured = messages.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     delay[moves] = messages.delay_seconds(machine, route)
+    ahead = messages.held_seconds(plan.pool, transit)
+    issue += ahead
     calls = plan.kind == Kind.COLLECTIVE
     issue[calls] = _call_seconds(plan, machine, ways, calls)
     start = start_seconds(machine, one_kernel=together, collective=plan.schedule.get("collective"),
@@ -74,7 +81,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     return StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
-                     transit=transit, delay=delay, start_seconds=start)  # fmt: skip
+                     transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
 
 
 def capacities(machine: Machine) -> Ints:
@@ -93,6 +100,9 @@ def _own_seconds(plan: Plan, machine: Machine) -> Floats:
         seconds[steps] = work_seconds(machine, work, dtype, plan.num_bytes[steps])
     works = _IS_WORK[plan.kind]
     seconds[works] += step_overhead(machine, one_kernel=one_kernel(plan))
+    if computes_in_one_launch(plan):  # only the first step of a launch waits for it to begin
+        begun = (plan.kind == Kind.COMPUTE) & (ranges.nth(plan.launch) > 0)
+        seconds[begun] -= step_overhead(machine, one_kernel=False) - step_overhead(machine, one_kernel=True)
     calls = bool((plan.kind == Kind.COLLECTIVE).any())
     if calls and not unpacks(machine, plan.problem, in_pieces=plan.schedule.get("pieces") is not None):
         seconds[plan.kind == Kind.COPY] = 0.0

@@ -27,7 +27,8 @@ def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = N
     most = machine.device.slots
     grids = np.asarray(grid, dtype=np.int64)
     engines = np.asarray(engine)
-    taken = comm_sms + ((engines == "sm") | (engines == "library")) * machine.costs.send_blocks
+    unstated = ((engines == "sm") | (engines == "library")) & (np.asarray(comm_sms) == 0)
+    taken = comm_sms + unstated * machine.costs.send_blocks
     return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken)
 
 
@@ -125,10 +126,27 @@ def library_seconds(machine: Machine, sizes: Problem, kernel: object) -> Floats 
     *kernel*: who computes, None where nobody else than we could.
     """
     kind = operator(sizes.operator)
-    work = f"library_{kind.work}"
-    if machine.device.kind == "cpu" or kernel != "library" or not has_curve(machine, work, sizes.dtype):
+    if kernel != "library" or not in_calls(machine, sizes):
         return None
     extent = kind.extent(sizes)
-    width = extent.rows if kind.work == "gemm" else extent.columns
-    computed = work_seconds(machine, work, sizes.dtype, kind.flops(sizes), width)
-    return np.maximum(computed, kind.memory_bytes(sizes) / machine.device.memory_bytes_per_second)
+    return _call_seconds(machine, sizes, (extent.rows, extent.columns, extent.contraction), kind.memory_bytes(sizes))
+
+
+def in_calls(machine: Machine, sizes: Problem) -> bool:
+    """Whether calls of the library were measured for this computation."""
+    return machine.device.kind != "cpu" and has_curve(machine, f"library_{operator(sizes.operator).work}", sizes.dtype)
+
+
+def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> Floats:
+    """One call of the library over a part of the computation on *slots*; *sides* are rows, columns, contraction."""
+    rows, columns, k = sides
+    num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
+    return _call_seconds(machine, sizes, sides, num_bytes) * (machine.device.slots / np.asarray(slots))
+
+
+def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any) -> Floats:
+    work, share = work_share(sizes)
+    rows, columns, k = sides
+    width = rows if work == "gemm" else columns
+    computed = work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, width)
+    return np.maximum(computed, num_bytes / machine.device.memory_bytes_per_second)
