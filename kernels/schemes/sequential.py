@@ -14,7 +14,7 @@ from kernels.operators import Flow
 from kernels.plan import Ints, Plan, Planner, Range
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import base, decomposed, fused, launches, library, reads
+from kernels.schemes import base, decomposed_plan, fused, launches, library, reads
 from kernels.schemes.base import Cut, Scheme
 from kernels.schemes.finish import Units, deliver, exchange
 
@@ -73,7 +73,7 @@ def _order(problem: Problem, schedule: Schedule) -> Cut:
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     if schedule["collective"] == library.OVERLAPPED:
-        return replace(decomposed.SCHEME.expand(problem, library.carried_out(schedule)), schedule=schedule)
+        return replace(decomposed_plan.expand(problem, library.carried_out(schedule)), schedule=schedule)
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, [order.tiles] * problem.world)
     everything = (0, len(order.tiles))

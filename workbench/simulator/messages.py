@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.plan import EVERYTHING, Pool
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price.messages import Puts, computes_too, held_seconds, issue_seconds
+from workbench.simulator.price.messages import Puts, at_once, computes_too, held_seconds, issue_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutC
     issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
     on_lane = computes_too(points.machine, puts.pool, puts.share)
     held = held_seconds(usual, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(points.count)
-    engines = min(points.machine.device.copy_engines, points.world - 1) if engine else 1
-    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue), held, max(1, engines))
+    engines = at_once(points.machine, usual, points.world - 1)
+    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue), held, engines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,12 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
     return np.where(together, costs.step_seconds + copied, by_others)
 
 
+def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
+    """Puts of *pool* that move at once, to one peer each, where they are not issued by who computes."""
+    by_engines = min(machine.device.copy_engines, peers) if pool == Pool.COPY_ENGINE else 1
+    return max(1, by_engines)
+
+
 def held_seconds(pool: ArrayLike, transit: ArrayLike) -> Floats:
     """Of *transit*, what lies inside the time for which a put holds its share: a copy engine holds on to the end.
 
