@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,26 +11,32 @@ import typer
 
 from workbench import cli_options as options
 from workbench.cli_asking import request as request_of
+from workbench.cli_cache_show import Progress, show
 from workbench.cli_options import option_of
-from workbench.cli_show import say, show_rows, tell
-from workbench.cli_table import Column, show_table
+from workbench.cli_show import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernels.machine import Machine as Place
+    from kernels.problem import Problem
+    from kernels.schedule import Schedule
     from workbench.request import Request
     from workbench.simulator.cache.hierarchy import Hierarchy
+    from workbench.simulator.cache.policies import Policy
     from workbench.simulator.cache.study import Asked
     from workbench.simulator.cache.trace import Trace
 
-GPU = "h200_nvl2"
-"""The machine where none is named: CPU ranks have no caches that we describe."""
+    Point = tuple[Problem, Schedule, Place]
+
+GPUS = ("h200_nvl2", "h200_nvl4", "h200_nvl8")
+"""Where no machine is named, the first of these with enough ranks: CPU ranks have no caches that we describe."""
 SCHEME = "fused"
 """The scheme where none is named."""
 USUAL = "cache_rw"
 """The policy where none is named: all that GPUs do by themselves."""
-MIB = 2**20
+TIERS = ("reuse", "lines")
+"""Who answers for an operator."""
 Row = dict[str, Any]
 
 Several = Annotated[
@@ -43,6 +51,16 @@ Caches = Annotated[
     str | None, typer.Option("--caches", help="A file of data/caches. Default: the machine's; of --workloads gcn3_hbm.")
 ]
 L2 = Annotated[int | None, typer.Option("--l2-bytes", help="Another size of L2.")]
+Sweep = Annotated[bool, typer.Option("--l2-sweep", help="The same at L2s of 8 to 256 MiB, a row for each.")]
+Tier = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Of an operator: reuse, which counts tiles that share operands (a millisecond; L2 in two partitions, SMs "
+            "that drift), or lines, which replays every access. Default: reuse, with --policies or --save lines."
+        )
+    ),
+]
 Save = Annotated[Path | None, typer.Option("--save", help="Write the operator's trace to this new file, too.")]
 Operator = Annotated[str | None, typer.Argument(help="A name that `workbench operators` lists.", show_default=False)]
 Texts = list[str] | None
@@ -59,43 +77,139 @@ def cache(
     world: Annotated[int | None, option_of("world")] = None,
     scheme: Annotated[str | None, typer.Option(help=f"Whose tiles and order. Default: {SCHEME}.")] = None,
     settings: Annotated[Texts, option_of("settings")] = None,
-    machine: Annotated[str | None, typer.Option(help=f"Whose caches, and on what it runs. Default: {GPU}.")] = None,
+    machine: Annotated[
+        str | None, typer.Option(help=f"Whose caches, and on what it runs. Default: {GPUS[0]}, or more such GPUs.")
+    ] = None,
+    tier: Tier = None,
     caches: Caches = None,
     l2_bytes: L2 = None,
+    l2_sweep: Sweep = False,
     save: Save = None,
     json: options.Json = False,
 ) -> None:
-    """Replay every load and store on simulated caches: who stays in L2, and what DRAM moves.
+    """Who stays in the cache: simulated L2 hits and DRAM bytes of an operator, a trace or applications.
 
     Exactly one of OPERATOR, --trace and --workloads is stated. Rates and bytes stand for each structure in --json.
     """
-    from workbench.simulator.cache import study
-    from workbench.simulator.cache.hierarchy import STUDY
-
     _one_of({"OPERATOR": operator, "--trace": trace, "--workloads": workloads})
     if operator is None:
         _of_operators_only({"--preset": preset, "--shape": shape, "--dtype": dtype, "--world": world,
-                            "--scheme": scheme, "--set": settings, "--save": save})  # fmt: skip
-    chosen = study.chosen_policies(policies or (["all"] if workloads else [USUAL]))
+                            "--scheme": scheme, "--set": settings, "--save": save, "--tier": tier})  # fmt: skip
+    _one_size(l2_sweep, {"--workloads": workloads, "--l2-bytes": l2_bytes})
+    replays = _Replays.of(policies or (["all"] if workloads else [USUAL]))
     if workloads:
-        on = _caches(caches if caches or machine else STUDY, _machine(machine), l2_bytes)
-        applications = study.chosen_workloads(workloads)
-        rows = study.study(applications, study.Asked(on, chosen, optimum="all" in (policies or ["all"])))
-        _show(rows, {**study.summary(rows), "caches": on.name, "l2_bytes": on.l2_bytes}, json)
+        show(*_of_workloads(workloads, _study_caches(caches, machine, l2_bytes), replays), json)
         return
     if trace is not None:
-        from workbench.simulator.cache.trace_file import read
-
-        on, made = _caches(caches, _machine(machine), l2_bytes), read(trace)
-        facts: Row = {"trace_file": str(trace)}
+        on, (rows_at, facts) = _caches(caches, _machine(machine), l2_bytes), _of_file(trace, replays)
     else:
-        request = request_of({"operator": operator, "preset": preset, "shape": shape, "dtype": dtype, "world": world,
-                              "schemes": scheme or SCHEME, "settings": settings,
-                              "machine": machine or GPU})  # fmt: skip
+        request = _on_enough_ranks({"operator": operator, "preset": preset, "shape": shape, "dtype": dtype,
+                                    "world": world, "schemes": scheme or SCHEME, "settings": settings,
+                                    "machine": machine})  # fmt: skip
         on = _caches(caches, request.machine_description(), l2_bytes)
-        made, facts = _traced(request, on, save)
-    rows = _replayed(made, study.Asked(on, chosen, optimum="all" in (policies or [])), trace)
-    _show(rows, {**facts, "caches": on.name, "l2_bytes": on.l2_bytes, "policies": len(rows)}, json)
+        point, facts = _point(request)
+        if _tier(tier, policies, save) == "reuse":
+            rows_at = partial(_estimated, point)
+        else:
+            rows_at = partial(replays.rows, _traced(point, on, save), None)
+    summary = {**facts, "caches": on.name, "l2_bytes": None if l2_sweep else on.l2_bytes, "policies": replays.count}
+    show(_swept(on, rows_at, replays.progress) if l2_sweep else rows_at(on), summary, json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replays:
+    """Which policies traces are replayed under, and who is told how far that is."""
+
+    policies: tuple[Policy, ...]
+    optimum: bool
+    progress: Progress
+
+    @classmethod
+    def of(cls, names: list[str]) -> _Replays:
+        from workbench.simulator.cache.study import chosen_policies
+
+        return cls(chosen_policies(names), "all" in names, Progress())
+
+    @property
+    def count(self) -> int:
+        return len(self.policies) + self.optimum
+
+    def on(self, caches: Hierarchy) -> Asked:
+        """All of them on *caches*."""
+        from workbench.simulator.cache.study import Asked
+
+        return Asked(caches, self.policies, self.optimum)
+
+    def rows(self, made: Trace, path: Path | None, caches: Hierarchy) -> list[Row]:
+        """The rows of *made*; what is wrong with an access that stands in a file is told with the file's name."""
+        from kernels.schedule import Refusal
+        from workbench.simulator.cache.study import rows
+
+        try:
+            return rows(self.progress.watched(made), self.on(caches), self.progress.told)
+        except Refusal as error:
+            if path is None or str(path) in str(error):
+                raise
+            raise Refusal(f"{path}: {error}") from None
+
+
+def _one_size(l2_sweep: bool, values: Mapping[str, object]) -> None:
+    """Refuses what has sizes of its own beside a sweep of them."""
+    if l2_sweep and (stray := [name for name, value in values.items() if value]):
+        raise ValueError(f"--l2-sweep and {stray[0]} are stated, 2 > 1. Accepted: --l2-sweep without {stray[0]}.")
+
+
+def _of_workloads(names: list[str], on: Hierarchy, replays: _Replays) -> tuple[list[Row], Row]:
+    """The rows of the study, and its summary."""
+    from workbench.simulator.cache import study
+
+    rows = study.study(study.chosen_workloads(names), replays.on(on), replays.progress.told)
+    return rows, {**study.summary(rows), "caches": on.name, "l2_bytes": on.l2_bytes}
+
+
+def _study_caches(caches: str | None, machine: str | None, l2_bytes: int | None) -> Hierarchy:
+    """The caches of the study, unless others are named."""
+    from workbench.simulator.cache.hierarchy import STUDY
+
+    return _caches(caches if caches or machine else STUDY, _machine(machine), l2_bytes)
+
+
+def _of_file(path: Path, replays: _Replays) -> tuple[partial[list[Row]], Row]:
+    """Who makes rows of the trace in *path*, and what it is."""
+    from workbench.simulator.cache.trace_file import read
+
+    return partial(replays.rows, read(path), path), {"trace_file": str(path)}
+
+
+def _swept(on: Hierarchy, rows_at: partial[list[Row]], progress: Progress) -> list[Row]:
+    from workbench.simulator.cache.sizes import swept
+
+    return swept(on, rows_at, progress.told)
+
+
+def _tier(tier: str | None, policies: list[str] | None, save: Path | None) -> str:
+    """Who answers; refused where it cannot."""
+    needs = "--policies" if policies not in (None, [USUAL]) else "--save" if save is not None else None
+    if tier is None:
+        return "lines" if policies or save else "reuse"
+    if tier not in TIERS:
+        raise ValueError(f"There is no tier {tier!r}. Accepted: {', '.join(TIERS)}.")
+    if tier == "reuse" and needs is not None:
+        raise ValueError(f"--tier reuse knows 1 policy, {USUAL}, and replays 0 accesses: {needs} needs them. "
+                         f"Accepted: --tier lines, or no {needs}.")  # fmt: skip
+    return tier
+
+
+def _on_enough_ranks(words: Row) -> Request:
+    """The request; where no machine is stated, on the first of GPUS that has as many ranks as the problem."""
+    if words["machine"] is not None:
+        return request_of(words)
+    for name in GPUS:
+        request = request_of({**words, "machine": name})
+        known = request.machine_description()
+        if request.problem(known).world <= known.ranks_per_host:
+            break
+    return request
 
 
 def _one_of(sources: Mapping[str, object]) -> None:
@@ -116,7 +230,7 @@ def _of_operators_only(values: Mapping[str, object]) -> None:
 def _machine(name: str | None) -> Place:
     from workbench.machines import machine
 
-    return machine(name or GPU)
+    return machine(name or GPUS[0])
 
 
 def _caches(name: str | None, machine: Place, l2_bytes: int | None) -> Hierarchy:
@@ -126,24 +240,40 @@ def _caches(name: str | None, machine: Place, l2_bytes: int | None) -> Hierarchy
     return on if l2_bytes is None else on.with_l2(l2_bytes)
 
 
-def _traced(request: Request, on: Hierarchy, save: Path | None) -> tuple[Trace, Row]:
-    """The trace of the one schedule that is asked for, and what it is of."""
-    from workbench.simulator.cache.operators import traced
-
+def _point(request: Request) -> tuple[Point, Row]:
+    """The one schedule that is asked for with its problem, and what stands in the summary of it."""
     place = request.machine_description()
     problem = request.problem(place)
     points = request.experiment().points(problem, place)
     if not points.schedules:
         raise ValueError(points.refused[0][1])
     schedule = points.schedules[0]
-    made = traced(problem, schedule, on.units)
+    return (problem, schedule, place), {
+        "operator": problem.operator, "shape": dict(problem.shape), "dtype": problem.dtype, "world": problem.world,
+        "scheme": schedule.scheme, "axes": dict(schedule.axes), "machine": place.name,
+    }  # fmt: skip
+
+
+def _estimated(point: Point, on: Hierarchy) -> list[Row]:
+    """The row of the reuse tier."""
+    from kernels.operators import OPERATORS
+    from workbench.simulator.cache.reuse import row
+
+    problem, schedule, place = point
+    resident = int(place.device.resident_blocks.get(OPERATORS[problem.operator].work, 1))
+    return [row(problem, schedule, on, resident)]
+
+
+def _traced(point: Point, on: Hierarchy, save: Path | None) -> Trace:
+    """The trace of the schedule, which is saved, too, where that is asked for."""
+    from workbench.simulator.cache.operators import traced
+
+    made = traced(*point[:2], on.units)
     if save is not None:
         if save.exists():
             raise ValueError(f"{save} is there already, and a trace replaces no file. Accepted: a new name.")
         say(f"{_saved(made, save):,} accesses are in {save}.")
-    return made, {"operator": problem.operator, "shape": dict(problem.shape), "dtype": problem.dtype,
-                  "world": problem.world, "scheme": schedule.scheme, "axes": dict(schedule.axes),
-                  "machine": place.name}  # fmt: skip
+    return made
 
 
 def _saved(made: Trace, path: Path) -> int:
@@ -156,57 +286,3 @@ def _saved(made: Trace, path: Path) -> int:
     kind = FileKind("trace", "a trace", lambda _: False)
     Target(path).write(kind, lambda unfinished: counts.append(write(made, unfinished)))
     return counts[0]
-
-
-def _replayed(made: Trace, wanted: Asked, path: Path | None) -> list[Row]:
-    """The rows of *made*; what is wrong with an access that stands in a file is told with the file's name."""
-    from kernels.schedule import Refusal
-    from workbench.simulator.cache.study import rows
-
-    try:
-        return rows(made, wanted)
-    except Refusal as error:
-        if path is None or str(path) in str(error):
-            raise
-        raise Refusal(f"{path}: {error}") from None
-
-
-def _show(rows: list[Row], summary: Row, json: bool) -> None:
-    if json:
-        show_rows(rows, summary)
-        return
-    several = len({row.get("application") for row in rows}) > 1
-    show_table([
-        *([Column("application", [row["application"] for row in rows], "name")] if several else []),
-        Column("policy", [row["policy"] for row in rows], "name"),
-        Column("of\nUncached", [_number(row["relative_cycles"], "{:.3f}") for row in rows], "number"),
-        Column("cycles", [_number(row["cycles"], "{:,.0f}") for row in rows], "number",
-               goes_below=1 if any(row["relative_cycles"] for row in rows) else 0),
-        Column("L2\nhits", [_number(row["l2_hit_rate"], "{:.1%}") for row in rows], "number"),
-        Column("DRAM\nread", [_number(row.get("dram_read_bytes"), "{:,.0f}") for row in rows], "number"),
-        Column("DRAM\nwritten", [_number(row.get("dram_write_bytes"), "{:,.0f}") for row in rows], "number"),
-        Column("lines\nmissed", [_number(row["l2_line_misses"], "{:,.0f}") for row in rows], "number"),
-    ])  # fmt: skip
-    for sentence in _sentences(summary):
-        tell(sentence)
-
-
-def _number(value: float | None, form: str) -> str | None:
-    return None if value is None else form.format(value)
-
-
-def _sentences(summary: Row) -> list[str]:
-    """What the rows show, in sentences."""
-    size = f"L2 of {summary['l2_bytes'] / MIB:g} MiB"
-    sentences = [f"Caches: {summary['caches']}, {size}. All is simulated; DRAM columns are in bytes."]
-    count = summary.get("applications")
-    if count:
-        sentences.append(f"The applications are {summary['labels']} from their names.")
-    if summary.get("best_static_differs") is not None:
-        sentences.append(f"The best static policy is {summary['usual_best_static']} for most, and another one for "
-                         f"{summary['best_static_differs']} of {count} applications.")  # fmt: skip
-    if summary.get("worst_regret") is not None:
-        sentences.append(f"All optimisations together are within 2 % of the best static policy for "
-                         f"{summary['optimised_within_2pct_of_best_static']} of {count}; the worst is "
-                         f"{summary['worst_regret_application']}, {summary['worst_regret']:+.1%}.")  # fmt: skip
-    return sentences

@@ -18,6 +18,18 @@ ROWS = [row("FwAct", "uncached", "static", 100.0), row("FwAct", "cache_r", "stat
         row("SGEMM", "uncached", "static", 100.0), row("SGEMM", "cache_r", "static", 49.0)]  # fmt: skip
 
 
+SWEPT = [{"label": label, "l2_bytes": size * 2**20, "dram_read_bytes": 4e9 / size}
+         for label in ("GEMM", "lookups") for size in (8, 50, 256)]  # fmt: skip
+
+
+def test_a_sweep_has_a_line_for_each_kernel_and_says_which_points_were_measured() -> None:
+    drawn = svg(caches.sizes(SWEPT, [SWEPT[1] | {"dram_read_bytes": 9e7}]))
+    assert "GEMM, L2 of 8 MiB, estimated: DRAM reads 500.0 MB" in drawn
+    assert "GEMM, L2 of 50 MiB, measured: DRAM reads 90.0 MB" in drawn
+    assert "full points are measured" in drawn
+    assert "nothing was measured yet" in svg(caches.sizes(SWEPT))
+
+
 def test_a_frame_marks_the_best_static_policy_of_each_application() -> None:
     records = caches.heat_rows(ROWS)
     assert len(records) == 5
@@ -37,7 +49,7 @@ def test_the_bars_of_a_policy_add_up_to_what_dram_moved() -> None:
 @pytest.mark.parametrize("mode", list(theme.Mode))
 def test_they_ask_a_question_and_draw_in_light_and_dark(mode: theme.Mode) -> None:
     with theme.enabled(mode):
-        for chart in (caches.heat_map(ROWS), caches.why(ROWS[:4], "FwAct")):
+        for chart in (caches.heat_map(ROWS), caches.sizes(SWEPT, SWEPT[:1]), caches.why(ROWS[:4], "FwAct")):
             spec = chart.to_dict()
             assert spec["title"]["text"].endswith("?")
             assert spec["description"].endswith(".")

@@ -1,4 +1,4 @@
-"""Who stays in the cache? Applications x policies by their cycles, and why: where DRAM bytes and stalls went."""
+"""Who stays in the cache? Policies by their cycles; where DRAM bytes and stalls went; what a larger L2 saves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pandas as pd
 from workbench.charts.words import title
 
 QUESTION = "Which cache policy is the best?"
+SAVES = "How much does a larger L2 save?"
 WHY = "Where did the DRAM bytes and the stalls go?"
 BELOW, ABOVE = 0.52, 1.38
 """Cells further out than these are so deep that their number is written in white."""
 ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
 CELL_PIXELS = {"width": 52, "height": 20}
-MEGABYTE = 1e6
+MEGABYTE, MEBIBYTE = 1e6, 2**20
 COUNTED = {
     "dram_read_bytes": ("DRAM read (MB)", MEGABYTE), "dram_write_bytes": ("DRAM written (MB)", MEGABYTE),
     "stall_cycles": ("Waited for a way (thousand cycles)", 1e3),
@@ -72,6 +73,38 @@ def heat_rows(found: Rows) -> list[dict[str, Any]]:
          "deep": not BELOW < row["relative_cycles"] < ABOVE,
          "aloud": f"{row['application']}, {row['policy']}: {row['relative_cycles']:.3f} of Uncached"}
         for row in shown
+    ]  # fmt: skip
+
+
+def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart:
+    """DRAM bytes read over sizes of L2: a line for each `label` of swept rows, a point for each measured row."""
+    records = size_rows(swept, "estimated") + size_rows(measured, "measured")
+    data = pd.DataFrame(records, columns=["label", "source", "l2_mib", "read", "aloud"])
+    base = alt.Chart(data).encode(
+        x=alt.X("l2_mib:Q", title="L2 (MiB)", scale=alt.Scale(type="log", base=2)),
+        y=alt.Y("read:Q", title="DRAM read (MB)", scale=alt.Scale(zero=True)),
+        color=alt.Color("label:N", title=None), tooltip=[alt.Tooltip("aloud:N", title="This point")],
+        description=alt.Description("aloud:N"),
+    )  # fmt: skip
+    lines = base.mark_line().transform_filter("datum.source == 'estimated'")
+    points = base.mark_point(size=50).transform_filter("datum.source == 'estimated'")
+    truth = base.mark_point(size=90, filled=True, opacity=1).transform_filter("datum.source == 'measured'")
+    below = [text for text in (context, "Rings are simulated, full points are measured." if measured
+                              else "All of it is simulated; nothing was measured yet.") if text]  # fmt: skip
+    layers: alt.LayerChart = lines + points + truth
+    return layers.properties(
+        title=title(SAVES, below), description="Lines of the bytes that DRAM reads over the size of L2, by kernel.",
+    )  # fmt: skip
+
+
+def size_rows(rows: Rows, source: str) -> list[dict[str, Any]]:
+    """One record for each point."""
+    return [
+        {"label": row["label"], "source": source, "l2_mib": row["l2_bytes"] / MEBIBYTE,
+         "read": row["dram_read_bytes"] / MEGABYTE,
+         "aloud": f"{row['label']}, L2 of {row['l2_bytes'] / MEBIBYTE:.0f} MiB, {source}: DRAM reads "
+                  f"{row['dram_read_bytes'] / MEGABYTE:,.1f} MB"}
+        for row in rows
     ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def test_a_machine_has_the_caches_of_its_device() -> None:
     on = of_machine(of)
     assert on.l2_bytes == of.device.l2_bytes
     assert on.units == of.device.slots
-    with pytest.raises(Refusal, match=r"Machine laptop_cpu has the device .*, and 0 of 2 cache descriptions name it"):
+    with pytest.raises(Refusal, match=r"Machine laptop_cpu has the device .*, and 0 of 3 cache descriptions name it"):
         of_machine(machine("laptop_cpu"))
 
 
@@ -57,5 +57,5 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, sentence: str) -> No
 
 
 def test_no_such_caches_are_refused_with_the_names() -> None:
-    with pytest.raises(Refusal, match=r"There are no caches 'b200'\. Accepted: gcn3_hbm, h200\."):
+    with pytest.raises(Refusal, match=r"There are no caches 'b200'\. Accepted: gcn3_hbm, h100, h200\."):
         hierarchy("b200")

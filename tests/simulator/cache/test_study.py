@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulator.cache.made import load, store, trace
 from workbench.cli import status
+from workbench.cli_cache_show import Progress
 from workbench.simulator.cache import study, trace_file
 from workbench.simulator.cache.hierarchy import hierarchy
 from workbench.simulator.cache.policies import POLICIES
@@ -88,6 +89,39 @@ def test_an_operator_is_told_by_structure(capsys: pytest.CaptureFixture[str]) ->
     assert found["summary"]["l2_bytes"] == 50 * 2**20
 
 
+def test_who_answered_stands_in_the_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both count the operands once, which fit; only a replay knows cycles, and other policies."""
+    reuse, lines = (told(capsys, *GEMM, "--world", "1", "--tier", tier)["rows"][0] for tier in ("reuse", "lines"))
+    assert (reuse["tier"], lines["tier"]) == ("reuse", "lines")
+    assert reuse["dram_read_bytes"] == lines["dram_read_bytes"] == 2 * 512 * 256 * 2
+    assert reuse["cycles"] is None
+    assert lines["cycles"] > 0
+    assert told(capsys, *GEMM, "--policies", "srrip")["rows"][0]["tier"] == "lines"
+
+
+def test_a_preset_of_eight_ranks_runs_on_eight_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "gemm_all_to_all", "--preset", "deepseek_v3_experts_512")
+    assert (found["summary"]["world"], found["summary"]["machine"]) == (8, "h200_nvl8")
+    assert status(["cache", *GEMM, "--world", "16"]) == 2
+    assert "world = 16 is more than machine h200_nvl8 has" in capsys.readouterr().err
+
+
+def test_a_sweep_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "gemm_all_to_all", "--shape=m=4096", "--shape=n=4096", "--shape=k=4096", "--l2-sweep")
+    sizes = [row["l2_bytes"] / 2**20 for row in found["rows"]]
+    assert sizes == pytest.approx([8, 16, 24, 32, 40, 50, 64, 96, 128, 192, 256], rel=0.01)
+    assert found["rows"][0]["dram_read_bytes"] > 2 * found["rows"][-1]["dram_read_bytes"]
+    of_lines = told(capsys, *GEMM, "--tier", "lines", "--l2-sweep")["rows"]
+    assert [row["tier"] for row in of_lines] == ["lines"] * len(sizes)
+
+
+def test_who_waits_is_told_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(due=0.0)
+    progress.told(3, 9, "SGEMM with srrip")
+    progress.told(4, 9, "SGEMM with random")
+    assert capsys.readouterr().err == "3 of 9 replays have ended, SGEMM with srrip just now.\n"
+
+
 def test_an_operators_trace_is_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(tmp_path / "gemm.parquet")
     direct = told(capsys, *GEMM, "--save", path)["rows"][0]
@@ -134,6 +168,11 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
     [
         ([], "None of them is stated, 0 of 3, and one is needed"),
         ([*GEMM, "--workloads", "all"], "OPERATOR and --workloads are stated, 2 of 3"),
+        ([*GEMM, "--tier", "pages"], "There is no tier 'pages'. Accepted: reuse, lines"),
+        ([*GEMM, "--tier", "reuse", "--policies", "all"], "--tier reuse knows 1 policy"),
+        ([*GEMM, "--l2-sweep", "--l2-bytes", "163840"], "--l2-sweep and --l2-bytes are stated, 2 > 1"),
+        (["--workloads", "all", "--l2-sweep"], "--l2-sweep and --workloads are stated, 2 > 1"),
+        (["--workloads", "FwAct", "--tier", "reuse"], "--tier is of the trace of an operator"),
         (["--workloads", "FwConv"], "There is no workload 'FwConv'"),
         (["--workloads", "all", "--policies", "plru"], "There is no cache policy 'plru'"),
         (["--workloads", "FwAct", "--caches", "b200"], "There are no caches 'b200'"),

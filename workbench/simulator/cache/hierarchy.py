@@ -66,6 +66,12 @@ class Hierarchy:
     """Whether dirty lines of L2 are written to DRAM when a kernel ends: the host reads memory without asking L2."""
     hashed: bool = True
     """Whether higher address bits decide slices, sets and channels, too."""
+    partitions: int = 1
+    """Of L2: 1 or 2. This and what follows is read by the reuse tier; accesses are replayed on one partition."""
+    far_copies: float = 0.0
+    """Of lines at home in the other partition, the share that a partition keeps, too, when its SMs read them."""
+    pace_spread: float = 0.0
+    """Standard deviation of the paces of SMs: persistent programs drift apart by so much of each tile's time."""
     provenance: Mapping[str, str]
 
     def __post_init__(self) -> None:
@@ -92,7 +98,8 @@ class Hierarchy:
         return replace(self, l2_bytes=num_bytes)
 
 
-_MAY_BE_0 = {"l1_bytes", "l1_cycles", "l2_cycles", "dram_cycles", "dram_activate_cycles", "dram_turnaround_cycles"}
+_MAY_BE_0 = {"l1_bytes", "l1_cycles", "l2_cycles", "dram_cycles", "dram_activate_cycles", "dram_turnaround_cycles",
+             "far_copies", "pace_spread"}  # fmt: skip
 _WORDS = {"name", "title", "devices", "provenance", "flushes", "hashed"}
 
 
@@ -102,6 +109,9 @@ def _fault(of: Hierarchy) -> str | None:
         value, least = getattr(of, each.name), 0 if each.name in _MAY_BE_0 else 1
         if each.name not in _WORDS and not (isfinite(value) and value >= least):
             return f"{each.name} = {value} is too small: {value} < {least}. Accepted: numbers from {least}."
+    for name, most in (("partitions", 2), ("far_copies", 1.0), ("pace_spread", 0.5)):
+        if (value := getattr(of, name)) > most:
+            return f"{name} = {value} is too large: {value} > {most}. Accepted: numbers up to {most}."
     parts = (("l1_bytes", LINE_BYTES * of.l1_ways, "line x ways"),
              ("l2_bytes", LINE_BYTES * of.l2_ways * of.l2_slices, "line x ways x slices"),
              ("dram_row_bytes", of.dram_interleave_bytes, "dram_interleave_bytes"),

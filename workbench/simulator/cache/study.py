@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +23,14 @@ CLOSE = 0.02
 OPTIMUM = "belady"
 """The policy of the row that tells the fewest misses any policy can have; it has no cycles."""
 Row = dict[str, Any]
+Progress = Callable[[int, int, str], None]
+"""Is told how many of how many replays have ended, and which one just did."""
+TIER = "lines"
+"""Whose rows these are: each access was replayed."""
+
+
+def silent(count: int, most: int, ended: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +53,60 @@ def chosen_workloads(names: Sequence[str]) -> tuple[Workload, ...]:
     return tuple(WORKLOADS.values()) if "all" in names else tuple(map(workload, dict.fromkeys(names)))
 
 
-def study(applications: Sequence[Workload], asked: Asked) -> list[Row]:
+def study(applications: Sequence[Workload], asked: Asked, progress: Progress = silent) -> list[Row]:
     """A row for each application and policy, in their order."""
-    jobs: list[Callable[[], list[Row]]] = [partial(_of_application, each, asked) for each in applications]
-    with ThreadPoolExecutor(THREADS) as threads:
-        return [row for rows in threads.map(lambda job: job(), jobs) for row in rows]
-
-
-def _of_application(application: Workload, asked: Asked) -> list[Row]:
-    found = rows(application.trace(asked.on.units), asked)
+    made = _replayed([each.trace(asked.on.units) for each in applications], asked, progress)
     return [{**row, "application": application.name, "labels": RECONSTRUCTED, "words": application.words}
-            for row in found]  # fmt: skip
+            for application, rows in zip(applications, made, strict=True) for row in rows]  # fmt: skip
 
 
-def rows(trace: Trace, asked: Asked) -> list[Row]:
+def rows(trace: Trace, question: Asked, progress: Progress = silent) -> list[Row]:
     """A row for each policy on *trace*; relative cycles where Uncached is among them."""
-    replays = [simulate(trace, asked.on, each) for each in asked.policies]
-    uncached = next((each.cycles for each in replays if each.policy == UNCACHED), None)
-    made = [row_of(each, asked.on, uncached) for each in replays]
-    return [*made, _optimum(trace, asked.on)] if asked.optimum else made
+    return _replayed([trace], question, progress)[0]
+
+
+def _replayed(traces: Sequence[Trace], question: Asked, progress: Progress) -> list[list[Row]]:
+    """The rows of each trace: its replays, and the optimum where it is asked for, all of them jobs of their own."""
+    jobs: list[Callable[[], Replay | Row]] = []
+    for trace in traces:
+        jobs += [partial(simulate, trace, question.on, each) for each in question.policies]
+        jobs += [partial(_optimum, trace, question.on)] if question.optimum else []
+    names = [*(each.name for each in question.policies), *([OPTIMUM] if question.optimum else [])]
+    ended = together(jobs, lambda count, at: progress(
+        count, len(jobs), f"{traces[at // len(names)].name} with {names[at % len(names)]}"))  # fmt: skip
+    return [_rows_of(ended[start : start + len(names)], question.on) for start in range(0, len(jobs), len(names))]
+
+
+def _rows_of(ended: Sequence[Replay | Row], on: Hierarchy) -> list[Row]:
+    """The rows of one trace."""
+    uncached = next((each.cycles for each in ended if isinstance(each, Replay) and each.policy == UNCACHED), None)
+    return [row_of(each, on, uncached) if isinstance(each, Replay) else each for each in ended]
+
+
+def together(
+    jobs: Sequence[Callable[[], Any]], progress: Callable[[int, int], None] = lambda count, at: None
+) -> list[Any]:
+    """What *jobs* return, two at a time; *progress* is told how many have ended, and which one just did.
+
+    Who is interrupted waits for the jobs that run, not for the others.
+    """
+    with ThreadPoolExecutor(THREADS) as threads:
+        futures = {threads.submit(job): at for at, job in enumerate(jobs)}
+        try:
+            for count, future in enumerate(as_completed(futures), 1):
+                future.result()
+                progress(count, futures[future])
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
 
 
 def row_of(replay: Replay, on: Hierarchy, uncached: float | None = None) -> Row:
     """What one replay came to, for a table or a chart."""
     return {
-        "trace": replay.trace, "policy": replay.policy, "group": POLICIES[replay.policy].group, "caches": on.name,
-        "accesses": replay.accesses, "cycles": replay.cycles,
+        "trace": replay.trace, "tier": TIER, "policy": replay.policy, "group": POLICIES[replay.policy].group,
+        "caches": on.name, "accesses": replay.accesses, "cycles": replay.cycles,
         "relative_cycles": replay.cycles / uncached if uncached else None, **asdict(replay.total),
         "stalls_per_request": replay.stalls_per_request, "row_hit_rate": replay.row_hit_rate,
         "rinsed_lines": replay.rinsed_lines,
@@ -80,7 +116,7 @@ def row_of(replay: Replay, on: Hierarchy, uncached: float | None = None) -> Row:
 
 def _optimum(trace: Trace, on: Hierarchy) -> Row:
     best = Optimum(trace, on)
-    return {"trace": trace.name, "policy": OPTIMUM, "group": "bound", "caches": on.name, "cycles": None,
+    return {"trace": trace.name, "tier": TIER, "policy": OPTIMUM, "group": "bound", "caches": on.name, "cycles": None,
             "relative_cycles": None, "l2_hit_rate": None, "l2_line_misses": best.line_misses,
             "line_hit_rate": best.hit_rate}  # fmt: skip
 

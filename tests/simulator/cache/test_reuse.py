@@ -1,0 +1,151 @@
+"""The reuse tier equals the replay of every access where SMs go in step, and says what drift and partitions cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernels.fabric import parse
+from kernels.operators import problem
+from kernels.schemes import schedule
+from tests.simulator.cache.made import small
+from workbench.machines import machine
+from workbench.simulator.cache import operators, popularity, reuse
+from workbench.simulator.cache.hierarchy import Hierarchy, hierarchy
+from workbench.simulator.cache.policies import POLICIES
+from workbench.simulator.cache.simulate import simulate
+from workbench.simulator.cache.sizes import swept
+from workbench.simulator.cache.window import Slabs, Streams, gaps, window
+
+GPU = machine("h200_nvl2")
+MIB = 2**20
+GEMM = {"m": 1024, "n": 1024, "k": 1024}
+GEMV = {"n": 2048, "k": 2048, "tokens": 8}
+TABLES = {"tables_per_rank": 4, "rows": 20_000, "dim": 64, "batch": 1024, "pooling": 8}
+NOTHING = Streams(np.zeros(0), np.zeros(0))
+
+
+def on(l2_mib: float, **values: object) -> Hierarchy:
+    """Sixteen SMs that go in step, one partition."""
+    return small(**{"units": 16, "l2_bytes": int(l2_mib * MIB), "l2_ways": 16, "in_flight": 64, "l2_slices": 8,
+                    "hashed": True} | values)  # fmt: skip
+
+
+def asked(name: str, shape: dict, world: int = 1, **axes: object):
+    dtype = "float32" if "embedding" in name else "bfloat16"
+    of = problem(name, shape, dtype=dtype, world=world)
+    return of, schedule(of, "fused", axes, GPU, parse("nvlink"))
+
+
+CASES = [
+    *(("gemm_all_to_all", GEMM, size, 1, {"group_rows": rows, "tile": "128x128x64"})
+      for size in (0.5, 1, 4, 8) for rows in (1, 2, 8)),
+    *(("gemm_all_to_all", GEMM, 1, 2, {"tile_order": order, "tile": "128x128x64"})
+      for order in ("natural", "remote_first", "rotated")),
+    ("all_gather_gemm", GEMM, 1, 2, {"tile": "128x128x64"}),
+    ("gemm_all_reduce", GEMM, 1, 2, {"tile": "128x256x64"}),
+    ("gemv_all_reduce", GEMV, 1, 1, {}),
+    *(("embedding_all_to_all", {**TABLES, "indices": law}, size, 1, {})
+      for law in ("uniform", "power_law") for size in (0.5, 2, 8)),
+]  # fmt: skip
+
+
+def test_it_counts_the_dram_bytes_that_a_replay_of_every_access_has() -> None:
+    """Half of the cases within 1 %, nine in ten within 10 %, all within 30 %: near a size that just fits it jumps."""
+    off = []
+    for name, shape, size, world, axes in CASES:
+        of, stated = asked(name, shape, world, **axes)
+        replay = simulate(operators.traced(of, stated, 16), on(size), POLICIES["cache_rw"])
+        total = reuse.total(reuse.parts(of, stated, on(size)))
+        off.append(abs(total.dram_read / replay.total.dram_read_bytes - 1.0))
+        most = max(replay.total.dram_write_bytes, replay.total.dram_read_bytes)
+        assert abs(total.dram_written - replay.total.dram_write_bytes) <= 0.15 * most, (name, shape, size, axes)
+    assert np.median(off) < 0.01, off
+    assert np.quantile(off, 0.9) < 0.1, off
+    assert max(off) < 0.3, off
+
+
+def test_its_hit_rate_is_that_of_a_replay() -> None:
+    for name, shape, size in (
+        ("gemm_all_to_all", GEMM, 1),
+        ("embedding_all_to_all", {**TABLES, "indices": "uniform"}, 4),
+    ):
+        of, stated = asked(name, shape)
+        replay = simulate(operators.traced(of, stated, 16), on(size), POLICIES["cache_rw"])
+        key = "tables" if "embedding" in name else "expert"
+        assert reuse.parts(of, stated, on(size))[key].hit_rate == pytest.approx(
+            replay.structures[key].l2_hit_rate, abs=0.01), name  # fmt: skip
+
+
+def slabs(*reads: tuple[int, float, int], num_bytes: float = 10.0) -> Slabs:
+    slab, begin, side = (np.array(column) for column in zip(*reads, strict=True))
+    return Slabs(slab, begin.astype(float), side, np.full(len(reads), num_bytes))
+
+
+def test_gaps_are_told_from_reader_to_reader() -> None:
+    before, after = gaps(np.array([7, 8, 7, 7]), np.array([0.0, 1.0, 3.0, 1.0]))
+    assert before.tolist() == [np.inf, np.inf, 2.0, 1.0]
+    assert after.tolist() == [1.0, np.inf, np.inf, 2.0]
+
+
+def test_what_streams_is_kept_for_as_long_as_it_takes_to_fill_l2() -> None:
+    """Ten tiles in a row, each 10 bytes of its own: 25 bytes are those of 2.5 tiles; all of them are 100."""
+    of = slabs(*((number, float(number), 0) for number in range(10)))
+    assert window(of, NOTHING, 25.0, 0.0, 10.0) == pytest.approx(2.5, abs=0.02)
+    assert window(of, NOTHING, 100.0, 0.0, 10.0) == np.inf
+
+
+def test_what_both_partitions_read_takes_twice_its_bytes_where_copies_are_kept() -> None:
+    """Two programs on two sides read the same slabs: 50 bytes hold five tiles' time of them, or half as much."""
+    of = slabs(*((number, float(number), side) for number in range(10) for side in (0, 1)))
+    assert window(of, NOTHING, 50.0, 0.0, 10.0) == pytest.approx(5.0, abs=0.02)
+    assert window(of, NOTHING, 50.0, 1.0, 10.0) == pytest.approx(2.5, abs=0.02)
+    alone = slabs(*((number, float(number), number % 2) for number in range(10)))
+    assert window(alone, NOTHING, 50.0, 1.0, 10.0) == pytest.approx(50.0 / 15.0, abs=0.02)
+
+
+def test_the_gemm_whose_sms_drift_apart_reads_what_was_reported() -> None:
+    """7.2 GB, to which the spread of paces was chosen; in step it reads less, and shallow ones do not drift."""
+    of, stated = asked("gemm_all_to_all", {"m": 8192, "n": 8192, "k": 28672})
+    drifting, in_step = (reuse.total(reuse.parts(of, stated, each)) for each in (
+        hierarchy("h200"), replace(hierarchy("h200"), pace_spread=0.0)))  # fmt: skip
+    assert drifting.dram_read == pytest.approx(7.2e9, rel=0.02)
+    assert in_step.dram_read < 0.8 * drifting.dram_read
+    of, stated = asked("gemm_all_to_all", {"m": 8192, "n": 8192, "k": 4096})
+    drifting, in_step = (reuse.total(reuse.parts(of, stated, each)) for each in (
+        hierarchy("h200"), replace(hierarchy("h200"), pace_spread=0.0)))  # fmt: skip
+    assert drifting.dram_read == pytest.approx(in_step.dram_read, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["gemm_all_to_all", "all_gather_gemm", "gemv_all_reduce", "embedding_all_to_all"])
+def test_bytes_stay_between_once_and_every_time(name: str) -> None:
+    shape = GEMV if "gemv" in name else {**TABLES, "indices": "power_law"} if "embedding" in name else GEMM
+    of, stated = asked(name, shape, 2)
+    rows = swept(hierarchy("h200"), lambda size: [reuse.row(of, stated, size)])
+    read = [row["dram_read_bytes"] for row in rows]
+    assert read == sorted(read, reverse=True)
+    assert all(0 < row["dram_read_bytes"] <= row["l2_asked_bytes"] for row in rows)
+    assert all(row["dram_read_bytes"] == sum(part["dram_read_bytes"] for part in row["structures"].values())
+               for row in rows)  # fmt: skip
+    assert all(0.0 <= row["l2_hit_rate"] < 1.0 for row in rows)
+
+
+def test_lookups_miss_as_often_as_drawn_ones() -> None:
+    """A cache of the last 500 different rows, played with drawn rows, against the closed form."""
+    of = problem("embedding_all_to_all", {**TABLES, "rows": 2000, "indices": "power_law"}, dtype="float32", world=1)
+    rows = popularity.rows_of(of, 1)
+    assert float((rows.counts * rows.chances).sum()) == pytest.approx(1.0)
+    assert rows.counts.sum() == 2000
+    rng = np.random.default_rng(3)
+    chances = np.repeat(rows.chances, rows.counts.astype(int))
+    drawn = rng.choice(2000, size=20_000, p=chances / chances.sum())
+    kept: dict[int, None] = {}
+    missed = 0
+    for row in drawn.tolist():
+        missed += row not in kept
+        kept.pop(row, None)
+        kept[row] = None
+        if len(kept) > 500:
+            kept.pop(next(iter(kept)))
+    length = next(size for size in range(1, 20_000) if rows.different(size) >= 500)
+    assert rows.missed(20_000, length) == pytest.approx(missed, rel=0.03)

@@ -1,0 +1,133 @@
+"""Lookups by how popular rows are: which of them L2 still holds when they are looked up again.
+
+Lookups are independent, so that a row of probability p is found again within w lookups with 1 - (1 - p)^w, and w is as
+many as bring as many different lines as fit (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC 2002,
+section III, for a kernel that begins with nothing of its tables in L2). Rows of about one probability are one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.operators.embedding_all_to_all import INDEX_BYTES
+from kernels.problem import Problem
+from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.operators import EXPONENT
+from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
+
+SINGLE, CLASSES = 256, 400
+"""The most popular rows have a class each; the rest lies in so many, of even ratios of rank."""
+HALVINGS = 40
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of a rank's tables, in classes."""
+
+    counts: Floats
+    chances: Floats
+    """Of one row of each class, to be the next one that is looked up."""
+    vector_bytes: int
+
+    def different(self, lookups: float) -> float:
+        """How many rows so many lookups have, on average."""
+        return float((self.counts * _met(self.chances, lookups)).sum())
+
+    def missed(self, lookups: float, window: float) -> float:
+        """Of so many lookups, those whose row was not looked up within the *window* before."""
+        w = min(window, lookups)
+        first = _met(self.chances, w)
+        return float((self.counts * (first + (lookups - w) * self.chances * (1.0 - first))).sum())
+
+    def line_bytes(self, lookups: float) -> float:
+        """Bytes of the lines that so many lookups take; short rows share a line with rows as likely as any."""
+        together = LINE_BYTES // self.vector_bytes
+        if together <= 1:
+            return self.different(lookups) * -(-self.vector_bytes // LINE_BYTES) * LINE_BYTES
+        count = float(self.counts.sum())
+        taken = 1.0 - (1.0 - self.different(lookups) / count) ** together
+        return taken * count / together * LINE_BYTES
+
+
+def rows_of(problem: Problem, tables: int) -> Rows:
+    """The rows of so many tables, as popular as kernels/reference.py draws them."""
+    rows = problem["rows"]
+    counts, shares = _uniform(rows) if problem.word("indices") == "uniform" else _power_law(rows)
+    return Rows(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
+
+
+def looked_up(
+    problem: Problem, on: Hierarchy, written: float, tables_met: int
+) -> tuple[dict[str, float], dict[str, float], float]:
+    """Bytes of tables and of indices as `reuse.Part` names them, and the share of *written* bytes that stays in L2.
+
+    An SM meets so many of the rank's tables.
+    """
+    rows = rows_of(problem, problem["tables_per_rank"])
+    lookups = float(problem["batch"] * problem["tables_per_rank"] * problem["pooling"])
+    once = INDEX_BYTES * (1.0 + on.far_copies / 2.0) + written / lookups
+
+    def footprint(length: float) -> float:
+        copies = on.far_copies * rows.line_bytes(length / 2.0) if on.far_copies else 0.0
+        return rows.line_bytes(length) + copies + once * length
+
+    window = _longest(footprint, on.l2_bytes, lookups)
+    missed = rows.missed(lookups, window)
+    near = missed if on.partitions == 1 else (missed + max(missed, _far(rows, on, lookups, window))) / 2.0
+    in_l1 = _l1_hits(rows_of(problem, tables_met), on, lookups)
+    size = -(-rows.vector_bytes // SECTOR_BYTES) * SECTOR_BYTES
+    tables = {"asked": (lookups - in_l1) * size, "missed_near": min(near, lookups - in_l1) * size,
+              "dram_read": missed * size}  # fmt: skip
+    asked = lookups / problem["pooling"] * max(SECTOR_BYTES, problem["pooling"] * INDEX_BYTES)
+    indices = {"asked": asked, "missed_near": lookups * INDEX_BYTES, "dram_read": lookups * INDEX_BYTES}
+    return tables, indices, min(1.0, window / lookups)
+
+
+def _far(rows: Rows, on: Hierarchy, lookups: float, window: float) -> float:
+    """Lookups that the near partition has not, were all lines far: half of them come from its own SMs."""
+    return 2.0 * rows.missed(lookups / 2.0, window / 2.0) if on.far_copies else lookups
+
+
+def _l1_hits(rows: Rows, on: Hierarchy, lookups: float) -> float:
+    """Lookups that an L1 answers: each has those of its own SM alone."""
+    if not on.l1_bytes:
+        return 0.0
+    of_one = lookups / on.units
+    return on.units * (of_one - rows.missed(of_one, _longest(rows.line_bytes, on.l1_bytes, of_one)))
+
+
+def _longest(footprint: Callable[[float], float], capacity: float, most: float) -> float:
+    """As many lookups as take *capacity* bytes; infinite where *most* take less."""
+    if footprint(most) <= capacity:
+        return np.inf
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if footprint(middle) <= capacity else (low, middle)
+    return low
+
+
+def _met(chances: Floats, lookups: float) -> Floats:
+    """The chance of each row to be among so many lookups."""
+    return -np.expm1(lookups * np.log1p(-np.minimum(chances, 1.0 - 1e-15)))
+
+
+def _uniform(rows: int) -> tuple[Floats, Floats]:
+    return np.array([float(rows)]), np.array([1.0 / rows])
+
+
+def _power_law(rows: int) -> tuple[Floats, Floats]:
+    """Rank r has ((r + 1)^s - r^s) / ((rows + 1)^s - 1), s = 1 - the exponent, as drawn by its inverse."""
+    few = min(rows, SINGLE)
+    edges = np.unique(np.round(np.geomspace(few + 1, rows + 1, CLASSES)))
+    edges = np.concatenate([np.arange(1.0, few + 1), edges])
+    share = 1.0 - EXPONENT
+    upto = (edges**share - 1.0) / ((rows + 1.0) ** share - 1.0)
+    counts = np.diff(edges)
+    kept = counts > 0
+    return counts[kept], (np.diff(upto) / np.maximum(counts, 1.0))[kept]

@@ -1,0 +1,174 @@
+"""The traffic of one rank's kernel from who reads a slab again, and how soon: DRAM bytes and hits in a millisecond.
+
+Programs take tiles in turns, each at its own pace: SMs drift apart, and over a long contraction one finds no longer
+what another has read. Paces spread as a normal distribution does, always in the same order. The L2 has one partition,
+or two: then half of the lines that an SM asks for are far. They are looked up in the near partition, which may keep
+copies, and then at home. Data that all SMs share so take up to twice their size. Sets and cycles are left to the
+line-level simulator; here a line stays for one window of time (`window.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Kind, Plan
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import expand
+from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.popularity import looked_up
+from workbench.simulator.cache.trace import SECTOR_BYTES
+from workbench.simulator.cache.window import Floats, Ints, Slabs, Streams, gaps, window
+
+TIER, POLICY = "reuse", "cache_rw"
+"""The name of this tier, and the one policy that it knows: all that a GPU does by itself."""
+RANK = 0
+SEED = 0
+"""In which order SMs are fast and slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Bytes that one structure, or all of them, moved."""
+
+    asked: float = 0.0
+    """Loaded from L2: what the tex units ask for, past L1."""
+    missed_near: float = 0.0
+    """Of these, what the partition that was asked first had not."""
+    dram_read: float = 0.0
+    """Of these, what L2 had nowhere."""
+    dram_written: float = 0.0
+
+    def __add__(self, other: Part) -> Part:
+        return Part(asked=self.asked + other.asked, missed_near=self.missed_near + other.missed_near,
+                    dram_read=self.dram_read + other.dram_read,
+                    dram_written=self.dram_written + other.dram_written)  # fmt: skip
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Of the partition that is asked first, as the tex units' counters have it."""
+        return 1.0 - self.missed_near / self.asked if self.asked else None
+
+    def row(self) -> dict[str, float | int | None]:
+        """As rows of a table name it, in whole bytes."""
+        return {"l2_hit_rate": self.hit_rate, "dram_read_bytes": round(self.dram_read),
+                "dram_write_bytes": round(self.dram_written), "l2_asked_bytes": round(self.asked)}  # fmt: skip
+
+
+def parts(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, Part]:
+    """By structure, what rank 0's kernel of *schedule* moves; *resident* programs share an SM."""
+    plan = expand(problem, schedule)
+    incoming = float(plan.num_bytes[(plan.kind == Kind.PUT) & (plan.peer == RANK)].sum())
+    if OPERATORS[problem.operator].work == "gather":
+        return _lookups(problem, plan, on, incoming)
+    return _product(problem, plan, on, (programs(schedule, on.units * resident), incoming))
+
+
+def row(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, Any]:
+    """One row, with the names that a replay's row has; no cycles, which this tier does not know."""
+    made = parts(problem, schedule, on, resident)
+    return {"trace": f"{problem.operator} {schedule.scheme}", "tier": TIER, "policy": POLICY, "group": "static",
+            "caches": on.name, "cycles": None, "relative_cycles": None, "l2_line_misses": None, **total(made).row(),
+            "structures": {name: each.row() for name, each in made.items()}}  # fmt: skip
+
+
+def total(of: dict[str, Part]) -> Part:
+    """All structures together."""
+    return sum(of.values(), Part())
+
+
+def programs(schedule: Schedule, most: int) -> int:
+    """Programs that compute at once: as many as are asked for, or as fit beside those that communicate."""
+    return int(schedule.get("grid") or 0) or max(1, most - int(schedule.get("comm_sms") or 0))
+
+
+def begins(count: int, at_once: int, spread: float) -> tuple[Floats, Ints]:
+    """When each of *count* tiles begins, in tiles, and by which program; *spread* is the paces' standard deviation."""
+    number = np.arange(count)
+    begin = number // at_once * (1.0 + spread * _paces(at_once)[number % at_once])
+    return begin - begin.min(), number % at_once
+
+
+@cache
+def _paces(count: int) -> Floats:
+    """Quantiles of the normal distribution, in an order that is always the same."""
+    normal = NormalDist()
+    return np.random.default_rng(SEED).permutation([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+
+
+def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float]) -> dict[str, Part]:
+    """A tile reads its rows of the left operand and its columns of the right one; own results stay in L2."""
+    at_once, incoming = load
+    operator, tiles, item = OPERATORS[problem.operator], plan.tiles[RANK], problem.itemsize
+    extent = operator.extent(problem)
+    begin, program = begins(len(tiles), at_once, on.pace_spread)
+    end, count = float(begin.max()) + 1.0, len(tiles)
+    rows = (tiles.chunk * operator.chunk_rows(problem) + tiles.row_start, tiles.row_stop - tiles.row_start)
+    columns = (extent.rows + tiles.col_start, tiles.col_stop - tiles.col_start)
+    wide = _across(columns[1], extent.columns, item)
+    slab = np.concatenate([rows[0], columns[0]])
+    num_bytes = np.concatenate([rows[1] * extent.contraction * item, wide * extent.contraction]).astype(float)
+    asks = np.ones(2 * count, bool) if operator.work == "gemm" else _past_l1(slab, program, num_bytes, on.l1_bytes)
+    stays = (tiles.chunk == RANK) | (operator.flow is Flow.RECEIVE)
+    out = np.where(stays, tiles.areas() * item, 0).astype(float)
+    reads = Slabs(slab, np.tile(begin, 2), np.tile(program % 2, 2), num_bytes)
+    length = window(reads, Streams(begin + 1.0, out, incoming), on.l2_bytes, on.far_copies, end)
+    names = [name for name in operator.local(problem) if name != "output"]
+    missed, near = _missed(reads, on, length)
+    halves = (slice(0, count), slice(count, None))
+    made = {
+        name: Part(asked=float(num_bytes[half][asks[half]].sum()), missed_near=float(near[half].sum()),
+                   dram_read=float(missed[half].sum()))
+        for name, half in zip(names, halves, strict=True)
+    }  # fmt: skip
+    made["output"] = Part(dram_written=float(out[end - (begin + 1.0) > length].sum()))
+    return made | _from_peers(incoming, length, end)
+
+
+def _across(columns: Ints, of_all: int, item: int) -> Ints:
+    """Bytes that a row's part of so many columns takes: whole sectors, unless the next row follows at once."""
+    num_bytes = columns * item
+    return np.where(columns == of_all, num_bytes, -(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
+
+
+def _missed(reads: Slabs, on: Hierarchy, length: float) -> tuple[Floats, Floats]:
+    """By read, the bytes that come from DRAM, and those that the partition asked first has not."""
+    missed = np.where(gaps(reads.slab, reads.begin)[0] >= length, reads.num_bytes, 0.0)
+    if on.partitions == 1:
+        return missed, missed
+    same_side = gaps(2 * reads.slab + reads.side, reads.begin)[0]
+    far = np.where((same_side >= length) | (on.far_copies == 0.0), reads.num_bytes, 0.0)
+    return missed, (missed + np.maximum(missed, far)) / 2.0
+
+
+def _past_l1(slab: Ints, program: Ints, num_bytes: Floats, l1_bytes: int) -> np.ndarray:
+    """Whether L2 is asked: the same program's last tiles with this slab have left its L1."""
+    count = len(program)
+    a_tile = float((num_bytes[:count] + num_bytes[count:]).max())
+    turn = np.zeros(count)
+    for each in np.unique(program):
+        turn[program == each] = np.arange(int((program == each).sum()))
+    before = gaps(slab * (int(program.max()) + 1) + np.tile(program, 2), np.tile(turn, 2))[0]
+    return np.asarray(before * a_tile > l1_bytes)
+
+
+def _lookups(problem: Problem, plan: Plan, on: Hierarchy, incoming: float) -> dict[str, Part]:
+    """Tiles are dealt to SMs in turns: where a row of tiles fits evenly, an SM meets the same tables in each."""
+    tiles, item, tables = plan.tiles[RANK], problem.itemsize, problem["tables_per_rank"]
+    kept = float(tiles.areas()[tiles.chunk == RANK].sum() * item)
+    across = len(np.unique(tiles.col_start))
+    of_tables, indices, stays = looked_up(problem, on, kept + incoming, -(-tables // gcd(on.units, across)))
+    made = {"tables": Part(**of_tables), "indices": Part(**indices), "output": Part(dram_written=kept * (1.0 - stays))}
+    return made | ({"peers' bytes": Part(dram_written=incoming * (1.0 - stays))} if incoming else {})
+
+
+def _from_peers(incoming: float, length: float, end: float) -> dict[str, Part]:
+    """What peers put here comes evenly; what came within the last window is not in DRAM yet."""
+    return {"peers' bytes": Part(dram_written=incoming * max(0.0, 1.0 - length / end))} if incoming else {}
