@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, settings
 from cluster import gpus
 
 CHROMIUM = Path("/usr/bin/chromium")
-ALONE = ("browser", "cluster", "notebooks")
-"""Folders whose tests wait for a browser, a cluster or a kernel: beside others they would wait longer."""
 PARTS = ("all", "together", "alone")
 
 # The same examples in every run, however slow the computer: `--hypothesis-profile=default` looks for others.
@@ -24,9 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # what a shell starts behind it ignores Ctrl-C, and so would every command that a test ends by it
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What is started with `&` or nohup ignores these, and so would every process that a test ends by them, for ever.
+    # A handler is not inherited.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,8 +48,7 @@ def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def is_alone(item: pytest.Item) -> bool:
     """It runs while no other test does; a gang that is timed says so with the marker."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return folder in ALONE or any(item.get_closest_marker(name) for name in ("alone", "browser"))
+    return any(item.get_closest_marker(name) for name in ("alone", "browser"))
 
 
 def _has_gpu() -> bool:

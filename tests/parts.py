@@ -1,7 +1,7 @@
-"""The suite in two calls of pytest: what only computes, one process per core; then what waits or times, on its own.
+"""The suite in two calls of pytest: what shares the cores, one process for each; then what times, on its own.
 
-`python -m tests.parts [ARGUMENTS OF PYTEST]` is what `make test` calls. Tests that start a browser, a cluster or a
-notebook share the cores with nobody: they are marked `alone`, or are in one of its folders (conftest.py).
+`python -m tests.parts [ARGUMENTS OF PYTEST]` is what `make test` calls. Tests that start a browser, and those that
+are marked `alone`, share the cores with nobody (conftest.py).
 """
 
 import os

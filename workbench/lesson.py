@@ -24,7 +24,7 @@ from kernels.units import bytes_text
 from workbench import machines, metrics, presets, recordings
 from workbench.experiment import Experiment
 from workbench.predictions import predictions
-from workbench.recommend import recommend
+from workbench.recommend import fastest
 from workbench.simulator.predict import predict, resolved
 from workbench.space import EVERY, Choice, Space
 
@@ -72,9 +72,9 @@ class Lesson:
         known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
         unread = {name for name, values in axes.items() if values == EVERY and name in reads.FUSED} - known
         space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
-        best, _ = recommend(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
-                            measured=False)  # fmt: skip
-        return best[0].estimate
+        best, _ = fastest(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
+                          measured=False)  # fmt: skip
+        return best[0]
 
     def _experiment(self, choice: Choice) -> Experiment:
         return Experiment(problems=(self.problem,), space=Space((choice,)), backend=self.machine.backend,

@@ -45,13 +45,20 @@ class Recommended:
 
 def recommend(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, count: int, *,
               measured: bool = True) -> tuple[list[Recommended], int]:  # fmt: skip
+    """The *count* schedules that `fastest` has, each with what does not matter to it, and how many points it saw."""
+    best, num_points = fastest(problem, ranks, space, protocol, count, measured=measured)
+    looked = _looked(problem, ranks, protocol, measured)
+    return [Recommended(estimate, looked.alike(estimate, space)) for estimate in best], num_points
+
+
+def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, count: int, *,
+            measured: bool = True) -> tuple[list[Estimate], int]:  # fmt: skip
     """The *count* schedules estimated fastest, fastest first, and how many points were looked at.
 
     They are to be *measured*: what the *ranks*' backend does not run is left out, and Refusal says so where nothing is
     left. Else whatever is legal counts.
     """
-    machine, fabric = ranks.machine, resolved(ranks.fabric, problem, ranks.machine)
-    looked = _Looked(problem, machine, fabric, protocol, measured)
+    looked = _looked(problem, ranks, protocol, measured)
     num_points, favourites = 0, list[tuple[float, Schedule]]()
     for choice in space.choices:
         crossed, seconds = looked.at(choice)
@@ -62,8 +69,7 @@ def recommend(problem: Problem, ranks: Runner, space: Space, protocol: Protocol,
             fitting(problem, choice.scheme, ranks)  # which says why the ranks run none
     favourites = sorted(favourites, key=lambda entry: entry[0])[: PLAYED * count]
     played = sorted((looked.played(asked) for _, asked in favourites), key=lambda estimate: estimate.time_s)
-    distinct = [next(same) for _, same in groupby(played, key=_Steps())][:count]
-    return [Recommended(one, looked.alike(one, space)) for one in distinct], num_points
+    return [next(same) for _, same in groupby(played, key=_Steps())][:count], num_points
 
 
 def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fabric) -> dict[str, tuple[str, ...]]:
@@ -86,6 +92,10 @@ class _Steps:
 
 def _same(one: float, other: float) -> bool:
     return abs(one - other) <= SAME * max(one, other)
+
+
+def _looked(problem: Problem, ranks: Runner, protocol: Protocol, measured: bool) -> _Looked:
+    return _Looked(problem, ranks.machine, resolved(ranks.fabric, problem, ranks.machine), protocol, measured)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ from kernels.schedule import Refusal, Schedule
 from kernels.trial import Trial
 from workbench import place
 from workbench.again import Again, is_broken_off
+from workbench.ahead import Cut, longest
 from workbench.answer import Answer
 from workbench.blocks import Beside, Block, compute_alone, has_parts
 from workbench.compile_time import Compiled
 from workbench.compiling import Compiling
 from workbench.durations import Durations, Expected, expected, overhead_s, rounds
 from workbench.experiment import RESOLVING, Experiment
-from workbench.forecast import Cut, Forecast, compiled_before, forecast, longest
+from workbench.forecast import Forecast, compiled_before, forecast
 from workbench.links import known_link, link_of
 from workbench.search import rounds as search_rounds
 from workbench.settling import Settling

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from workbench.forecast import Ahead, Cut
+from workbench.ahead import Ahead, Cut
 
 PRIOR_SECONDS = 3.0
 """So much of a run must be done before its own pace counts for as much as what was expected."""

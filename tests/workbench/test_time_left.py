@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 
 from cluster import launch
+from workbench.ahead import Ahead, Cut
 from workbench.cli_measure import STARTING_SECONDS, OnDemand
-from workbench.forecast import Ahead, Cut, forecast
+from workbench.forecast import forecast
 from workbench.machines import machine
 from workbench.request import Request
 from workbench.store import Store

@@ -134,8 +134,8 @@ def _sides(of_ranks: Sequence[Tiles]) -> tuple[Ints, Ints]:
 
 def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Ints) -> Floats:
     """Of tiles with these *sides*. A GPU computes a cut tile as a whole one."""
-    rows, columns = sides
-    if tiles.in_waves(machine):
-        size = tile(plan.schedule["tile"])
-        rows, columns = np.full_like(rows, size.m), np.full_like(columns, size.n)
-    return tiles.tile_seconds(machine, plan.problem, rows, columns, k)
+    if not tiles.in_waves(machine):
+        return tiles.tile_seconds(machine, plan.problem, *sides, k)
+    size, (each, place) = tile(plan.schedule["tile"]), np.unique(k, return_inverse=True)
+    alike = np.ones_like(each)
+    return tiles.tile_seconds(machine, plan.problem, size.m * alike, size.n * alike, each)[place]
