@@ -50,14 +50,13 @@ def claims(ids: Ids = None, json: Json = False) -> None:
 
 
 def _show(rows: Sequence[Answer]) -> None:
-    from workbench.naming import SIGNS
-    from workbench.published import SOURCE
+    from workbench.naming import PUBLISHED, SIGNS
 
     show_table([
         Column("id", [row.published.id for row in rows], "name"),
         Column("claim", [row.published.scope for row in rows]),
         Column("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
-        Column(f"{SIGNS[SOURCE]} published", [_published(row) for row in rows], "name"),
+        Column(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
         Column("ours", [_ours(row) for row in rows], "name"),
         Column("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
         Column("size", [row.size for row in rows], "name"),

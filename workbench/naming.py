@@ -39,6 +39,9 @@ SIGNS = {"measured": "\N{BLACK CIRCLE}", "recorded": "\N{BLACK SQUARE}", "estima
 TIMED = ("measured", "recorded")
 """Sources whose times were taken with a clock on a machine of this workbench."""
 
+PUBLISHED = "published"
+"""The source of a paper's numbers: drawn as marks of their own, and on no line of ours."""
+
 
 def operator_title(name: str | None) -> str:
     """`GEMM -> all-to-all` for `gemm_all_to_all`; a name that no operator has is shown as it is."""

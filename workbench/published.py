@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from math import isfinite
@@ -18,11 +18,15 @@ from typing import Any
 from kernels import texts
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
+from workbench.naming import PUBLISHED
 from workbench.resources import data_directory
 
-SOURCE = "published"
 UNITS = {"percent": "{:g} %", "x": "{:g}x", "ratio": "{:g}", "count": "{:g}", "holds": "it holds"}
 """The units that a value may have, and how it is written."""
+REDUCTIONS: Mapping[str, Callable[[float], float]] = {
+    "time_reduction": lambda value: value / 100, "speedup": lambda value: 1 - 1 / value,
+}  # fmt: skip
+"""The metrics that say a share of the time, and how."""
 TRUTH = {"true": True, "false": False}
 KIND = texts.TextKind("table of published numbers", "published numbers", "a CSV file as data/published.csv", 2**20)
 
@@ -80,13 +84,16 @@ class Published:
     @property
     def reduction(self) -> float | None:
         """The share of the time that is saved, where the number says one: 0.2 of `20 percent`."""
-        if self.metric == "time_reduction":
-            return self.value / 100
-        return 1 - 1 / self.value if self.metric == "speedup" else None
+        return self.as_reduction(self.value)
+
+    def as_reduction(self, value: float | None) -> float | None:
+        """The same of a *value* in the unit of this number."""
+        way = REDUCTIONS.get(self.metric)
+        return None if value is None or way is None else way(value)
 
     def row(self) -> dict[str, Any]:
         """All of it as a row whose source is `published`, with its reduction."""
-        return {**asdict(self), "source": SOURCE, "reduction": self.reduction}
+        return {**asdict(self), "source": PUBLISHED, "reduction": self.reduction}
 
 
 COLUMNS = tuple(field.name for field in fields(Published))

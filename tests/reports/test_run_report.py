@@ -33,6 +33,7 @@ def test_a_report_has_all_its_parts_in_order(report: NotebookNode) -> None:
         "## All outcomes",
         "### The same in every row",
         "### What failed, and why",
+        "## Beside what is published",
         "## Where the numbers come from",
         "## Method",
         "## Provenance",

@@ -13,7 +13,7 @@ from workbench.charts.ranked import first, order
 from workbench.charts.theme import SCHEME_COLOURS, SOURCE_LOOKS, source_dash
 from workbench.charts.times import time_expr, time_y
 from workbench.charts.words import Row, Rows, context, facts, is_whole, listed, milliseconds, title
-from workbench.naming import TIMED
+from workbench.naming import PUBLISHED, TIMED
 
 DATASET = "best"
 QUESTION = "How fast is the best schedule so far?"
@@ -106,6 +106,7 @@ def _so_far(name: str, over: str) -> alt.Chart:
 def _stair(over: str) -> alt.Chart:
     return (
         _so_far("stair", over)
+        .transform_filter(f"datum.look !== '{PUBLISHED}'")
         .mark_line(interpolate="step-after", stroke=INK, strokeWidth=2)
         .encode(
             x=_across(over), y=_time("best_ms"), strokeDash=source_dash("look"), description=alt.value("Best so far")

@@ -25,11 +25,13 @@ from workbench.charts.words import (
     milliseconds,
     title,
 )
-from workbench.naming import axis_title, axis_words
+from workbench.naming import PUBLISHED, axis_title, axis_words
 
 DATASET = "sweep"
 SOURCES = tuple(SOURCE_LOOKS)
 HINT = "Of several trials at one value the fastest counts. A ring marks each scheme's best time."
+TIMED_HERE = f"!datum.is_estimate && datum.look !== '{PUBLISHED}'"
+"""Of what was timed on a machine of this workbench."""
 WORDS = "words"
 """An axis whose values are not numbers."""
 
@@ -127,16 +129,15 @@ def _fastest(name: str) -> alt.Chart:
 
 def _lines(schemes: Sequence[str]) -> alt.Chart:
     opacity = alt.condition("datum.is_estimate", alt.value(0.55), alt.value(1))
-    return (
-        _fastest("lines")
-        .mark_line()
-        .encode(y=_time("time_ms"), stroke=scheme(alt.Stroke, schemes), strokeDash=source_dash("look"), opacity=opacity)
+    ours = _fastest("lines").transform_filter(f"datum.look !== '{PUBLISHED}'")
+    return ours.mark_line().encode(
+        y=_time("time_ms"), stroke=scheme(alt.Stroke, schemes), strokeDash=source_dash("look"), opacity=opacity
     )
 
 
 def _spread(schemes: Sequence[str]) -> alt.Chart:
     """Of what was timed alone: an estimate's band is as wide as the chart where nothing was calibrated."""
-    timed = _fastest("spread").transform_filter("!datum.is_estimate && isValid(datum.low_ms) && isValid(datum.high_ms)")
+    timed = _fastest("spread").transform_filter(f"{TIMED_HERE} && isValid(datum.low_ms) && isValid(datum.high_ms)")
     return timed.mark_rule(opacity=0.6, aria=False).encode(
         y=_time("low_ms"), y2="high_ms:Q", stroke=scheme(alt.Stroke, schemes)
     )
@@ -159,7 +160,7 @@ def _points(schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
 
 def _bottom(name: str, groups: Sequence[str]) -> alt.Chart:
     """The fastest of what was timed, of each of *groups*."""
-    timed = alt.Chart(name=name).transform_filter("isValid(datum.value) && !datum.is_estimate")
+    timed = alt.Chart(name=name).transform_filter(f"isValid(datum.value) && {TIMED_HERE}")
     return first(timed, ["time_ms"], groups).encode(y=_time("time_ms"))
 
 
@@ -184,7 +185,7 @@ def _level(schemes: Sequence[str]) -> list[alt.Chart]:
 
     stroke = scheme(alt.Stroke, schemes)
     line = best("line").mark_rule(strokeWidth=2).encode(stroke=stroke, strokeDash=source_dash("look"), **said())
-    timed = best("label").transform_filter("!datum.is_estimate")
+    timed = best("label").transform_filter(TIMED_HERE)
     named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time_expr('datum.time_ms')}")
     label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 2"), aria=False).encode(text="words:N")
     return [line, label]

@@ -14,7 +14,7 @@ import pandas as pd
 from kernels import fabric as fabrics
 from kernels.schedule import Refusal
 from kernels.units import rate_text, seconds_text
-from workbench.naming import TIMED, operator_title, schedule_title, shape_title, value_title
+from workbench.naming import PUBLISHED, TIMED, operator_title, schedule_title, shape_title, value_title
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row] | pd.DataFrame
@@ -68,8 +68,10 @@ def schedule_words(row: Row) -> str:
 
 
 def source_words(row: Row) -> str:
-    """The source; an estimate without calibration says so."""
+    """The source; an estimate without calibration says so, and a published number names its paper."""
     source = str(row.get("source"))
+    if source == PUBLISHED:
+        return ", ".join(filter(None, (source, row.get("paper"), "" if row.get("verified", True) else "unverified")))
     return f"{source}, not calibrated" if source == "estimated" and row.get("calibrated") is False else source
 
 
@@ -111,6 +113,8 @@ def _number_words(name: str, value: float) -> str:
 
 def verdict_words(row: Row) -> str:
     """Whether the result was compared with the reference before the clock started."""
+    if row.get("source") == PUBLISHED:
+        return "does not apply: a paper's number, neither run nor computed here"
     if row.get("source") == "estimated":
         return "does not apply: simulated, nothing was computed"
     return VERDICTS.get(row.get("correct"), "not stated")  # type: ignore[arg-type]

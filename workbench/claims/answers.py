@@ -82,5 +82,7 @@ class Answer:
             "published_baseline": reported.baseline, "ours": ours["value"], "ours_low": ours["low"],
             "ours_high": ours["high"], "source": ours["source"], "machine": ours["machine"] or None,
             "over": ours["over"] or None, "command": ours["command"] or None, "direction": self.direction,
+            **{f"{name}_reduction": reported.as_reduction(value) for name, value in (
+                ("published", reported.value), ("ours", ours["value"]), ("low", ours["low"]), ("high", ours["high"]))},
             "size": self.size, "ratio": self.ratio, "why": ours["why"], "cases": [dict(case) for case in ours["cases"]],
         }  # fmt: skip

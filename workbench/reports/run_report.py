@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from kernels.protocol import GPU_ONLY
 from workbench.metrics import JOINED
 from workbench.one_problem import PROBLEM
+from workbench.reports.beside import CAUTION, beside_published, num_published
 from workbench.reports.bundle import bundle, plain
 from workbench.reports.cases import Case, cases, problem_text, titles
 from workbench.reports.derived import Derived, derived_table
@@ -108,7 +109,10 @@ def run_cells(facts: Facts, rows: Sequence[Row], shown: Sequence[Shown] = (), le
     cells += [*_asked(facts, mark), new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}")]
     for title, case, its in zip(titles(found), found, told, strict=True):
         cells += _case_cells(title, case, its, mark)
-    cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows).to_cell()]
+    papers = beside_published(found)
+    if papers is not None:
+        cells += [new_markdown_cell(f"{mark} Beside what is published\n\n{CAUTION}"), papers.to_cell()]
+    cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows, num_published(papers)).to_cell()]
     cells += [new_markdown_cell(f"{mark} Method\n\n{methods(facts, rows)}"), *_provenance(facts, mark)]
     return cells
 

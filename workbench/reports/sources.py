@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workbench.naming import source_title
+from workbench.naming import PUBLISHED, source_title
 from workbench.reports.tables import Cell, Column, Table
 
 MEANINGS = {
@@ -18,9 +18,10 @@ MEANINGS = {
 """In the order in which they are trusted about this machine."""
 
 
-def legend(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """What each word means and how many rows of this report it stands for."""
+def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
+    """What each word means and how many rows of this report it stands for; *num_published* stand beside them."""
     counts = Counter(row.get("source") for row in rows if row.get("time_s") is not None)
+    counts[PUBLISHED] += num_published
     strange = [source for source in counts if source not in MEANINGS and source is not None]
     lines = [(source_title(name), meaning, counts[name]) for name, meaning in MEANINGS.items()]
     lines += [(str(name), "a source that this report does not know", counts[name]) for name in strange]
