@@ -83,10 +83,10 @@ def _published(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ours(answer: Mapping[str, Any]) -> dict[str, Any]:
     saved = answer["ours_reduction"]
-    told = f"{claim_words(answer)}: {answer['source']} {saved:.0%} on {answer['machine']}"
+    aloud = f"{claim_words(answer)}: {answer['source']} {saved:.0%} on {answer['machine']}"
     return _record(answer) | {
         "look": answer["source"], "side": SIDES[1], "saved": saved, "low": answer["low_reduction"],
-        "high": answer["high_reduction"],        "over": answer["over"], "machine": answer["machine"], "aloud": told,
+        "high": answer["high_reduction"],        "over": answer["over"], "machine": answer["machine"], "aloud": aloud,
     }  # fmt: skip
 
 
