@@ -18,6 +18,7 @@ from workbench import (
     cli_machine,
     cli_runs,
     cli_status,
+    cli_step,
 )
 from workbench.cli_status import Stopped
 
@@ -51,7 +52,7 @@ def _version(wanted: bool) -> None:
 
 
 for command in (cli_lab.lab, cli_answer.run, cli_answer.predict, cli_answer.sweep, cli_answer.recommend,
-                cli_cache.cache, cli_claims.claims, cli_collective.predict_collective,
+                cli_cache.cache, cli_claims.claims, cli_collective.predict_collective, cli_step.predict_step,
                 cli_runs.runs, cli_runs.compare, cli_runs.validate, cli_runs.report, cli_runs.export,
                 cli_lists.operators, cli_lists.schemes, cli_lists.machines, cli_lists.presets,
                 cli_lab.doctor, cli_machine.calibrate, cli_machine.benchmark):  # fmt: skip

@@ -127,7 +127,8 @@ def direct(phase: Phase) -> Cost:
     """To all peers at once: each level is busy with what goes to peers that it is the last to lead to."""
     network, held, last = phase.network, [], 0.0
     for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
-        busy = near * phase.piece * float(network.byte_seconds(level).sum()) / network.links(level)
+        gaps = (one.count - 1) * one.message_seconds
+        busy = near * (gaps + phase.piece * float(network.byte_seconds(level).sum()) / network.links(level))
         held.append(busy)
         if one.count > 1:
             last = max(last, busy + one.latency_seconds)
@@ -138,7 +139,7 @@ def pairwise(phase: Phase) -> Cost:
     """One peer after the other: each message has the link to itself, and waits for the one before to arrive."""
     network, held = phase.network, []
     for level, (one, near) in enumerate(zip(network.levels, _near(network), strict=True)):
-        fixed = one.latency_seconds + network.endpoint_seconds
+        fixed = one.latency_seconds + one.message_seconds + network.endpoint_seconds
         held.append(near * ((one.count - 1) * fixed + phase.piece * float(network.byte_seconds(level).sum())))
     sums = _sums_pairwise(phase)
     return Cost(sum(held) + sums, tuple(held))
@@ -157,7 +158,7 @@ def ring(phase: Phase) -> Cost:
     network = phase.network
     world, used = network.world, [at for at, level in enumerate(network.levels) if level.count > 1]
     slowest = max(float(network.byte_seconds(at)[0]) / _both_ways(network, at) / _near(network)[at] for at in used)
-    latency = max(network.levels[at].latency_seconds for at in used)
+    latency = max(network.levels[at].latency_seconds + network.levels[at].message_seconds for at in used)
     hop = latency + network.endpoint_seconds + phase.piece * slowest + phase.sum_seconds
     seconds = (world * (world - 1) / 2 if phase.passes == "exchange" else world - 1) * hop
     return Cost(seconds, tuple(seconds if at in used else 0.0 for at in range(len(network.levels))))
@@ -177,8 +178,9 @@ def halving_doubling(phase: Phase) -> Cost:
             distance //= network.levels[level].count
             level += 1
         messages = world // 2 if phase.passes == "exchange" else world // 2 ** (step + 1)
-        each = phase.sum_seconds + phase.piece * float(network.byte_seconds(level)[distance - 1])
-        held[level] += network.levels[level].latency_seconds + network.endpoint_seconds + messages * each
+        one, byte_seconds = network.levels[level], float(network.byte_seconds(level)[distance - 1])
+        fixed = one.latency_seconds + one.message_seconds + network.endpoint_seconds
+        held[level] += fixed + messages * (phase.sum_seconds + phase.piece * byte_seconds)
     return Cost(sum(held), tuple(held))
 
 

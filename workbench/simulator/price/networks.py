@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 
+from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Dimension, Machine
+from workbench.simulator.price.collectives import call_seconds
+from workbench.simulator.price.rates import work_seconds
+from workbench.simulator.price.routes import routes
 
 
 def levels(machine: Machine) -> tuple[Dimension, ...]:
@@ -27,7 +31,24 @@ def put_seconds(machine: Machine) -> float:
     return machine.costs.step_seconds + machine.costs.signal_seconds
 
 
-def ranks_inside(machine: Machine, world: int) -> int:
-    """How many of *world* ranks one host holds: what tier B can play tile by tile."""
-    inside = prod(level.count for level in machine.dimensions if level.link != NETWORK)
-    return min(inside, world)
+def library_levels(machine: Machine, of: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The levels *of* as the library drives them: inside a host it reaches a share of the links; NICs are kept busy."""
+    share = machine.costs.library_share
+    return tuple(level if level.link == NETWORK else
+                 replace(level, bandwidth_bytes_per_second=share * level.bandwidth_bytes_per_second)
+                 for level in of)  # fmt: skip
+
+
+def one_host_seconds(machine: Machine, world: int, name: str, num_bytes: float) -> float:
+    """One call of the library among *world* ranks of a host, in which *num_bytes* leave each: as tier B prices it."""
+    return float(call_seconds(machine, routes(world, machine, inside_fabric(machine)), name, num_bytes))
+
+
+def inside_fabric(machine: Machine) -> Fabric:
+    """What links the ranks of one host as it is: its own links, or shared memory."""
+    return Fabric(kind="nvlink" if machine.backend == "triton" else "shared_memory")
+
+
+def kernel_seconds(machine: Machine, dtype: str, num_bytes: float) -> float:
+    """A kernel that only moves memory: *num_bytes* read and written, and its launch."""
+    return float(work_seconds(machine, "copy", dtype, num_bytes)) + machine.costs.launch_seconds

@@ -1,0 +1,124 @@
+"""The command that estimates a step of a model on many ranks, with and without overlap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench import cli_options as options
+from workbench.cli_collective import MACHINE, network_of
+from workbench.cli_show import show_rows, tell
+from workbench.cli_table import Column, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernels.machine import Machine as Place
+    from workbench.simulator.network import Network
+    from workbench.simulator.step.model import Model
+
+Row = dict[str, Any]
+WORLD = 1024
+"""The ranks where nobody says how many: 128 hosts of 8."""
+PARTS = 3
+"""Layers that the sentence about exposed time names."""
+
+Name = Annotated[str, typer.Argument(help="A name of data/models, or a TOML file.", metavar="MODEL")]
+Machine = Annotated[str, typer.Option(help="What computes, and whose network it is where no file is stated.")]
+World = Annotated[int | None, typer.Option(help=f"Ranks. Default: {WORLD}, or all that the fabric or machine links.")]
+Fabric = Annotated[Path | None, typer.Option(help="Another network: a TOML file of [[dimension]] tables.")]
+Rates = Annotated[
+    list[float] | None, typer.Option("--network-rate", help="Bytes/s per rank of the outermost level; once per rate.")
+]
+Scales = Annotated[
+    list[float] | None, typer.Option("--dense-scale", help="Dense layers take so many times as long; once per value.")
+]
+Which = Annotated[
+    list[str] | None,
+    typer.Option("--configuration", help="fused_forward, fused_backward, fused or decomposed. Default: all."),
+]
+Probability = Annotated[float, typer.Option(help="Probability that a rank is slow in a step.")]
+Slowdown = Annotated[float, typer.Option(help="How many times as long a slow rank computes.")]
+Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow.", min=0)]
+
+
+def predict_step(
+    model: Name,
+    machine: Machine = MACHINE,
+    world: World = None,
+    fabric: Fabric = None,
+    network_rate: Rates = None,
+    dense_scale: Scales = None,
+    configuration: Which = None,
+    stragglers: Probability = 0.0,
+    slowdown: Slowdown = 1.5,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Estimate a training or inference step on many ranks: how much fused operators save, and what stays exposed.
+
+    Operators are priced tile by tile inside a host, and by one rank that stands for all beyond it.
+    """
+    from workbench.machines import machine as machine_called
+    from workbench.simulator.step import band
+    from workbench.simulator.step.configurations import Setting, Stragglers
+    from workbench.simulator.step.model import model as model_called
+    from workbench.simulator.step.prices import Prices
+
+    known, on = model_called(model), machine_called(machine)
+    network = _network(on, fabric, world)
+    slow = Stragglers(probability=stragglers, slowdown=slowdown, seed=seed)
+    setting = Setting(model=known, prices=Prices(on, network), stragglers=slow)
+    rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
+    if json:
+        show_rows(rows, _summary(known, on, network, rows))
+        return
+    _show(rows, _summary(known, on, network, rows))
+
+
+def _network(on: Place, fabric: Path | None, world: int | None) -> Network:
+    if fabric is not None:
+        return network_of(fabric, None, world)
+    return network_of(None, on.name, min(WORLD, on.max_world) if world is None else world)
+
+
+def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> Row:
+    from workbench.simulator.step.band import span
+
+    return {
+        "model": model.name, "title": model.title, "model_source": model.source,
+        "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
+        "network": network.words, "reduction_spans": span(rows), "source": "estimated",
+        "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
+        "save.",
+    }  # fmt: skip
+
+
+def _show(rows: Sequence[Row], summary: Row) -> None:
+    from kernels.units import percent_text, rate_text, seconds_text
+
+    several = {key: len({row[key] for row in rows}) > 1 for key in ("network_bytes_per_second", "dense_scale")}
+    show_table([
+        Column("configuration", [row["configuration"] for row in rows], "name"),
+        *([Column("network", [rate_text(row["network_bytes_per_second"]) for row in rows], "number")]
+          if several["network_bytes_per_second"] else []),
+        *([Column("dense", [f"{row['dense_scale']:g}x" for row in rows], "number")] if several["dense_scale"] else []),
+        Column("sequential", [seconds_text(row["baseline_s"]) for row in rows], "number"),
+        Column("overlapped", [seconds_text(row["fused_s"]) for row in rows], "number"),
+        Column("less", [percent_text(row["reduction"]) for row in rows], "number"),
+        Column("exposed", [seconds_text(row["exposed_s"]) for row in rows], "number"),
+        Column("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
+    ])  # fmt: skip
+    first = rows[0]
+    tell(f"{summary['title']}: one step on {summary['machine']}, {summary['network']} ranks over {summary['fabric']}, "
+         f"{rate_text(first['network_bytes_per_second'])} on the outermost level of the first row.")  # fmt: skip
+    most = [f"{part['layer']} {part['pass']} {seconds_text(part['exposed_s'])}"
+            for part in first["baseline_exposed_by_layer"][:PARTS]]  # fmt: skip
+    if most:
+        tell(f"Sequential, communication exposes most in {', '.join(most)}.")
+    if first["stragglers"]:
+        tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; times are means of "
+             "8 draws, exposed parts those without slow ranks.")  # fmt: skip
+    tell(f"All is estimated. {summary['note']}")
