@@ -41,7 +41,10 @@ Which = Annotated[
 ]
 Probability = Annotated[float, typer.Option(help="Probability that a rank is slow in a step.")]
 Slowdown = Annotated[float, typer.Option(help="How many times as long a slow rank computes.")]
-Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow.", min=0)]
+Imbalance = Annotated[
+    float, typer.Option(help="A rank's lookups and routed tokens are within this share of the usual.")
+]
+Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow, or to have more.", min=0)]
 
 
 def predict_step(
@@ -54,6 +57,7 @@ def predict_step(
     configuration: Which = None,
     stragglers: Probability = 0.0,
     slowdown: Slowdown = 1.5,
+    imbalance: Imbalance = 0.0,
     seed: Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -69,7 +73,7 @@ def predict_step(
 
     known, on = model_called(model), machine_called(machine)
     network = _network(on, fabric, world)
-    slow = Stragglers(probability=stragglers, slowdown=slowdown, seed=seed)
+    slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
     setting = Setting(model=known, prices=Prices(on, network), stragglers=slow)
     rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
     if json:
@@ -118,7 +122,8 @@ def _show(rows: Sequence[Row], summary: Row) -> None:
             for part in first["baseline_exposed_by_layer"][:PARTS]]  # fmt: skip
     if most:
         tell(f"Sequential, communication exposes most in {', '.join(most)}.")
-    if first["stragglers"]:
-        tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; times are means of "
-             "8 draws, exposed parts those without slow ranks.")  # fmt: skip
+    if first["stragglers"] or first["imbalance"]:
+        tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; its lookups and "
+             f"routed tokens are within {percent_text(first['imbalance'])} of the usual. Times are means of "
+             "8 draws, exposed parts those of ranks that are equal.")  # fmt: skip
     tell(f"All is estimated. {summary['note']}")

@@ -98,6 +98,7 @@ BAD = {
     "no rate": ((*STEP, "--network-rate", "0"), "network rate = 0 does not fit. Accepted: a finite number above 0"),
     "no probability": ((*STEP, "--stragglers", "2"), "stragglers = 2 is no probability. Accepted: 0 to 1"),
     "faster than usual": ((*STEP, "--slowdown", "0.5"), "slowdown = 0.5 is too small: 0.5 < 1"),
+    "no share": ((*STEP, "--imbalance", "3"), "imbalance = 3 is no share. Accepted: 0 to 1"),
     "batch not divided": (("predict-step", "dlrm_dcnv2", "--world", "24"), "24 ranks do not fill"),
     "no collective": (("predict-collective", "gossip", "--bytes", "1"), "There is no collective 'gossip'"),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),

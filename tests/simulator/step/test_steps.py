@@ -157,7 +157,15 @@ def test_whoever_overlaps_has_its_processor_no_longer_than_it_lasts() -> None:
             assert task.compute_s <= task.holds.get(COMPUTE, (0.0, 0.0))[1] * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("values", [{"probability": 1.5}, {"probability": -0.1}, {"slowdown": 0.5}])
+def test_uneven_lookups_make_a_step_longer_and_dense_layers_not() -> None:
+    known = setting("dlrm", 128)
+    uneven = step(replace(known, stragglers=Stragglers(imbalance=0.3))).time_s
+    assert step(known).time_s < uneven < 1.3 * step(known).time_s
+    dense = setting("llama3_70b", 16)
+    assert step(replace(dense, stragglers=Stragglers(imbalance=0.3))).time_s == pytest.approx(step(dense).time_s)
+
+
+@pytest.mark.parametrize("values", [{"probability": 1.5}, {"probability": -0.1}, {"slowdown": 0.5}, {"imbalance": 2.0}])
 def test_stragglers_that_cannot_be_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(Refusal, match="Accepted"):
         Stragglers(**values)

@@ -194,6 +194,11 @@ def _near(network: Network) -> list[int]:
     return [prod(level.count for level in network.levels[:at]) for at in range(len(network.levels))]
 
 
+def peers_by_level(network: Network) -> list[int]:
+    """By level: how many peers of a rank it is the last to lead to."""
+    return [near * (level.count - 1) for near, level in zip(_near(network), network.levels, strict=True)]
+
+
 def _both_ways(network: Network, level: int) -> int:
     """How many links of a rank a ring of ranks uses on *level*."""
     one = network.levels[level]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Dimension, Machine
 from workbench.simulator.price.collectives import call_seconds
+from workbench.simulator.price.memory import copy_seconds
 from workbench.simulator.price.rates import work_seconds
 from workbench.simulator.price.routes import routes
 
@@ -52,3 +53,15 @@ def inside_fabric(machine: Machine) -> Fabric:
 def kernel_seconds(machine: Machine, dtype: str, num_bytes: float) -> float:
     """A kernel that only moves memory: *num_bytes* read and written, and its launch."""
     return float(work_seconds(machine, "copy", dtype, num_bytes)) + machine.costs.launch_seconds
+
+
+def puts_anywhere(machine: Machine) -> bool:
+    """Whether ranks put into the memory of peers on other hosts by themselves: CPU ranks do, over emulated links."""
+    return machine.device.kind == "cpu"
+
+
+def issue_seconds(machine: Machine, num_bytes: float) -> float:
+    """What a rank spends on its own processor to send *num_bytes*: CPU ranks copy them, and GPUs have others do it."""
+    if not puts_anywhere(machine):
+        return 0.0
+    return float(copy_seconds(machine, "float32", num_bytes))

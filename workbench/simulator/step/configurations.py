@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE
+from workbench.simulator.predict import UNCALIBRATED
 from workbench.simulator.step.build import tasks
 from workbench.simulator.step.exposed import Exposed, exposed
 from workbench.simulator.step.model import Model
@@ -18,6 +20,7 @@ from workbench.simulator.step.schedule import Timed, on_all_ranks, timed
 from workbench.simulator.step.tasks import BACKWARD, FORWARD, Task
 
 Row = dict[str, Any]
+Floats = NDArray[np.float64]
 CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
     "fused_forward": {FORWARD: "fused", BACKWARD: BASELINE},
     "fused_backward": {FORWARD: BASELINE, BACKWARD: "fused"},
@@ -32,10 +35,14 @@ DRAWS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
-    """Which ranks compute slowly in a step: each with *probability*, *slowdown* times as long."""
+    """How ranks differ in a step: each computes *slowdown* times as long with *probability*.
+
+    Lookups and routed tokens of a rank lie anywhere within a share of *imbalance* of what is usual.
+    """
 
     probability: float = 0.0
     slowdown: float = 1.5
+    imbalance: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -43,13 +50,22 @@ class Stragglers:
             raise Refusal(f"stragglers = {self.probability:g} is no probability. Accepted: 0 to 1.")
         if not 1 <= self.slowdown < float("inf"):
             raise Refusal(f"slowdown = {self.slowdown:g} is too small: {self.slowdown:g} < 1. Accepted: 1 or more.")
+        if not 0 <= self.imbalance <= 1:
+            raise Refusal(f"imbalance = {self.imbalance:g} is no share. Accepted: 0 to 1.")
 
-    def draws(self, world: int) -> list[np.ndarray]:
-        """By draw, how many times as long each of *world* ranks computes."""
-        if not self.probability:
+    @property
+    def differ(self) -> bool:
+        """Whether any rank does."""
+        return self.probability > 0 or self.imbalance > 0
+
+    def draws(self, world: int) -> list[tuple[Floats, Floats]]:
+        """By draw, how many times as long each of *world* ranks computes, and what is uneven beside."""
+        if not self.differ:
             return []
-        chosen = np.random.default_rng(self.seed).random((DRAWS, world)) < self.probability
-        return list(np.where(chosen, self.slowdown, 1.0))
+        random = np.random.default_rng(self.seed)
+        slow = np.where(random.random((DRAWS, world)) < self.probability, self.slowdown, 1.0)
+        load = 1.0 + self.imbalance * random.uniform(-1.0, 1.0, (DRAWS, world))
+        return list(zip(slow, load, strict=True))
 
 
 NOBODY = Stragglers()
@@ -81,7 +97,8 @@ def step(setting: Setting, schemes: Mapping[str, str] = SEQUENTIAL) -> Step:
     """The step with the scheme of each pass."""
     made = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
     when, network = timed(made), setting.prices.network
-    ends = [float(on_all_ranks(made, when.order, slow).max()) for slow in setting.stragglers.draws(network.world)]
+    ends = [float(on_all_ranks(made, when.order, slow, load).max())
+            for slow, load in setting.stragglers.draws(network.world)]  # fmt: skip
     return Step(made, when, exposed(made, when, len(network.levels)), float(np.mean(ends)) if ends else when.time_s)
 
 
@@ -104,15 +121,20 @@ def _row(setting: Setting, name: str, made: Step, baseline: Step) -> Row:
     network, machine, schemes = setting.prices.network, setting.prices.machine, CONFIGURATIONS[name]
     passes = (FORWARD, BACKWARD) if setting.model.training else (FORWARD,)
     overlapped = [each for each in passes if schemes[each] != BASELINE]
+    inside = setting.prices.inside_a_host(network)
+    low, high = (inside and machine.spread) or UNCALIBRATED
     return {
         "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.words,
         "network_bytes_per_second": network.levels[-1].bandwidth_bytes_per_second,
         "dense_scale": setting.dense_scale, "stragglers": setting.stragglers.probability,
-        "slowdown": setting.stragglers.slowdown, "seed": setting.stragglers.seed,
+        "slowdown": setting.stragglers.slowdown, "imbalance": setting.stragglers.imbalance,
+        "seed": setting.stragglers.seed,
         "configuration": name, "scheme": schemes[overlapped[0]], "fused_passes": overlapped,
         "baseline_s": baseline.time_s, "fused_s": made.time_s, "reduction": 1.0 - made.time_s / baseline.time_s,
         "compute_s": made.exposed.compute_s, **_told(made, setting, ""), **_told(baseline, setting, "baseline_"),
-        "source": "estimated", "calibrated": False,
+        "baseline_low_s": low * baseline.time_s, "baseline_high_s": high * baseline.time_s,
+        "fused_low_s": low * made.time_s, "fused_high_s": high * made.time_s,
+        "source": "estimated", "calibrated": inside and machine.calibrated is not None,
     }  # fmt: skip
 
 

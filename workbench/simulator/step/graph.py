@@ -76,7 +76,8 @@ class Graph:
     def computes(self, of: Instance, passes: str, words: str, seconds: float, after: Sequence[int]) -> int:
         """A task that has the processor to itself."""
         return self._add(Task(name=f"{of.label} {words}".strip(), layer=of.layer.name, passes=passes, seconds=seconds,
-                              compute_s=seconds, holds={COMPUTE: (0.0, seconds)}, after=tuple(after)))  # fmt: skip
+                              compute_s=seconds, holds={COMPUTE: (0.0, seconds)}, after=tuple(after),
+                              uneven=of.layer.is_uneven))  # fmt: skip
 
     def moves(self, of: Instance, passes: str, sent: Sent, moved: Moved, after: Sequence[int]) -> int:
         """A call of the library: it has the links of the levels that it uses until its end."""
@@ -88,7 +89,7 @@ class Graph:
         return self._add(Task(name=f"{of.label} {sent.collective}", layer=of.layer.name, passes=passes,
                               seconds=priced.whole_s, compute_s=priced.compute_s, holds=holds, after=tuple(after),
                               group=sent.group, collective=sent.collective, num_bytes=sent.num_bytes,
-                              by_level=priced.by_level))  # fmt: skip
+                              by_level=priced.by_level, uneven=of.layer.is_uneven))  # fmt: skip
 
     def sums(self, of: Instance, num_bytes: float, group: Group, task: int) -> None:
         """The gradient that *task* made waits in the bucket of its group; a full bucket is summed."""

@@ -8,7 +8,7 @@ from kernels.operators import operator, problem
 from kernels.operators.base import Flow
 from kernels.problem import Problem
 from workbench.simulator.step.graph import Graph, Sent
-from workbench.simulator.step.model import Layer
+from workbench.simulator.step.model import OPERATOR_OF, Layer
 from workbench.simulator.step.placed import Instance
 from workbench.simulator.step.prices import Moved, buffer_bytes
 from workbench.simulator.step.tasks import BACKWARD, FORWARD, Group
@@ -24,8 +24,6 @@ MIRROR: Mapping[str, str | None] = {
     "gemm_all_reduce": None,
 }
 """By operator, the one whose GEMM and collective make the gradient of its input; None: a GEMM alone does."""
-EMBEDDING = "embedding_all_to_all"
-"""What an embedding layer is, forward."""
 
 
 def _operate(graph: Graph, of: Instance, passes: str, after: Sequence[int], wanted: Problem) -> tuple[int, int]:
@@ -123,7 +121,7 @@ def lookup(graph: Graph, of: Layer) -> Problem:
     batch = graph.size(of, "m") * world
     shape = {"tables_per_rank": per_rank, "rows": graph.size(of, "rows"), "dim": width, "batch": batch,
              "pooling": graph.size(of, "pooling")}  # fmt: skip
-    return problem(EMBEDDING, shape, dtype=graph.dtype(of), world=world)
+    return problem(OPERATOR_OF[of.kind], shape, dtype=graph.dtype(of), world=world)
 
 
 def _embedding_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
@@ -136,7 +134,7 @@ def _embedding_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int
     alone = graph.prices.operator(_one_rank(forward), graph.schemes[BACKWARD], graph.network.inner(1)).whole_s
     if forward.world == 1:
         return graph.computes(of, BACKWARD, "update", UPDATE * alone, after)
-    sent = Sent(operator(EMBEDDING).collective, buffer_bytes(forward), group)
+    sent = Sent(operator(forward.operator).collective, buffer_bytes(forward), group)
     priced = graph.prices.pipelined(graph.schemes[BACKWARD], graph.links(group), sent.collective, sent.num_bytes,
                                     UPDATE * alone)  # fmt: skip
     if priced.overlaps:

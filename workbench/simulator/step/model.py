@@ -34,6 +34,13 @@ _NEEDED = ("name", "title", "source", "dtype", "training", "samples", "layer")
 _TOP = (*_NEEDED, "groups", "repeat", "provenance")
 
 
+OPERATOR_OF: Mapping[str, str] = {
+    "embedding": "embedding_all_to_all",
+    **{name: name for name, each in OPERATORS.items() if each.work == "gemm"},
+}
+"""By kind of layer, the operator that it is; others have none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """One layer, or a chain of *repeat* equal ones."""
@@ -53,6 +60,11 @@ class Layer:
     """How often a rank has its weights: experts on one rank."""
     dtype: str = ""
     """Of its operands; empty: the model's. Gradients of weights are the model's anyway."""
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether what a rank computes hangs on what all ranks look up there, or route to it."""
+        return self.kind in OPERATOR_OF and OPERATORS[OPERATOR_OF[self.kind]].collective == "all_to_all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,13 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, expand, schedule
 from workbench.simulator.network import ALGORITHMS, Network, collective
-from workbench.simulator.network.collectives import HALVING, PASSES, direct, phases
+from workbench.simulator.network.collectives import HALVING, PASSES, direct, peers_by_level, phases
 from workbench.simulator.play import play
 from workbench.simulator.price import memory, networks
 from workbench.simulator.price.steps import step_costs
 
+DIRECT = "direct"
+"""How the library of CPU ranks does all of its collectives."""
 CHUNKS = (1, 4, 16)
 """Into how many equal parts the library cuts a buffer that goes through several levels: whichever is fastest."""
 
@@ -50,6 +52,8 @@ class Alone:
     seconds: float
     slices: int
     """How often it could send: its steps."""
+    to_all: bool = False
+    """Whether each of them has something for every peer; else peers have their turn, and one's own part is the last."""
     sends_last: bool = False
     """Whether nothing is left to compute once the last slice has been sent."""
 
@@ -92,7 +96,8 @@ class Prices:
             seconds = networks.one_host_seconds(self.machine, network.world, name, leaving)
             return Moved(seconds, _on_used_levels(network, seconds))
         driven = replace(network, levels=networks.library_levels(self.machine, network.levels))
-        costs = [collective(driven, name, num_bytes, way, chunks=chunks) for way in ALGORITHMS for chunks in CHUNKS
+        ways = (DIRECT,) if networks.puts_anywhere(self.machine) else ALGORITHMS
+        costs = [collective(driven, name, num_bytes, way, chunks=chunks) for way in ways for chunks in CHUNKS
                  if way != HALVING or network.world & (network.world - 1) == 0]  # fmt: skip
         best = min(costs, key=lambda cost: cost.seconds)
         return Moved(best.seconds + networks.library_seconds(self.machine), best.by_level)
@@ -166,9 +171,11 @@ def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> P
     return _PIPELINED[scheme](prices, network, kind.collective, buffer_bytes(of), alone)
 
 
-def _by_library(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
-    """Pieces: each is a call of the library, while the next one is computed."""
+def _by_pieces(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+    """Pieces: each is moved while the next one is computed, by a call of the library, or by puts of CPU ranks."""
     pieces = min(alone.slices, PIECES)
+    if networks.puts_anywhere(prices.machine):
+        return _by_puts(prices, network, name, num_bytes, replace(alone, slices=pieces, to_all=True))
     moved = prices.collective(network, name, num_bytes / pieces)
     each = alone.seconds / pieces
     whole = each + moved.seconds + (pieces - 1) * max(each, moved.seconds)
@@ -177,36 +184,46 @@ def _by_library(prices: Prices, network: Network, name: str, num_bytes: float, a
 
 
 PIECES = 8
-"""Calls of the library that a computation is cut into: the default of the axis `pieces`."""
+"""Parts that a computation is cut into: the default of the axis `pieces`."""
 
 
 def _by_puts(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
     """Slices: each leaves for its owner as soon as it is done, and all levels are used at once.
 
-    Two stages that follow each other slice by slice: what is slower, and the other one's first or last slice.
+    Two stages that follow each other slice by slice, on each level: the slowest one counts.
     """
     costs = [direct(phase) for phase in phases(network, name, num_bytes)]
-    slices = max(alone.slices, network.world)
-    wires = [sum(busy) for busy in zip(*(cost.by_level for cost in costs), strict=True)]
-    wires = [wire + _gaps(network, level, slices - network.world) for level, wire in enumerate(wires)]
-    wire = max(wires)
+    peers, slices = peers_by_level(network), alone.slices if alone.to_all else max(alone.slices, network.world)
+    more = (slices - 1 if alone.to_all else slices / network.world - 1) * len(costs)  # messages to each, beyond one
+    wires = [sum(busy) + more * count * level.message_seconds for *busy, count, level in
+             zip(*(cost.by_level for cost in costs), peers, network.levels, strict=True)]  # fmt: skip
+    # slices are stored where they belong; pieces are copied
+    copied = len(costs) * _piece(name, num_bytes, network.world) * sum(peers) if alone.to_all else 0.0
+    compute = alone.seconds + networks.issue_seconds(prices.machine, copied)
     latency = max(level.latency_seconds for level in network.levels if level.count > 1)
     after = len(costs) * (latency + networks.put_seconds(prices.machine))
-    whole = max(alone.seconds + wire / slices, alone.seconds / slices + wire) + after
-    return Priced(whole, alone.seconds, wire + after, tuple(wires), _held(alone, whole), True)
+    whole = max(_stages(replace(alone, seconds=compute, slices=slices), wire, network, level)
+                for level, wire in enumerate(wires)) + after  # fmt: skip
+    return Priced(whole, compute, max(wires) + after, tuple(wires), _held(alone, whole, compute), True)
 
 
-def _held(alone: Alone, whole: float) -> float:
-    return alone.seconds if alone.sends_last else whole
+def _stages(alone: Alone, wire: float, network: Network, level: int) -> float:
+    """Until all is computed, and what leaves over *level* in *wire* seconds has left.
+
+    Where peers have their turn, those nearby are the first at the worst.
+    """
+    peers, world, compute = peers_by_level(network), network.world, alone.seconds
+    if not peers[level]:
+        return compute
+    first = compute / alone.slices
+    if alone.to_all:
+        return max(compute + wire / alone.slices, first + wire)
+    nearer, last = sum(peers[:level]) / world, wire / (alone.slices * peers[level] / world)
+    return max(compute, compute * (1 - 1 / world) + last, compute * nearer + first + wire)
 
 
-def _gaps(network: Network, level: int, slices: int) -> float:
-    """What messages beyond one for each peer add on *level*, whatever their size: as many as go that way."""
-    inside = 1
-    for each in network.levels[:level]:
-        inside *= each.count
-    peers = (network.levels[level].count - 1) * inside
-    return slices * peers / network.world * network.levels[level].message_seconds
+def _held(alone: Alone, whole: float, compute: float | None = None) -> float:
+    return (alone.seconds if compute is None else compute) if alone.sends_last else whole
 
 
 def _in_a_row(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
@@ -216,7 +233,7 @@ def _in_a_row(prices: Prices, network: Network, name: str, num_bytes: float, alo
 
 _Pipelined = Callable[[Prices, Network, str, float, Alone], Priced]
 _Across = Callable[[Prices, Problem, str, Network], Priced]
-_PIPELINED: Mapping[str, _Pipelined] = {"sequential": _in_a_row, "decomposed": _by_library, "fused": _by_puts}
+_PIPELINED: Mapping[str, _Pipelined] = {"sequential": _in_a_row, "decomposed": _by_pieces, "fused": _by_puts}
 _ACROSS: Mapping[str, _Across] = {
     "sequential": _one_after_the_other, "decomposed": _overlapped, "fused": _overlapped,
 }  # fmt: skip
@@ -242,6 +259,9 @@ def _on_used_levels(network: Network, seconds: float) -> tuple[float, ...]:
 
 
 def _unpack_seconds(machine: Machine, of: Problem, kind: Operator) -> float:
+    """What the library leaves packed is moved once more; CPU ranks copy what they send instead."""
+    if networks.puts_anywhere(machine):
+        return networks.issue_seconds(machine, kind.wire_bytes(of))
     if kind.flow is not Flow.SEND or kind.reduces or not memory.unpacks(machine, of, in_pieces=False):
         return 0.0
     return float(memory.copy_seconds(machine, of.dtype, buffer_bytes(of)))

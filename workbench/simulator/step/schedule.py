@@ -69,8 +69,10 @@ def issued(tasks: Sequence[Task]) -> list[int]:
     return order
 
 
-def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats) -> Floats:
+def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load: Floats | None = None) -> Floats:
     """By rank, the end of a step in which the computation of rank r takes slow[r] times as long.
+
+    Of uneven tasks it takes load[r] times as long as that.
 
     Every rank keeps *order*, as streams do. A collective begins when the last of its group is there; who overlaps
     begins when it can, and ends when the last of its group has computed.
@@ -87,7 +89,7 @@ def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats) -> F
         for resource, (after, _) in task.holds.items():
             if resource in free:
                 begin = np.maximum(begin, free[resource] - after)
-        late = task.compute_s * (slow - 1.0)
+        late = task.compute_s * (slow * (load if task.uneven and load is not None else 1.0) - 1.0)
         if task.group is not None and not task.overlaps:
             begin = _last(begin, task.group)
         end = begin + task.seconds + late

@@ -46,6 +46,8 @@ class Task:
     num_bytes: float = 0.0
     """As the collective counts them: one rank's whole buffer, or its contribution to a gather."""
 
+    uneven: bool = False
+    """Whether ranks have different shares of its work: tables are not equally full, nor experts equally liked."""
     by_level: tuple[float, ...] = ()
     """Seconds for which it keeps the links of each level busy: what its exposed time is shared out by."""
 
