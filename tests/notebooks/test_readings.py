@@ -12,7 +12,6 @@ from kernels.operators import OPERATORS
 from tests.notebooks.sentences import (
     COUNTS,
     FEW_TOKENS,
-    FEWEST,
     READ,
     TILE,
     decode_on,
@@ -167,14 +166,14 @@ def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
     assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 5, abs=0.06)
 
 
-def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_with_the_wrong_sign() -> None:
-    gemms = {
-        name: saved for name, saved in two_h200s().items() if OPERATORS[name].work != "gather" and "gemv" not in name
-    }
-    wrong = {(name, shape["m"]) for name, saved in gemms.items()
-             for recorded, estimated, shape in zip(saved["recorded"], saved["estimated"], saved["shapes"], strict=True)
-             if (recorded > 0) != (estimated > 0) and abs(recorded - estimated) > 0.05}  # fmt: skip
-    assert wrong == {(name, tokens) for name in FEW_TOKENS for tokens in (FEWEST, 512)}
+def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
+    gemms = {name: saved for name, saved in two_h200s().items() if OPERATORS[name].work == "gemm"}
+    error = {
+        (name, shape["m"]): abs(recorded - estimated) for name, saved in gemms.items()
+        for recorded, estimated, shape in zip(saved["recorded"], saved["estimated"], saved["shapes"], strict=True)
+    }  # fmt: skip
+    few = {case: off for case, off in error.items() if case[1] in FEW_TOKENS}
+    assert max(few.values()) > max(off for case, off in error.items() if case not in few)
 
 
 @pytest.mark.parametrize("name", READ)
