@@ -155,7 +155,7 @@ def test_rung_4_both_schemes_save_two_fifths_or_more_in_every_flow_and_fused_the
 def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
     for machine in ("h200_nvl8", "mi300x_mesh8"):
         experts = experts_on(machine)
-        assert reduction(experts, "fused") > reduction(experts, "decomposed")
+        assert reduction(experts, "fused") == pytest.approx(reduction(experts, "decomposed"), abs=0.05)
         assert reduction(lookups_on(machine), "fused") > 0.4, "above the published average"
         assert reduction(experts, "fused") < 0.24, "nearly all that there is"
         assert reduction(decode_on(machine), "decomposed") < 0, "cutting makes it slower"
