@@ -6,34 +6,52 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kernels.machine import BACKENDS, Machine
+from kernels.machine import BACKENDS, NETWORK, Dimension, Machine
 from kernels.schedule import Refusal
 
 KINDS = ("emulated", "shared_memory", "network", "nvlink")
 """`emulated`: a modelled link between CPU ranks; `shared_memory`: nothing between them; `network`: gloo or NCCL
 between hosts; `nvlink`: peer access between GPUs."""
 
-NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
+LINK_WORDS = ("link", "link_between_hosts")
+"""By level, where a span shows that bytes leave: the pool's word, and that of the link between hosts."""
+BETWEEN = ("between_slowdown", "between_latency_seconds")
+"""Numbers of the link between hosts."""
+NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds", "hosts", *BETWEEN)
 DEFAULT = "emulated:wire_to_compute=1"
 LATENCY_SECONDS = 100e-6
 MESSAGE_SECONDS = 150e-6
 """Latency and per-message gap of the emulated link unless stated. Chosen so that, at the laptop presets' 40 ms and
 more of compute, they weigh about what some microseconds do against a GPU's 100 µs: pieces can be too small."""
+BETWEEN_SLOWDOWN = 8.0
+BETWEEN_LATENCY_SECONDS = 4 * LATENCY_SECONDS
+"""Of the link between emulated hosts unless stated. Chosen: 450 GB/s of NVLink 4 over 50 GB/s of a 400 Gbit/s NIC are
+9, and a NIC's 5 µs and more are a few times NVLink's 1 to 2 µs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """One rank's egress link. An emulated fabric is *resolved* once its bandwidth is known."""
+    """One rank's egress link, and of several hosts the other one. Emulated, it is *resolved* once its rate is known.
+
+    Emulated hosts hold as many ranks each, in order. A rank sends to its host over one link and to other hosts over
+    another, at the same time.
+    """
 
     kind: str = "emulated"
     wire_to_compute: float | None = None
     """Minimal wire time over compute time; the bandwidth follows from it, once per machine and problem."""
     bandwidth_bytes_per_second: float | None = None
-    """Per rank and direction; None: not yet resolved, or whatever the real link gives."""
+    """Per rank and direction, inside a host; None: not yet resolved, or whatever the real link gives."""
     latency_seconds: float = 0.0
     """From the last byte's leaving to its being visible."""
     message_seconds: float = 0.0
     """Gap that one message adds on its link whatever its size (LogGP's g)."""
+    hosts: int = 1
+    """Emulated hosts."""
+    between_slowdown: float = 1.0
+    """Bandwidth inside a host over bandwidth between hosts; 1 of one host."""
+    between_latency_seconds: float = 0.0
+    """As `latency_seconds`, between hosts; 0 of one host."""
 
     @property
     def emulated(self) -> bool:
@@ -54,30 +72,60 @@ class Fabric:
         """Without the bandwidth that followed from a ratio: two sittings resolve it differently."""
         return self if self.wire_to_compute is None else replace(self, bandwidth_bytes_per_second=None)
 
-    def resolve(self, wire_bytes: int, compute_seconds: float) -> Fabric:
+    def resolve(self, wire_bytes: int, compute_seconds: float, world: int) -> Fabric:
         """The same fabric with the bandwidth at which *wire_bytes* take wire_to_compute x *compute_seconds*.
 
-        *wire_bytes* is the operator's minimum per rank, *compute_seconds* the sequential schedule's computation alone.
-        With nothing to send (world 1) the bandwidth is of no consequence; one byte stands in for it.
+        *wire_bytes* is the operator's minimum per rank, in equal shares to all peers of *world* ranks,
+        *compute_seconds* the sequential schedule's computation alone. With nothing to send (world 1) the bandwidth is
+        of no consequence; one byte stands in for it.
         """
         if self.resolved or self.wire_to_compute is None:
             return self
-        bandwidth = emulated_bandwidth(max(1, wire_bytes), self.wire_to_compute, compute_seconds)
-        return replace(self, bandwidth_bytes_per_second=bandwidth)
+        rate = emulated_bandwidth(max(1, wire_bytes), self.wire_to_compute, compute_seconds)
+        return replace(self, bandwidth_bytes_per_second=rate / self.pace(world))
 
-    def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
-        """Time that one egress direction is busy with *num_bytes* in *num_messages*."""
-        if self.bandwidth_bytes_per_second is None:
-            return 0.0
-        return num_bytes / self.bandwidth_bytes_per_second + num_messages * self.message_seconds
+    def pace(self, world: int, crossing: float | None = None) -> float:
+        """The highest rate at which bytes can leave a rank of *world*, over the bandwidth inside a host.
+
+        *crossing*: the share that must cross between hosts; None: that of equal shares to all peers. Both links work
+        at the same time, so that their sum is one bound, and what must cross over the slower one is the other.
+        """
+        if self.hosts == 1 or world == 1:
+            return 1.0
+        share = (world - world // self.hosts) / (world - 1) if crossing is None else crossing
+        return min(1 + 1 / self.between_slowdown, 1 / (self.between_slowdown * share))
+
+    def rate(self, world: int, crossing: float | None = None) -> float | None:
+        """Bytes per second at `pace`; None where the fabric has no bandwidth of its own."""
+        known = self.bandwidth_bytes_per_second
+        return None if known is None else known * self.pace(world, crossing)
+
+    def links(self, world: int) -> tuple[Dimension, ...]:
+        """The egress links of each of *world* ranks of a resolved emulated fabric: inside its host, between hosts."""
+        rate = self.bandwidth_bytes_per_second
+        assert rate is not None, f"{self} must be resolved before its links are known"
+        inside = Dimension(topology="switch", count=world // self.hosts, bandwidth_bytes_per_second=rate,
+                           latency_seconds=self.latency_seconds, message_seconds=self.message_seconds)  # fmt: skip
+        if self.hosts == 1:
+            return (inside,)
+        slower = rate / self.between_slowdown
+        return inside, replace(inside, count=self.hosts, bandwidth_bytes_per_second=slower,
+                               latency_seconds=self.between_latency_seconds, link=NETWORK)  # fmt: skip
+
+    def level(self, source: int, peer: int, world: int) -> int:
+        """Which of `links` leads from *source* to *peer*."""
+        on_each = world // self.hosts
+        return int(source // on_each != peer // on_each)
 
     def __str__(self) -> str:
-        numbers = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
+        numbers = {name: value for name, value in self.to_json().items() if name != "kind" and value is not None}
         numbers = numbers if self.emulated else {}
         return self.kind + (":" + ",".join(f"{n}={v:.6g}" for n, v in numbers.items()) if numbers else "")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """What it is; one host is not named, so that trials from before there were several keep their keys."""
+        values = asdict(self)
+        return values if self.hosts > 1 else {name: values[name] for name in values if name not in ("hosts", *BETWEEN)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fabric:
@@ -93,8 +141,9 @@ def parse(text: str) -> Fabric:
     """The fabric written as `kind` or `kind:name=value,...`; Refusal says what is accepted.
 
     `emulated` alone means wire_to_compute = 1; `emulated:wire_to_compute=0.5`;
-    `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `shared_memory`; `network`; `nvlink`. Where both
-    the ratio and the bandwidth are stated, as `str` of a resolved fabric does, the bandwidth counts.
+    `emulated:bandwidth_bytes_per_second=2e9,latency_seconds=1e-4`; `emulated:hosts=2,between_slowdown=8`;
+    `shared_memory`; `network`; `nvlink`. Where both the ratio and the bandwidth are stated, as `str` of a resolved
+    fabric does, the bandwidth counts.
     """
     kind, numbers = kind_and_numbers(text)
     if kind != "emulated":
@@ -105,7 +154,21 @@ def parse(text: str) -> Fabric:
         numbers.setdefault("wire_to_compute", 1.0)
     numbers.setdefault("latency_seconds", LATENCY_SECONDS)
     numbers.setdefault("message_seconds", MESSAGE_SECONDS)
-    return Fabric(kind=kind, **numbers)
+    return Fabric(kind=kind, **{**numbers, **_between(numbers, text)})  # type: ignore[arg-type]
+
+
+def _between(numbers: Mapping[str, float], text: str) -> dict[str, float]:
+    """The hosts and what lies between them; Refusal of numbers for a link that one host does not have."""
+    hosts = int(numbers.get("hosts", 1))
+    if hosts > 1:
+        usual = {"between_slowdown": BETWEEN_SLOWDOWN, "between_latency_seconds": BETWEEN_LATENCY_SECONDS}
+        return {"hosts": hosts, **{name: numbers.get(name, value) for name, value in usual.items()}}
+    if stated := [name for name in BETWEEN if name in numbers]:
+        raise Refusal(
+            f"fabric = {text!r} states {stated[0]} for 1 host, and nothing lies between fewer than 2. Accepted: "
+            f"hosts=2 or more beside it, or no {stated[0]}."
+        )
+    return {"hosts": hosts}
 
 
 def kind_and_numbers(text: str) -> tuple[str, dict[str, float]]:
@@ -139,10 +202,22 @@ def refusal(fabric: Fabric, machine: Machine, world: int = 1) -> str | None:
             f"has {most} GPUs: {world} > {most}. Accepted: world 1..{most}, or fabric = network."
         )
     if fabric.kind in accepted:
-        return None
+        return _uneven(fabric, world)
     return (
         f"fabric = {fabric.kind} does not exist on machine {machine.name}: {machine.device.kind.upper()} ranks "
         f"have no such link. Accepted: {', '.join(accepted)}."
+    )
+
+
+def _uneven(fabric: Fabric, world: int) -> str | None:
+    """Why *world* ranks cannot sit on the fabric's hosts, or None."""
+    if world % fabric.hosts == 0:
+        return None
+    even = ", ".join(str(hosts) for hosts in range(1, world + 1) if world % hosts == 0)
+    ranks = "1 rank" if world == 1 else f"{world} ranks"
+    return (
+        f"fabric = emulated with hosts = {fabric.hosts} does not divide {ranks}. Each host has as many, and "
+        f"{world} / {fabric.hosts} is not whole. Accepted: hosts = {even}, or a world that {fabric.hosts} divides."
     )
 
 
@@ -152,13 +227,16 @@ def _number(part: str, text: str) -> tuple[str, float]:
         number = float(value)
     except ValueError:
         number = -1.0
-    if (
-        name not in NUMBERS
-        or not 0 <= number < float("inf")
-        or (number == 0 and not name.endswith("latency_seconds") and name != "message_seconds")
-    ):
+    may_be_0 = name.endswith("latency_seconds") or name == "message_seconds"
+    if name not in NUMBERS or not 0 <= number < float("inf") or (number == 0 and not may_be_0):
         raise Refusal(
             f"fabric = {text!r} has {part!r}, which is not a positive number of {', '.join(NUMBERS)}. Accepted: "
             "values such as emulated:wire_to_compute=0.5."
         )
+    if name == "hosts" and number != int(number):
+        raise Refusal(f"fabric = {text!r} has {part!r}, which is no whole number of hosts. Accepted: hosts=1, hosts=2 "
+                      "and so on, as far as the ranks divide.")  # fmt: skip
+    if name == "between_slowdown" and number < 1:
+        raise Refusal(f"fabric = {text!r} has {part!r}, which is less than 1: no link between hosts is faster than the "
+                      "one inside. Accepted: 1 or more.")  # fmt: skip
     return name, number

@@ -113,6 +113,10 @@ class Dimension:
     link: str = ""
     """One of LINKS; empty where nobody said."""
 
+    def wire_seconds(self, num_bytes: float, num_messages: int = 1) -> float:
+        """Time that one egress direction is busy with *num_bytes* in *num_messages*."""
+        return num_bytes / self.bandwidth_bytes_per_second + num_messages * self.message_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:

@@ -215,7 +215,7 @@ class FromRecordings:
     def fabric(self, problem: Problem, link: Fabric) -> Fabric:
         """*link*, its bandwidth the one that *problem* was recorded with."""
         met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
-        return next((fabric for fabric in met if fabric.wire_to_compute == link.wire_to_compute), link)
+        return next((fabric for fabric in met if fabric.as_asked == link.as_asked), link)
 
     def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
         for trial in trials:

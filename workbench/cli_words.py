@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 Facts = Mapping[str, str]
 
 WHAT = ("operator", "shape", "dtype", "world")
-WHERE = ("machine", "link", "ratio", "rate", "protocol")
+WHERE = ("machine", "link", "hosts", "ratio", "rate", "protocol")
 
 
 def facts(row: Row) -> dict[str, str]:
@@ -33,9 +33,12 @@ def facts(row: Row) -> dict[str, str]:
 
 
 def link(fabric: str) -> dict[str, str]:
-    """The kind of a link; of an emulated one the ratio, and the rate that follows from it."""
+    """The kind of a link; of an emulated one its hosts, the ratio, and the rate that follows from it."""
     kind, numbers = fabrics.kind_and_numbers(fabric)
     words = {"link": f"{kind} link" if numbers else kind}
+    if "hosts" in numbers:
+        slower = f"1/{numbers['between_slowdown']:g} of the rate between" if "between_slowdown" in numbers else ""
+        words["hosts"] = ", ".join(filter(None, (f"{numbers['hosts']:g} hosts", slower)))
     if "wire_to_compute" in numbers:
         words["ratio"] = f"wire:compute {numbers['wire_to_compute']:g}"
     if "bandwidth_bytes_per_second" in numbers:

@@ -59,7 +59,8 @@ _AXES: Mapping[str, Mapping[str, Form]] = {
 _COUNTED = {"slice_tiles": COUNT}
 _FABRIC = {"kind": one_of(FABRICS), "wire_to_compute": optional(SECONDS),
            "bandwidth_bytes_per_second": optional(SECONDS), "latency_seconds": NUMBER,
-           "message_seconds": NUMBER}  # fmt: skip
+           "message_seconds": NUMBER, "hosts": COUNT, "between_slowdown": SECONDS,
+           "between_latency_seconds": NUMBER}  # fmt: skip
 _PROTOCOL = {"name": TEXT, "warmups": WHOLE, "repeats": COUNT, "cuda_graph": TRUTH, "cold_l2": TRUTH,
              "calls_per_graph": WHOLE}  # fmt: skip
 _HARDWARE = {"model": TEXT, "link": TEXT, "memory_bytes": optional(WHOLE), "cores": optional(SECONDS)}
@@ -106,6 +107,9 @@ def trial(data: Any) -> Trial:
     for name, known in (("fabric", _FABRIC), ("protocol", _PROTOCOL)):
         if unknown := sorted(set(data[name]) - set(known)):
             raise WrongForm(f"its {name} has the unknown {unknown[0]!r}. Accepted: {', '.join(known)}")
+    world, hosts = data["problem"]["world"], data["fabric"].get("hosts", 1)
+    if world % hosts:
+        raise WrongForm(f"its fabric has {hosts} hosts for {world} ranks. Accepted: hosts that divide the ranks")
     return Trial.from_json(data)
 
 

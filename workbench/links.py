@@ -40,4 +40,4 @@ def link_here(fabric: Fabric, problem: Problem, machine: Machine, store: Remembe
 
 def link_of(fabric: Fabric, problem: Problem, compute_s: float) -> Fabric:
     """*fabric* with its bandwidth, where the computation of *problem* alone takes *compute_s*."""
-    return fabric.resolve(OPERATORS[problem.operator].wire_bytes(problem), compute_s)
+    return fabric.resolve(OPERATORS[problem.operator].wire_bytes(problem), compute_s, problem.world)

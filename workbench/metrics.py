@@ -16,7 +16,7 @@ from kernels.problem import Problem
 from kernels.schemes import BASELINE, expand, library, reads
 from kernels.trial import Trial
 from workbench.one_problem import computation_of, problem_of
-from workbench.pipeline import first_slice_share, put_rate
+from workbench.pipeline import emulated_rate, first_slice_share, put_rate
 
 Row = Mapping[str, Any]
 
@@ -250,10 +250,10 @@ def wire_bytes(trial: Trial) -> int:
 
 
 def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None:
-    """Achievable bandwidth of one link direction: the emulated link's own, else the machine's fastest dimension."""
-    if trial.fabric.bandwidth_bytes_per_second is not None:
-        return trial.fabric.bandwidth_bytes_per_second
-    if trial.fabric.emulated or machine is None or not machine.dimensions:
+    """The rate at which a rank's least bytes can leave: over emulated links, else over the machine's fastest."""
+    if trial.fabric.emulated:
+        return emulated_rate(trial)
+    if machine is None or not machine.dimensions:
         return None
     return max(dimension.bandwidth_bytes_per_second for dimension in machine.dimensions)
 

@@ -28,7 +28,8 @@ AXES = {
     "write": "Write",
 }
 
-ENGINES = {"compute": "computes", "copy_engine": "copy engine", "link": "link", "library": "library"}
+ENGINES = {"compute": "computes", "copy_engine": "copy engine", "link": "link",
+           "link_between_hosts": "link between hosts", "library": "library"}  # fmt: skip
 """What of a rank is busy while a step holds a share of a pool: rows of the timeline, in this order."""
 
 SIGNS = {"measured": "\N{BLACK CIRCLE}", "recorded": "\N{BLACK SQUARE}", "estimated": "\N{WHITE CIRCLE}",

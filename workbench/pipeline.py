@@ -35,7 +35,7 @@ def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
     at the bytes that leave each rank. An emulated link carries what it was told to.
     """
     if trial.fabric.emulated:
-        known = trial.fabric.bandwidth_bytes_per_second
+        known = emulated_rate(trial)
         return None if known is None else PutRate(known, EMULATED)
     if machine is None or trial.world == 1:
         return None
@@ -45,6 +45,17 @@ def put_rate(trial: Trial, machine: Machine | None) -> PutRate | None:
         return None
     byte_seconds = messages.put_byte_seconds(trial.problem, machine, trial.fabric, axes)
     return None if byte_seconds is None else PutRate(1.0 / float(byte_seconds), source)
+
+
+def emulated_rate(trial: Trial) -> float | None:
+    """The highest rate at which the least bytes of *trial* leave a rank of an emulated fabric; None: not resolved.
+
+    Of several hosts, what each peer gets of its own crosses once for each peer, and what is the same for all ranks of a
+    host once for the host, however it is handed on there.
+    """
+    fabric, world = trial.fabric, trial.world
+    each_its_own = OPERATORS[trial.problem.operator].collective == "all_to_all" or world == 1
+    return fabric.rate(world, None if each_its_own else (fabric.hosts - 1) / (world - 1))
 
 
 def first_slice_share(trial: Trial, machine: Machine | None) -> float | None:

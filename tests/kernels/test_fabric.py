@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from kernels.fabric import DEFAULT, LATENCY_SECONDS, MESSAGE_SECONDS, Fabric, parse
+from kernels.fabric import (
+    BETWEEN_LATENCY_SECONDS,
+    BETWEEN_SLOWDOWN,
+    DEFAULT,
+    LATENCY_SECONDS,
+    MESSAGE_SECONDS,
+    Fabric,
+    parse,
+    refusal,
+)
+from kernels.machine import Machine
 from kernels.schedule import Refusal
 
 
@@ -24,7 +34,7 @@ def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> N
     assert parse(kind) == Fabric(kind=kind)
     assert parse(kind).resolved
     assert not parse(kind).emulated
-    assert parse(kind).wire_seconds(1e9) == 0
+    assert parse(kind).rate(2) is None
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,10 @@ def test_real_fabrics_are_one_word_and_can_be_run_on_as_they_are(kind: str) -> N
                 r"Accepted: values such as emulated:wire_to_compute=0\.5\."
             ),
         ),
+        ("emulated:hosts=0", r"'hosts=0', which is not a positive number"),
+        ("emulated:hosts=2.5", r"'hosts=2\.5', which is no whole number of hosts\. Accepted: hosts=1, hosts=2"),
+        ("emulated:hosts=2,between_slowdown=0.5", r"'between_slowdown=0\.5', which is less than 1"),
+        ("emulated:between_slowdown=8", r"states between_slowdown for 1 host, .* fewer than 2\. Accepted: hosts=2"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_was_asked(text: str, sentence: str) -> None:
@@ -61,31 +75,75 @@ def test_what_cannot_be_is_refused_with_what_was_asked(text: str, sentence: str)
 
 
 def test_a_resolved_link_takes_the_stated_share_of_compute() -> None:
-    found = parse("emulated:wire_to_compute=0.5").resolve(wire_bytes=1_000_000, compute_seconds=0.04)
+    found = parse("emulated:wire_to_compute=0.5").resolve(1_000_000, compute_seconds=0.04, world=2)
+    (link,) = found.links(2)
     assert found.resolved
-    assert found.wire_seconds(1_000_000, num_messages=0) == pytest.approx(0.02)
-    assert found.wire_seconds(1_000_000, num_messages=8) == pytest.approx(0.02 + 8 * MESSAGE_SECONDS)
+    assert link.wire_seconds(1_000_000, num_messages=0) == pytest.approx(0.02)
+    assert link.wire_seconds(1_000_000, num_messages=8) == pytest.approx(0.02 + 8 * MESSAGE_SECONDS)
 
 
 def test_what_is_resolved_stays_as_it_is() -> None:
     found = parse("emulated:bandwidth_bytes_per_second=2e9")
-    assert found.resolve(wire_bytes=1, compute_seconds=1.0) is found
-    assert parse("nvlink").resolve(wire_bytes=1, compute_seconds=1.0) == Fabric(kind="nvlink")
+    assert found.resolve(wire_bytes=1, compute_seconds=1.0, world=2) is found
+    assert parse("nvlink").resolve(wire_bytes=1, compute_seconds=1.0, world=2) == Fabric(kind="nvlink")
 
 
 def test_a_bandwidth_counts_where_the_share_is_stated_too() -> None:
     found = parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e9")
     assert found.resolved
-    assert found.resolve(wire_bytes=10**9, compute_seconds=4.0) == found
-    assert found.wire_seconds(1e9, num_messages=0) == 1.0
+    assert found.resolve(wire_bytes=10**9, compute_seconds=4.0, world=2) == found
+    assert found.links(2)[0].wire_seconds(1e9, num_messages=0) == 1.0
 
 
 def test_one_rank_alone_can_be_resolved_too() -> None:
-    assert parse("emulated").resolve(wire_bytes=0, compute_seconds=0.04).resolved
+    assert parse("emulated").resolve(wire_bytes=0, compute_seconds=0.04, world=1).resolved
 
 
-@pytest.mark.parametrize("text", ["emulated", "emulated:bandwidth_bytes_per_second=2e9", "shared_memory", "network"])
+@pytest.mark.parametrize(
+    "text",
+    ["emulated", "emulated:bandwidth_bytes_per_second=2e9", "shared_memory", "network", "emulated:hosts=2",
+     "emulated:hosts=3,between_slowdown=2,between_latency_seconds=0,bandwidth_bytes_per_second=1e9"],
+)  # fmt: skip
 def test_a_fabric_survives_json_and_its_own_text(text: str) -> None:
     found = parse(text)
     assert Fabric.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert parse(str(found)) == found
+
+
+def test_hosts_have_a_slower_link_between_them() -> None:
+    fabric = parse("emulated:hosts=2,bandwidth_bytes_per_second=8e8")
+    inside, between = fabric.links(4)
+    assert (inside.count, between.count) == (2, 2)
+    assert (inside.bandwidth_bytes_per_second, inside.latency_seconds) == (8e8, LATENCY_SECONDS)
+    assert between.bandwidth_bytes_per_second == pytest.approx(8e8 / BETWEEN_SLOWDOWN)
+    assert between.latency_seconds == BETWEEN_LATENCY_SECONDS
+    assert [[fabric.level(source, peer, 4) for peer in range(4)] for source in (0, 3)] == [[0, 0, 1, 1], [1, 1, 0, 0]]
+
+
+def test_the_ratio_holds_over_both_links_together() -> None:
+    """2 of the 3 shards that leave a rank of 4 cross between two hosts: they take what was asked for."""
+    fabric = parse("emulated:hosts=2,wire_to_compute=0.5").resolve(wire_bytes=3_000_000, compute_seconds=0.04, world=4)
+    assert fabric.links(4)[1].wire_seconds(2_000_000, num_messages=0) == pytest.approx(0.02)
+    assert fabric.rate(4) == pytest.approx(3_000_000 / 0.02)
+
+
+def test_both_links_together_are_a_bound() -> None:
+    """What crosses once for each host (1 of 3 shards) hardly loads a link that is as fast as the one inside."""
+    fabric = parse("emulated:hosts=2,between_slowdown=1,bandwidth_bytes_per_second=1e9")
+    assert fabric.rate(4, crossing=1 / 3) == pytest.approx(2e9)
+    assert fabric.rate(4) == pytest.approx(1.5e9)
+
+
+def test_one_host_is_not_named() -> None:
+    """Trials from before there were several hosts keep their keys."""
+    assert parse("emulated:hosts=1") == parse("emulated")
+    assert "hosts" not in parse("emulated").to_json()
+    assert "hosts" not in str(parse("emulated"))
+
+
+@pytest.mark.parametrize(("hosts", "world"), [(3, 4), (4, 2), (2, 1)])
+def test_hosts_divide_the_ranks(hosts: int, world: int, cpu_machine: Machine) -> None:
+    sentence = refusal(parse(f"emulated:hosts={hosts}"), cpu_machine, world)
+    assert sentence is not None
+    assert f"hosts = {hosts} does not divide {world} rank" in sentence
+    assert refusal(parse("emulated:hosts=2"), cpu_machine, 4) is None

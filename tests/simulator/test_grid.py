@@ -19,6 +19,8 @@ FABRICS = (
     "emulated:wire_to_compute=0.25",
     "emulated:wire_to_compute=1",
     "emulated:wire_to_compute=4,latency_seconds=0,message_seconds=0",
+    "emulated:hosts=2,wire_to_compute=0.5",
+    "emulated:hosts=2,between_slowdown=2,wire_to_compute=2",
 )
 
 TOLERANCE = 0.10

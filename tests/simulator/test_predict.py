@@ -96,7 +96,7 @@ def test_overlap_pays_where_wire_and_compute_are_balanced(laptop: Machine) -> No
 def test_the_wire_takes_as_long_as_was_asked_for(laptop: Machine) -> None:
     asked = ask("gemm_all_to_all", 2)
     fabric = resolved(parse("emulated:wire_to_compute=2"), asked, laptop)
-    wire_s = fabric.wire_seconds(OPERATORS[asked.operator].wire_bytes(asked), 0)
+    wire_s = fabric.links(2)[0].wire_seconds(OPERATORS[asked.operator].wire_bytes(asked), 0)
     assert wire_s == pytest.approx(2 * compute_alone_seconds(asked, laptop, fabric))
 
 

@@ -159,7 +159,7 @@ def test_lists_hold_different_trials_of_one_sitting(machine: Machine) -> None:
 def test_a_small_trial_s_wire_takes_as_long_as_is_asked(machine: Machine) -> None:
     trial = small(machine, Protocol(name="p", warmups=0, repeats=1), iteration_s=0.25)
     wire_bytes = 64 // 2 * 64 * 4
-    assert trial.fabric.wire_seconds(wire_bytes, 0) == pytest.approx(0.25)
+    assert trial.fabric.links(2)[0].wire_seconds(wire_bytes, 0) == pytest.approx(0.25)
     assert small(machine).protocol == ONCE
 
 

@@ -53,7 +53,8 @@ class Sat:
     @property
     def wire_s(self) -> float:
         """The least bytes of one rank over its link."""
-        return self.fabric.wire_seconds(OPERATORS[self.problem.operator].wire_bytes(self.problem), 0)
+        rate = self.fabric.rate(self.problem.world)
+        return OPERATORS[self.problem.operator].wire_bytes(self.problem) / rate if rate else 0.0
 
 
 def schemes(setting: Setting) -> Iterator[Row]:

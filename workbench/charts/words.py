@@ -93,9 +93,13 @@ def fabric_words(fabric: str | None) -> str:
 
 
 def link_words(fabric: str | None) -> str:
-    """The kind of link and its wire : compute; the bandwidth that follows from it is a matter of the machine."""
+    """The kind of link, its hosts and its wire : compute; the bandwidth that follows is a matter of the machine."""
     words = fabric_words(fabric).split(", ")
-    return ", ".join([words[0], *(each for each in words[1:] if each.startswith("wire : compute"))])
+    return ", ".join([words[0], *(each for each in words[1:] if each.startswith(_ASKED))])
+
+
+_ASKED = ("wire : compute", "hosts ", "between hosts ")
+"""How the words begin of what people ask of a link."""
 
 
 def _number_words(name: str, value: float) -> str:
@@ -108,6 +112,12 @@ def _number_words(name: str, value: float) -> str:
             return f"{seconds_text(value)} per message"
         case "wire_to_compute":
             return f"wire : compute = {value:g}"
+        case "hosts":
+            return f"hosts = {value:g}"
+        case "between_slowdown":
+            return f"between hosts 1/{value:g} of the rate"
+        case "between_latency_seconds":
+            return f"latency between hosts {seconds_text(value)}"
     return f"{name} = {value:g}"
 
 

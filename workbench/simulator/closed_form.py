@@ -35,7 +35,8 @@ def seconds(points: Points) -> Floats:
     points = points.carried_out
     start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
                           communicates=points.world > 1)  # fmt: skip
-    return start + np.broadcast_to(_SCHEMES[points.scheme, points.receives](points), (points.count,))
+    ends = [_SCHEMES[place.scheme, place.receives](place) for place in points.places()]
+    return start + np.broadcast_to(np.maximum.reduce(ends), (points.count,))
 
 
 def _bytes(points: Points, rows: Column, width: Column) -> Floats:
@@ -246,7 +247,9 @@ def _behind(points: Points, messages: Messages, total: Floats, one: Floats, *, t
     peers, count = points.world - 1, messages.per_peer
     ways = [count * peers * put_costs(points, messages.num_bytes).on_lane + total]
     there = arrivals(points, messages)
-    if peers and (together or ordered):
+    if peers and points.fabric.hosts > 1 and not together:
+        ways += _from_hosts(points, messages, one, there, ordered=ordered)
+    elif peers and (together or ordered):
         begin = first_of_each(points, messages)
         ways += [begin + count * (1 if together else peers) * one, there + (1 if together else peers) * one]
     elif peers:
@@ -256,6 +259,22 @@ def _behind(points: Points, messages: Messages, total: Floats, one: Floats, *, t
             begin = messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer)
             ways += [begin + count * points.peer_links.count(link) * one]
     return np.maximum.reduce(np.broadcast_arrays(*ways))
+
+
+def _from_hosts(points: Points, messages: Messages, one: Floats, there: Floats, *, ordered: bool) -> list[Floats]:
+    """The same of operands from several hosts: each link has its own rhythm.
+
+    All ranks of one host send to another one's ranks in their order, so that the last of these has a piece of each of
+    them at once; in rank order it has a piece of every rank on other hosts.
+    """
+    on_each = points.world // points.fabric.hosts
+    ways = [there + (points.world - on_each if ordered else on_each) * one]
+    for link in dict.fromkeys(points.peer_links):
+        peer, on_link = points.peer_links.index(link), points.peer_links.count(link)
+        transit = points.transit(peer, messages.num_bytes)
+        begin = messages.first[peer] + (on_link if ordered else 1) * transit + points.delay(peer)
+        ways.append(begin + messages.per_peer * on_link * one)
+    return ways
 
 
 class _Kernel:
@@ -321,13 +340,20 @@ def _fused_to_owners(points: Points) -> Floats:
     last = [kernel.end(before + p + 1, 0) + before * marked + (p + 1) * slices * each for p in range(peers)]
     begin = first[0] if peers else np.zeros(points.count)
     early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
+    in_turns = points.word("tile_order") == reads.IN_TURNS and points.fabric.hosts > 1
+    if in_turns:  # which link is busy when matters where there are two
+        round_s = kernel.end(points.world) / slices + peers * each + points.overhead
+        first = [(p + 1) / points.world * round_s for p in range(peers)]
+        last = [(slices - 1) * round_s + each_first for each_first in first]
     messages = Messages(issued_at(puts, first, [p * slices + 1 for p in range(peers)], begin),
                         issued_at(puts, last, [(p + 1) * slices for p in range(peers)], begin),
-                        slices, part, last_part, early, True)  # fmt: skip
+                        slices, part, last_part, early, not in_turns)  # fmt: skip
     sent = peers * slices * each
     lane = kernel.end(points.world, 0) + sent + marked
-    last_units = _Own(kernel.end(peers, size) + sent + points.overhead, True)
-    return _finish(points, messages, lane, last_units)
+    own_units = _Own(kernel.end(peers, size) + sent + points.overhead, True)
+    if in_turns:
+        own_units = _Own(round_s, False)
+    return _finish(points, messages, lane, own_units)
 
 
 def _fused_receive(points: Points) -> Floats:

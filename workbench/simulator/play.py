@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.fabric import LINK_WORDS
 from kernels.outcome import Span
 from kernels.plan import ANY_STREAM, Kind, Plan, Pool
 from workbench.simulator.pools import has_crew, shares
@@ -251,26 +252,28 @@ def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
     Puts that workgroups of their own move are drawn on the link alone. A put whose bytes are in place already does
     nothing else worth drawing; measured spans leave it out, too.
     """
-    link, drawn = Pool.LINK.word, np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
+    drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
     kinds, pools = _KINDS[plan.kind].tolist(), _POOLS[drawn].tolist()
     rank = plan.rank.tolist()
     name = [f"{r}/{k}/{p}/{i}" for r, k, p, i in
             zip(rank, kinds, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
     why = [name[step] if step >= 0 else None for step in played.waited_for.tolist()]
     of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), strict=True)
+    link = _LINKS[np.minimum(costs.level, len(LINK_WORDS) - 1)].tolist()
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
-                plan.in_place.tolist(), strict=True)  # fmt: skip
+                plan.in_place.tolist(), link, strict=True)  # fmt: skip
     made = []
-    for (step, on, kind, pool, cause, stream), (start, issued, left, transit, in_place) in zip(
+    for (step, on, kind, pool, cause, stream), (start, issued, left, transit, in_place, wire) in zip(
         of_step, times, strict=True
     ):
         if not (transit and in_place):
             made.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), stream))
         if transit:
-            made.append(Span(step, on, kind, link, left - transit, left, cause, 0.0, (), stream))
+            made.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), stream))
     return tuple(made)
 
 
 _KINDS = np.array([kind.word for kind in Kind], dtype=object)
 _POOLS = np.array([pool.word for pool in Pool], dtype=object)
+_LINKS = np.array(LINK_WORDS, dtype=object)
 """Words by number."""

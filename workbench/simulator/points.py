@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -54,8 +54,10 @@ class Points:
     """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
-                 fabric: Fabric) -> None:  # fmt: skip
+                 fabric: Fabric, origin: int = 0) -> None:  # fmt: skip
         self.problem, self.scheme, self.machine, self.fabric = problem, scheme, machine, fabric
+        self.origin = origin
+        """The rank whose messages are looked at."""
         self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)}
         self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
         self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
@@ -142,7 +144,20 @@ class Points:
         read = reads.of_decomposed(self.problem, self.machine.backend)
         kept = {name: values for name, values in self.given.items() if name not in ("collective", reads.KERNEL)}
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
-        return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric)
+        return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric,
+                      self.origin)  # fmt: skip
+
+    def places(self) -> Iterator[Points]:
+        """The same points as seen from one rank of each kind.
+
+        Ranks are alike but on emulated hosts: who is first there meets other hosts' ranks later than who is last.
+        """
+        for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
+            yield (
+                self
+                if origin == self.origin
+                else Points(self.problem, self.scheme, self.given, self.machine, self.fabric, origin)
+            )
 
     @property
     def direction(self) -> str:
@@ -208,13 +223,23 @@ class Points:
     @cached_property
     def _routes_to_peers(self) -> Sequence[Route]:
         """The way to each peer, the next rank first: of an emulated link what each point says of it."""
+        peers = peers_from(self.origin, self.world)
         if self.fabric.emulated:
-            message_seconds = self._column("message_seconds", self.fabric.message_seconds)
-            latency_seconds = self._column("latency_seconds", self.fabric.latency_seconds)
-            return [emulated(1.0 / self.bandwidth, message_seconds, latency_seconds)] * (self.world - 1)
-        all_ways = self._routes.between(0, peers_from(0, self.world))
+            links = self._emulated_links
+            return [links[self.fabric.level(self.origin, peer, self.world)] for peer in peers]
+        all_ways = self._routes.between(self.origin, peers)
         columns = (all_ways.number, all_ways.byte_seconds, all_ways.message_seconds, all_ways.latency_seconds)
         return [Route(*costs) for costs in zip(*columns, strict=True)]
+
+    @property
+    def _emulated_links(self) -> Sequence[Route]:
+        """Inside a host, and between hosts."""
+        fabric = self.fabric
+        message_seconds = self._column("message_seconds", fabric.message_seconds)
+        latency_seconds = self._column("latency_seconds", fabric.latency_seconds)
+        between_seconds = np.full(self.count, fabric.between_latency_seconds)
+        return (emulated(1.0 / self.bandwidth, message_seconds, latency_seconds),
+                emulated(fabric.between_slowdown / self.bandwidth, message_seconds, between_seconds, 1))  # fmt: skip
 
     @cached_property
     def peer_links(self) -> list[int]:
@@ -248,7 +273,8 @@ class Points:
             return self._column("bandwidth_bytes_per_second", self.fabric.bandwidth_bytes_per_second)
         ratio = self._column("wire_to_compute", self.fabric.wire_to_compute or 1.0)
         least = np.maximum(1, self.operator.wire_bytes(self.sizes))
-        return np.asarray(emulated_bandwidth(least, ratio, self._sequential_compute_seconds()))
+        rate = emulated_bandwidth(least, ratio, self._sequential_compute_seconds())
+        return np.asarray(rate / self.fabric.pace(self.world))
 
     def _sequential_compute_seconds(self) -> Floats:
         """Computation alone as the baseline does it by default: what wire_to_compute is relative to."""

@@ -58,7 +58,7 @@ def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:
     if fabric.resolved:
         return fabric
     wire_bytes = operator(problem.operator).wire_bytes(problem)
-    return fabric.resolve(wire_bytes, compute_alone_seconds(problem, machine, fabric))
+    return fabric.resolve(wire_bytes, compute_alone_seconds(problem, machine, fabric), problem.world)
 
 
 def compute_alone_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:

@@ -11,7 +11,7 @@ import ipywidgets
 
 from cluster.deadline import WAIT_S
 from kernels.axes import Axis, Value
-from kernels.fabric import KINDS, parse
+from kernels.fabric import KINDS, Fabric, parse
 from kernels.machine import BACKENDS, Machine
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
@@ -47,6 +47,8 @@ WAITS = (("30 s", 30.0), ("2 min", 120.0), ("10 min", WAIT_S), ("1 hour", 3600.0
 """How long a run may wait for ranks."""
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
+TWO_HOSTS = "emulated:hosts=2"
+RATIO = "wire_to_compute"
 
 Row = Mapping[str, Any]
 
@@ -137,8 +139,8 @@ class Question(Quiet):
         return [name for _, name in self.machine.options]
 
     def _fabric_text(self) -> str:
-        kind = str(self.fabric.value)
-        return f"{kind}:wire_to_compute={self.ratio.value:g}" if kind == EMULATED else kind
+        text = str(self.fabric.value)
+        return f"{text}{',' if ':' in text else ':'}{RATIO}={self.ratio.value:g}" if _takes_ratio(text) else text
 
     def on_change(self, listener: Callable[[], Any]) -> None:
         self._listeners.append(listener)
@@ -220,7 +222,7 @@ class Question(Quiet):
         if fabric.wire_to_compute is not None:
             if fabric.wire_to_compute not in self.ratio.options:
                 self.ratio.options = sorted({*self.ratio.options, fabric.wire_to_compute})
-            self.ratio.value, text = fabric.wire_to_compute, EMULATED
+            self.ratio.value, text = fabric.wire_to_compute, _without_ratio(fabric)
         if text not in [value for _, value in self.fabric.options]:
             self.fabric.options = (*_links(self.machine_value), (fabric_words(text), text))
         self.fabric.value = text
@@ -260,7 +262,7 @@ class Question(Quiet):
     def _refresh(self) -> None:
         """Offers what is legal now, greys out what cannot be answered, and says why what is asked is not."""
         with self._refreshing, self._silently():
-            self.ratio.layout.display = SHOWN if self.fabric.value == EMULATED else HIDDEN
+            self.ratio.layout.display = SHOWN if _takes_ratio(str(self.fabric.value)) else HIDDEN
             machine = self.machine_value
             self.problem.seat(self.judge.seats(machine))
             try:
@@ -303,7 +305,7 @@ class Question(Quiet):
     def _judge_choices(self, known: Sequence[Axis]) -> None:
         """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
         machine, judge = self.machine_value, self.judge
-        link = EMULATED if self.fabric.value == EMULATED else self._fabric_text()
+        link = str(self.fabric.value)
         question = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
         if (question, machine, judge) == self._judged:
             return
@@ -371,7 +373,23 @@ def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
     """The usual one of its ranks first."""
     usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
-    return tuple((LINKS[kind], kind) for kind in kinds)
+    words = [(LINKS[kind], kind) for kind in kinds]
+    if EMULATED in usual:
+        words.insert(1, (fabric_words(TWO_HOSTS), TWO_HOSTS))
+    return tuple(words)
+
+
+def _takes_ratio(text: str) -> bool:
+    """Whether the ratio of the form decides how fast a link is."""
+    return text.startswith(EMULATED) and RATIO not in text and "bandwidth_bytes_per_second" not in text
+
+
+def _without_ratio(fabric: Fabric) -> str:
+    """The choice of the form that *fabric* is, its ratio aside."""
+    if fabric.hosts == 1:
+        return EMULATED
+    two = replace(parse(TWO_HOSTS), wire_to_compute=fabric.wire_to_compute)
+    return TWO_HOSTS if fabric.as_asked == two else str(replace(fabric.as_asked, wire_to_compute=None))
 
 
 def _protocol_words(name: str) -> str:

@@ -14,7 +14,7 @@ from kernels.backends.base import Compiling, Seat, agreed_seed, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.cpu.link import Egress
+from kernels.backends.cpu.link import Egress, longest_wire_seconds
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.refusals import refusal
 from kernels.backends.cpu.wait import clock
@@ -89,7 +89,7 @@ class CpuBackend:
     def _too_slow(self, trial: Trial) -> str | None:
         """A wait beyond the deadline counts as a hang, so a wire that takes longer is not begun."""
         plan, fabric = expand(trial.problem, trial.schedule), trial.fabric
-        wire_s = max(fabric.wire_seconds(plan.wire_bytes(rank)) for rank in range(trial.world)) + fabric.latency_seconds
+        wire_s = longest_wire_seconds(plan, fabric)
         if wire_s <= self.seat.deadline_s / 2:
             return None
         return (
@@ -111,7 +111,8 @@ class CpuBackend:
         for number, (trial, plan) in enumerate(zip(trials, plans, strict=True)):
             compiling(trial, number)
             memory = layout.Memory(plan, self.seat.rank, heap, own, local_MN)
-            prepared.append(CpuTrial(self, trial, Program(plan, memory, heap, Egress(trial.fabric), self._library)))
+            egress = Egress(trial.fabric, self.seat.rank, trial.world)
+            prepared.append(CpuTrial(self, trial, Program(plan, memory, heap, egress, self._library)))
         return prepared
 
     def _draw(self, problem: Problem) -> Operands:

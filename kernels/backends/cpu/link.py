@@ -1,4 +1,6 @@
-"""The emulated link: each rank's egress direction carries one message after another at the fabric's rate.
+"""The emulated links: each rank's egress direction carries one message after another at the fabric's rate.
+
+Of several emulated hosts a rank has two, one to its own host and a slower one to the others.
 
 The bytes themselves are copied at memory speed when a put is issued; what the link decides is the moment from which
 the receiver may see them. No thread is needed, and every scheme crosses the same link. A put that is not in place pays
@@ -7,26 +9,53 @@ its copy on the rank and then the whole wire, as a processor does that drives it
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernels.backends.cpu.wait import clock
-from kernels.fabric import Fabric
+from kernels.fabric import LINK_WORDS, Fabric
+from kernels.plan import Kind, Plan
 
 
 class Egress:
-    """One rank's outgoing direction during one iteration."""
+    """One rank's outgoing links during one iteration: one for all peers, or one inside its host and one between."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self._free_at = 0.0
+    def __init__(self, fabric: Fabric, rank: int, world: int) -> None:
+        self._links = fabric.links(world) if fabric.emulated else ()
+        self._level = [fabric.level(rank, peer, world) for peer in range(world)]
+        self._free_at = [0.0] * len(self._links)
 
     def begin(self, start: float) -> None:
-        """A new iteration begins at *start* with an idle link."""
-        self._free_at = start
+        """A new iteration begins at *start* with idle links."""
+        self._free_at = [start] * len(self._links)
 
-    def send(self, num_bytes: int) -> tuple[float, float, float]:
-        """Puts *num_bytes* on the link now: when they begin to leave, when the link is free, when they are there."""
+    def word(self, peer: int) -> str:
+        """What spans call the link to *peer*."""
+        return LINK_WORDS[self._level[peer]]
+
+    def send(self, num_bytes: int, peer: int) -> tuple[float, float, float]:
+        """Puts *num_bytes* for *peer* on their link now: when they begin to leave, when it is free, when they land."""
         now = clock()
-        if not self.fabric.emulated:
+        if not self._links:
             return now, now, 0.0
-        begins = max(now, self._free_at)
-        self._free_at = begins + self.fabric.wire_seconds(num_bytes)
-        return begins, self._free_at, self._free_at + self.fabric.latency_seconds
+        level = self._level[peer]
+        link, begins = self._links[level], max(now, self._free_at[level])
+        self._free_at[level] = left = begins + link.wire_seconds(num_bytes)
+        return begins, left, left + link.latency_seconds
+
+
+def longest_wire_seconds(plan: Plan, fabric: Fabric) -> float:
+    """How long the busiest link of *plan* carries its bytes, the last one's latency counted; 0 if nothing is emulated.
+
+    A gap between messages is counted once.
+    """
+    if not fabric.emulated:
+        return 0.0
+    world, puts = plan.problem.world, plan.kind == Kind.PUT
+    on_each = world // fabric.hosts
+    level = (plan.rank // on_each != plan.peer // on_each).astype(int)
+    busy = [0.0]
+    for number, link in enumerate(fabric.links(world)):
+        carried = puts & (level == number)
+        leaving = np.bincount(plan.rank[carried], plan.num_bytes[carried])
+        busy.append(link.wire_seconds(float(leaving.max(initial=0.0))) + link.latency_seconds)
+    return max(busy)

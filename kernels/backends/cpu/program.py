@@ -190,10 +190,10 @@ class Program:
         if step.actions:
             record.append((step.number, "compute", begin, clock(), step.blocker))
         if step.kind is Kind.PUT:
-            leaves, left, there = self.egress.send(step.num_bytes)
+            leaves, left, there = self.egress.send(step.num_bytes, step.peer)
             self._signal(step, there, epoch)
             if left > leaves:
-                record.append((step.number, "link", leaves, left, step.blocker))
+                record.append((step.number, self.egress.word(step.peer), leaves, left, step.blocker))
 
     def _signal(self, step: Step, there: float, epoch: int) -> None:
         segment = self.heap.segments[step.peer]

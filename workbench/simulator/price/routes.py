@@ -66,6 +66,10 @@ class Routes:
         byte_seconds, message_seconds, latency_seconds = costs.reshape(3, *shape)
         return Route(number.reshape(shape), byte_seconds, message_seconds, latency_seconds)
 
+    def levels(self, number: Ints) -> Ints:
+        """The dimension of links with these *numbers*, as `between` numbers them."""
+        return number // max(1, prod(dimension.count for dimension in self.dimensions))
+
     @property
     def collective_byte_seconds(self) -> float:
         """Per byte leaving a rank, when all ranks send to all in equal shares and every link is used at its best."""
@@ -83,21 +87,18 @@ class Routes:
 
 
 def routes(world: int, machine: Machine, fabric: Fabric) -> Routes:
-    """The ways between *world* ranks: the emulated link, none in shared memory, else the machine's dimensions."""
+    """The ways between *world* ranks: the emulated links, none in shared memory, else the machine's dimensions."""
     if fabric.emulated:
-        assert fabric.bandwidth_bytes_per_second is not None, f"{fabric} must be resolved before it is simulated"
-        byte_seconds = 1.0 / fabric.bandwidth_bytes_per_second
-        one = emulated(byte_seconds, fabric.message_seconds, fabric.latency_seconds)
-        return Routes(world, (), one, byte_seconds)
+        return Routes(world, fabric.links(world))
     real = Routes(world, machine.dimensions)
     if fabric.kind == "shared_memory":  # nothing lies between ranks, but the library still copies
         return Routes(world, (), emulated(0.0, 0.0, 0.0), real.collective_byte_seconds)
     return real
 
 
-def emulated(byte_seconds: ArrayLike, message_seconds: ArrayLike, latency_seconds: ArrayLike) -> Route:
-    """The one link of every rank that a fabric states, in numbers or columns."""
-    return Route(np.zeros((), np.int64), np.asarray(byte_seconds), np.asarray(message_seconds),
+def emulated(byte_seconds: ArrayLike, message_seconds: ArrayLike, latency_seconds: ArrayLike, level: int = 0) -> Route:
+    """The link of that *level* that every rank of an emulated fabric has, in numbers or columns."""
+    return Route(np.full((), level, np.int64), np.asarray(byte_seconds), np.asarray(message_seconds),
                  np.asarray(latency_seconds))  # fmt: skip
 
 

@@ -41,6 +41,8 @@ class StepCosts:
     issue: Floats
     link: Ints
     """Number of the egress link; -1 for steps that send nothing."""
+    level: Ints
+    """0 for links to neighbours, more for links to who is further away: of the first dimension or a later one."""
     transit: Floats
     ahead: Floats
     delay: Floats
@@ -68,6 +70,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     source, peer = plan.rank[moves], plan.peer[moves]
     route = ways.between(np.where(fetched, peer, source), np.where(fetched, source, peer))
     link[moves] = route.number
+    level = np.where(link >= 0, ways.levels(link), 0)
     measured = messages.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     delay[moves] = messages.delay_seconds(machine, route)
@@ -81,7 +84,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     return StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
-                     transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
+                     level=level, transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
 
 
 def capacities(machine: Machine) -> Ints:

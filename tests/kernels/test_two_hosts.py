@@ -1,0 +1,61 @@
+"""Four CPU ranks on two emulated hosts take as long as both ways of estimating say: sequential, decomposed and fused."""
+
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pytest
+
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
+from kernels.operators import OPERATORS, problem
+from kernels.outcome import Measurement
+from kernels.problem import Problem
+from kernels.protocol import Protocol
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from workbench import machines
+from workbench.simulator.grid import times
+from workbench.simulator.predict import compute_alone_seconds, predict
+
+OFF = 0.10
+"""How far an estimate may be from the measured median."""
+TIMED = Protocol(name="timed", warmups=2, repeats=7)
+SCHEDULES: dict[str, dict[str, Any]] = {"sequential": {}, "decomposed": {"pieces": 4}, "fused": {}}
+WORLD = 4
+
+
+def asked_on(asked: Problem, name: str, machine: Machine, fabric: Fabric, part: str = "whole") -> Trial:
+    chosen = schedule(asked, name, SCHEDULES[name], machine, fabric)
+    return Trial(problem=asked, schedule=chosen, backend="cpu", machine=machine.name, fabric=fabric, protocol=TIMED,
+                 part=part)  # fmt: skip
+
+
+def median_s(outcome: Any) -> float:
+    assert isinstance(outcome, Measurement), outcome
+    return max(median(samples) for samples in outcome.samples)
+
+
+def as_fast_as_here(machine: Machine, asked: Problem, compute_s: float) -> Machine:
+    """*machine* where the computation alone takes *compute_s*: four ranks may share two cores."""
+    faster = compute_alone_seconds(asked, machine, parse("shared_memory")) / compute_s
+    return replace(machine, rates=tuple(replace(r, per_second=r.per_second * faster) for r in machine.rates))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
+def test_estimates_over_two_hosts_are_what_is_measured(gangs: Any, operator: str) -> None:
+    asked = problem(operator, {"m": 512, "n": 512, "k": 512}, world=WORLD)
+    shipped, link = machines.machine(machines.LAPTOP), parse("emulated:hosts=2,wire_to_compute=4")
+    ranks = gangs(WORLD)
+    (alone,) = ranks.outcomes([asked_on(asked, "sequential", shipped, parse("shared_memory"), "compute")])
+    machine = as_fast_as_here(shipped, asked, median_s(alone))
+    fabric = link.resolve(OPERATORS[operator].wire_bytes(asked), median_s(alone), WORLD)
+    trials = [asked_on(asked, name, machine, fabric) for name in SCHEDULES]
+    off = {}
+    for trial, outcome in zip(trials, ranks.outcomes(trials), strict=True):
+        measured = median_s(outcome)
+        played = predict(trial, machine, with_spans=False).time_s
+        closed = float(times(asked, trial.schedule.scheme, dict(trial.schedule.axes), machine, fabric)[0])
+        off[trial.schedule.scheme] = (played / measured - 1, closed / measured - 1)
+    assert max(abs(each) for both in off.values() for each in both) <= OFF, off
