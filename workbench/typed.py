@@ -80,7 +80,7 @@ class Typed:
     machine: str | None = _typed(
         "`workbench machines` lists them. Default: this computer's CPU ranks, on triton its GPUs."
     )
-    fabric: str | None = _typed("emulated:wire_to_compute=0.5, shared_memory, network or nvlink.")
+    fabric: str | None = _typed("emulated:wire_to_compute=0.5, emulated:hosts=2, shared_memory, network or nvlink.")
     protocol: str = _typed(
         "How to time it: quick, default, thorough or latency (GPUs: one call per graph).", "default", typed=str
     )

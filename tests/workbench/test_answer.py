@@ -121,7 +121,7 @@ def test_a_recording_answers_for_another_machine_and_protocol(make_trial: MakeTr
 
 def test_a_relative_link_finds_the_bandwidth_it_was_recorded_with(make_trial: MakeTrial, measure: Measure) -> None:
     unresolved = make_trial("fused", fabric="emulated:wire_to_compute=1")
-    recorded = replace(unresolved, fabric=unresolved.fabric.resolve(1000, 1e-3))
+    recorded = replace(unresolved, fabric=unresolved.fabric.resolve(1000, 1e-3, 2))
     home = FromRecordings([record(measure(recorded))], speed=None)
     assert home.fabric(unresolved.problem, unresolved.fabric) == recorded.fabric
     assert isinstance(ask(home, unresolved)[-1], Measurement)

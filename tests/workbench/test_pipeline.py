@@ -116,6 +116,6 @@ def test_an_emulated_link_carries_what_it_was_told_to() -> None:
     place = shipped_machine("laptop_cpu")
     assert pipeline.put_rate(asked, place) is None, "its bandwidth follows from a computation that was not timed yet"
     told = Trial(problem=asked.problem, schedule=asked.schedule, backend="cpu", machine=asked.machine,
-                 fabric=asked.fabric.resolve(1e6, 1e-3), protocol=asked.protocol)  # fmt: skip
+                 fabric=asked.fabric.resolve(1e6, 1e-3, 2), protocol=asked.protocol)  # fmt: skip
     found = pipeline.put_rate(told, place)
     assert found == pipeline.PutRate(told.fabric.bandwidth_bytes_per_second or 0.0, pipeline.EMULATED)
