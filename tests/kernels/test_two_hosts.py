@@ -1,4 +1,4 @@
-"""Four CPU ranks on two emulated hosts take as long as both ways of estimating say: sequential, decomposed and fused."""
+"""Four CPU ranks on two emulated hosts take as long as both estimates say: sequential, decomposed and fused."""
 
 from dataclasses import replace
 from statistics import median
