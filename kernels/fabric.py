@@ -163,10 +163,10 @@ def _between(numbers: Mapping[str, float], text: str) -> dict[str, float]:
     if hosts > 1:
         usual = {"between_slowdown": BETWEEN_SLOWDOWN, "between_latency_seconds": BETWEEN_LATENCY_SECONDS}
         return {"hosts": hosts, **{name: numbers.get(name, value) for name, value in usual.items()}}
-    if stated := [name for name in BETWEEN if name in numbers]:
+    if beside := [name for name in BETWEEN if name in numbers]:
         raise Refusal(
-            f"fabric = {text!r} states {stated[0]} for 1 host, and nothing lies between fewer than 2. Accepted: "
-            f"hosts=2 or more beside it, or no {stated[0]}."
+            f"fabric = {text!r} states {beside[0]} for 1 host, and nothing lies between fewer than 2. Accepted: "
+            f"hosts=2 or more beside it, or no {beside[0]}."
         )
     return {"hosts": hosts}
 
