@@ -137,6 +137,11 @@ def test_dlrm_gains_by_what_is_fused_and_by_the_rate_of_the_network() -> None:
     assert all(abs(row["reduction"]) < 0.05 for row in (*dense, *small))
 
 
+def test_pieces_hide_the_network_as_well_but_for_their_calls() -> None:
+    made = {row["configuration"]: row["reduction"] for row in rows(setting("dlrm", 128))}
+    assert 0.15 < made["decomposed"] < made["fused"]
+
+
 def test_another_fabric_is_taken_for_all_that_is_sent() -> None:
     flat = Network("flat", (switch(128, 5e10, 5e-6),))
     row = rows(Setting(model=model("dlrm"), prices=Prices(MACHINE, flat)), ["fused"])[0]

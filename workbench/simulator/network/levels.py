@@ -43,8 +43,8 @@ class Network:
 
     @property
     def words(self) -> str:
-        """`8 x 128`: the counts, the innermost first."""
-        return " x ".join(str(level.count) for level in self.levels)
+        """`8 x 128`: the counts of the levels that lead to anybody, the innermost first."""
+        return " x ".join(str(level.count) for level in self.levels if level.count > 1) or "1"
 
     def inner(self, count: int) -> Network:
         """The first *count* ranks: neighbours fill the inner levels first. Refusal if they do not fill them evenly."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Machine
 from kernels.operators import Flow, Operator, operator, problem
 from kernels.plan import Kind
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, expand, schedule
 from workbench.simulator.network import ALGORITHMS, Network, collective
 from workbench.simulator.network.collectives import HALVING, PASSES, direct, peers_by_level, phases
@@ -17,6 +18,10 @@ from workbench.simulator.play import play
 from workbench.simulator.price import memory, networks
 from workbench.simulator.price.steps import step_costs
 
+PIECES = 8
+"""Parts that a computation is cut into where pieces are moved beyond a host; their rows lie together."""
+CUT: Mapping[str, Mapping[str, int]] = {"decomposed": {"pieces": PIECES}}
+"""By scheme, the axes of a computation that is played alone, where they are not the defaults."""
 DIRECT = "direct"
 """How the library of CPU ranks does all of its collectives."""
 CHUNKS = (1, 4, 16)
@@ -142,10 +147,17 @@ class Prices:
         if key not in self._kept:
             one = replace(of, world=1)
             fabric = networks.inside_fabric(self.machine)
-            plan = expand(one, schedule(one, scheme, {}, self.machine, fabric)).part("compute")
+            plan = expand(one, self._cut(one, scheme, fabric)).part("compute")
             seconds = play(plan, step_costs(plan, self.machine, fabric)).time_s
             self._kept[key] = Alone(seconds, _slices(plan.schedule, int((plan.kind == Kind.COMPUTE).sum())))
         return self._kept[key]  # type: ignore[return-value]
+
+    def _cut(self, one: Problem, scheme: str, fabric: Fabric) -> Schedule:
+        """The schedule of a computation that is played alone; too small for so many pieces, it has what is usual."""
+        try:
+            return schedule(one, scheme, CUT.get(scheme, {}), self.machine, fabric)
+        except Refusal:
+            return schedule(one, scheme, {}, self.machine, fabric)
 
 
 def _slices(of: Schedule, steps: int) -> int:
@@ -181,10 +193,6 @@ def _by_pieces(prices: Prices, network: Network, name: str, num_bytes: float, al
     whole = each + moved.seconds + (pieces - 1) * max(each, moved.seconds)
     by_level = tuple(pieces * one for one in moved.by_level)
     return Priced(whole, alone.seconds, pieces * moved.seconds, by_level, _held(alone, whole), True)
-
-
-PIECES = 8
-"""Parts that a computation is cut into: the default of the axis `pieces`."""
 
 
 def _by_puts(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
