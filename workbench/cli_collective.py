@@ -28,7 +28,10 @@ Algorithm = Annotated[
     str | None,
     typer.Option(help="ring, direct, pairwise, halving_doubling or hierarchical. Default: a row for each."),
 ]
-Fabric = Annotated[Path | None, typer.Option(help="A TOML file of [[dimension]] tables, the innermost first.")]
+Fabric = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file of [[dimension]] tables, the innermost first; or a name of data/fabrics."),
+]
 Machine = Annotated[str | None, typer.Option(help=f"Whose network, instead of a file. Default: {MACHINE}.")]
 World = Annotated[int | None, typer.Option(help="Ranks. Default: all that the fabric links.")]
 Chunks = Annotated[int, typer.Option(help="Equal parts of the buffer that follow each other through the levels.")]
@@ -71,7 +74,7 @@ def network_of(fabric: Path | None, machine: str | None, world: int | None) -> N
         return levels.of_machine(on, on.max_world if world is None else world)
     if machine is not None:
         raise ValueError("--fabric and --machine are stated, 2 networks, and 1 is needed. Accepted: either of them.")
-    return levels.checked(levels.load(fabric), world)
+    return levels.checked(levels.named(fabric), world)
 
 
 def _show(rows: list[Row], network: Network, num_bytes: float) -> None:

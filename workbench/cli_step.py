@@ -28,7 +28,9 @@ PARTS = 3
 Name = Annotated[str, typer.Argument(help="A name of data/models, or a TOML file.", metavar="MODEL")]
 Machine = Annotated[str, typer.Option(help="What computes, and whose network it is where no file is stated.")]
 World = Annotated[int | None, typer.Option(help=f"Ranks. Default: {WORLD}, or all that the fabric or machine links.")]
-Fabric = Annotated[Path | None, typer.Option(help="Another network: a TOML file of [[dimension]] tables.")]
+Fabric = Annotated[
+    Path | None, typer.Option(help="Another network: a TOML file of [[dimension]] tables, or a name of data/fabrics.")
+]
 Rates = Annotated[
     list[float] | None, typer.Option("--network-rate", help="Bytes/s per rank of the outermost level; once per rate.")
 ]

@@ -13,6 +13,7 @@ from kernels import texts
 from kernels.machine import Dimension, Machine
 from kernels.machine_file import dimensions
 from kernels.schedule import Refusal
+from workbench.resources import data_directory
 from workbench.simulator.price import networks
 from workbench.simulator.price.routes import Routes, num_links
 
@@ -96,6 +97,12 @@ def _near(network: Network, count: int) -> str:
         reached *= level.count
     near = sorted(sorted(counts, key=lambda one: (abs(one - count), one))[:3])
     return ", ".join(map(str, near))
+
+
+def named(fabric: Path) -> Network:
+    """The Network in file *fabric*, or the shipped one that is called so."""
+    shipped = data_directory() / "fabrics" / f"{fabric}.toml"
+    return load(shipped if not fabric.exists() and not fabric.suffix and shipped.exists() else fabric)
 
 
 def load(path: Path) -> Network:

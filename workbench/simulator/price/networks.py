@@ -33,9 +33,9 @@ def put_seconds(machine: Machine) -> float:
 
 
 def library_levels(machine: Machine, of: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
-    """The levels *of* as the library drives them: inside a host it reaches a share of the links; NICs are kept busy."""
+    """The levels *of* as the library drives them: a share of a host's own links, and all of others."""
     share = machine.costs.library_share
-    return tuple(level if level.link == NETWORK else
+    return tuple(level if level.link in ("", NETWORK) else
                  replace(level, bandwidth_bytes_per_second=share * level.bandwidth_bytes_per_second)
                  for level in of)  # fmt: skip
 
