@@ -49,6 +49,11 @@ ROW_KEYS = (
     "hardware",
     "source_print",
     "versions_print",
+    "pipeline_floor_s",
+    "decomposition_loss",
+    "contention_loss",
+    "ideal_speedup",
+    "share_of_ideal",
 )
 """Columns that all outcomes share, in the order of `run --json`; one that does not apply is None."""
 

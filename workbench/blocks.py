@@ -88,6 +88,7 @@ class Beside:
             return Block((), tuple(schedules))
         plain = next((trial for trial in self.baselines if has_parts(trial)), self.base)
         each = [compute_alone(trial) for trial in schedules if has_parts(trial)] if self.parts == "each" else []
+        each += self.own_parts(schedules) if self.parts == "each" else []
         return Block((*self._parts(plain, schedules), *self.baselines), tuple(schedules), tuple(each))
 
     def _parts(self, plain: Trial, schedules: Sequence[Trial]) -> list[Trial]:
@@ -97,6 +98,16 @@ class Beside:
             alone += [compute_alone(trial) for trial in self.legal if is_ours(trial)][:1]
         alone += [compute_alone(self._sequential(trial.schedule)) for trial in schedules]
         return alone + ([plain.of_part("communication")] if plain.world > 1 else [])
+
+    def own_parts(self, schedules: Sequence[Trial]) -> list[Trial]:
+        """Computation and communication alone of what has streams for each, and the communication in one piece.
+
+        That adds nothing: it is what T_comm is the fastest of, where the baselines' communication sums.
+        """
+        cut = [trial for trial in schedules if trial.schedule.get(reads.LAUNCHES) is not None and trial.world > 1]
+        in_one = [replace(trial, schedule=in_one_piece(trial, self.machine)) for trial in cut]
+        moved = [trial.of_part("communication") for trial in (*cut, *in_one)]
+        return [*map(compute_alone, cut), *moved]
 
     def _sequential(self, other: Schedule) -> Trial:
         """The sequential schedule with the tile of *other*, computed by us where a library takes no notice of tiles."""
@@ -186,6 +197,14 @@ def has_parts(trial: Trial) -> bool:
 def is_ours(trial: Trial) -> bool:
     """Whether a baseline computes by our kernel where the library could."""
     return trial.schedule[reads.KERNEL] == OURS
+
+
+def in_one_piece(trial: Trial, machine: Machine) -> Schedule:
+    """The schedule of *trial* in one piece by its engine; everything else as it is by default."""
+    kept: dict[str, Value] = {name: trial.schedule[name] for name in ("tile", "engine")}
+    if trial.world > 2 and trial.schedule[reads.LAUNCHES] == reads.ONE:  # whose sums of several peers stand in no step
+        kept[reads.LAUNCHES] = reads.ONE
+    return schedule(trial.problem, trial.schedule.scheme, {**kept, "pieces": 1}, machine, trial.fabric)
 
 
 def compute_alone(trial: Trial) -> Trial:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from math import comb
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, Span, row
-from kernels.plan import Kind, Pool
-from kernels.problem import Problem
+from kernels.plan import Kind
 from kernels.schemes import BASELINE, expand, library, reads
 from kernels.trial import Trial
+from workbench import busy
 from workbench.one_problem import computation_of, problem_of
 from workbench.pipeline import emulated_rate, first_slice_share, put_rate
 
@@ -22,16 +21,16 @@ Row = Mapping[str, Any]
 
 PIPELINE_KEYS = ("put_bytes_per_second", "put_rate_from", "first_slice_share")
 """Columns of schedules that overlap: what the pipeline floor is computed from (workbench/pipeline.py)."""
-EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS)
+SIGNATURE_KEYS = ("adds", "computing_s", "moving_s")
+"""Columns that the signatures of pieces are computed from (`row_of`)."""
+EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS,
+              *SIGNATURE_KEYS)  # fmt: skip
 """Columns beside kernels.outcome.ROW_KEYS: what floors are computed from, and what an estimate rests on."""
-JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s", "plain_s", "library_s")
+JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s", "plain_s", "library_s", "whole_s", "transfer_s")
 """What `fill` adds to a row: numbers of its block. sequential_s is the fastest baseline, plain_s the fastest that does
-not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). It adds pipeline_floor_s, too, which
-is of the row's own slices."""
-
-_COMPUTE = Pool.COMPUTE.word
-"""The pool whose spans say when a rank's processors are busy."""
-_SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
+not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). whole_s is T_c, the best whole
+computation alone, and transfer_s is T_comm, the fastest transfer of the minimal bytes in which nothing is added. It
+adds pipeline_floor_s, too, which is of the row's own slices, and the signatures of its own pieces."""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -85,8 +84,8 @@ def overlap_ratio(spans: Iterable[Span]) -> float | None:
         of_rank[span.rank].append(span)
     both = communicating = 0.0
     for each in of_rank.values():
-        computes = _merged(span for span in each if span.pool == _COMPUTE and span.kind not in _SENDS)
-        sends = _merged(span for span in each if span.pool != _COMPUTE)
+        computes = busy.merged(span for span in each if span.pool == busy.COMPUTE and span.kind not in busy.SENDS)
+        sends = busy.merged(span for span in each if span.pool != busy.COMPUTE)
         communicating += sum(stop - start for start, stop in sends)
         both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
     return both / communicating if communicating > 0 else None
@@ -102,10 +101,19 @@ def contention_loss(together_s: float, alone_s: float) -> float:
     return together_s / alone_s
 
 
-def share_of_ideal(time_s: float, sequential_s: float, floor_s: float) -> float | None:
-    """(S - 1)/(S_ideal - 1), S being the speed-up over sequential; None where no speed-up is possible."""
-    ideal = sequential_s / floor_s - 1
-    return (sequential_s / time_s - 1) / ideal if ideal > 0 else None
+def ideal_speedup(whole_s: float, transfer_s: float) -> float:
+    """S_ideal, of perfect overlap over one after the other: (T_c + T_comm) / max(T_c, T_comm) (arXiv:2512.10236)."""
+    return (whole_s + transfer_s) / max(whole_s, transfer_s)
+
+
+def share_of_ideal(time_s: float, whole_s: float, transfer_s: float) -> float | None:
+    """(S - 1) / (S_ideal - 1), S = (T_c + T_comm) / T; None where nothing can be hidden, and below 0 where it is worse.
+
+    *whole_s* is the best whole computation alone, *transfer_s* the fastest transfer of the minimal bytes that adds
+    nothing, both measured in the block of *time_s*.
+    """
+    ideal = ideal_speedup(whole_s, transfer_s) - 1
+    return ((whole_s + transfer_s) / time_s - 1) / ideal if ideal > 0 else None
 
 
 def time_ratio(time_s: float, sequential_s: float) -> float:
@@ -143,26 +151,6 @@ def _within(one: Row, other: Row) -> bool:
     return bool(low_s <= one["time_s"] <= high_s)
 
 
-def algbw(problem: Problem, comm_s: float) -> float:
-    """Bytes of the collective's buffer per second, as nccl-tests counts them."""
-    return _buffer_bytes(problem) / comm_s
-
-
-def busbw(problem: Problem, comm_s: float) -> float:
-    """algbw times nccl-tests' factor: what one link direction carries, whatever the world."""
-    world = problem.world
-    share = 2 if OPERATORS[problem.operator].collective == "all_reduce" else 1
-    return algbw(problem, comm_s) * share * (world - 1) / world
-
-
-def _buffer_bytes(problem: Problem) -> int:
-    """nccl-tests' size: the larger of what a rank puts in and gets out."""
-    operator = OPERATORS[problem.operator]
-    extent = operator.extent(problem)
-    width = extent.contraction if operator.flow == "receive -> compute" else extent.columns
-    return extent.rows * width * problem.itemsize
-
-
 def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[tuple[str, float]] | None:
     """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
 
@@ -174,13 +162,13 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
     if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
         return None
-    slowest = _of_slowest(spans)
-    processors = _merged(span for span in slowest if span.pool == _COMPUTE)
-    sends = _merged(span for span in slowest if span.pool != _COMPUTE)
-    busier = max(processors, sends, key=_busy)
+    slowest = busy.of_slowest(spans)
+    processors = busy.merged(span for span in slowest if span.pool == busy.COMPUTE)
+    sends = busy.merged(span for span in slowest if span.pool != busy.COMPUTE)
+    busier = max(processors, sends, key=busy.total)
     end = max(span.stop_s for span in slowest)
     alone_s = (compute_s, pieces_alone_s)
-    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, computing_seconds(spans)))
+    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, busy.computing_seconds(spans)))
     losses: dict[str, float] = {
         "floor": floor_s,
         "disturbance": usual_s - floor_s,
@@ -191,62 +179,17 @@ def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None
     return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
 
 
-def computing_seconds(spans: Sequence[Span]) -> float:
-    """How long the slowest rank computes in the iteration of *spans*; 0 without any."""
-    return _busy(_merged(span for span in _of_slowest(spans) if span.kind == "compute"))
-
-
-def _of_slowest(spans: Sequence[Span]) -> list[Span]:
-    """Those of the rank that ends last."""
-    slowest = max(spans, key=lambda span: span.stop_s).rank if spans else None
-    return [span for span in spans if span.rank == slowest]
-
-
-def _busy(intervals: Sequence[tuple[float, float]]) -> float:
-    return sum(stop - start for start, stop in intervals)
-
-
-def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """The spans as intervals that do not touch."""
-    merged: list[tuple[float, float]] = []
-    for start, stop in sorted((span.start_s, span.stop_s) for span in spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-MEDIAN_CONFIDENCE = 0.95
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Between which two of *values* the median of what they were drawn from lies, MEDIAN_CONFIDENCE sure.
-
-    By order statistics: as many of n values lie below the median as a fair coin falls heads in n throws, whatever the
-    distribution (Hahn and Meeker, Statistical Intervals, 1991, section 5.2). Below six values the widest that there is,
-    which is less sure; None of one value.
-    """
-    if len(values) < 2:
-        return None
-    ordered, outside = sorted(values), _outside(len(values))
-    return ordered[outside], ordered[-1 - outside]
-
-
-@lru_cache(maxsize=1024)
-def _outside(count: int) -> int:
-    """How many of *count* values may be left out on each side."""
-    below, number = 0.0, -1
-    while below <= (1 - MEDIAN_CONFIDENCE) / 2:
-        number += 1
-        below += comb(count, number) / 2**count
-    return max(0, number - 1)
-
-
 def wire_bytes(trial: Trial) -> int:
     """Bytes that leave the rank that sends most, by the trial's plan."""
     plan = expand(trial.problem, trial.schedule).part(trial.part)
     return max(plan.wire_bytes(rank) for rank in range(trial.world))
+
+
+def adds(trial: Trial) -> bool:
+    """Whether what *trial* does beside computing sums contributions, too: then it is no transfer alone."""
+    plan = expand(trial.problem, trial.schedule)
+    sums = (Kind.REDUCE, Kind.COLLECTIVE) if OPERATORS[trial.problem.operator].reduces else (Kind.REDUCE,)
+    return any(kind in plan.kind for kind in sums)
 
 
 def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None:
@@ -261,7 +204,7 @@ def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None
 def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
     """*outcome* as a row, all its axes named, with the bytes and bandwidth of its plan and fabric, and EXTRA_KEYS."""
     trial = outcome.trial
-    refused = getattr(outcome, "stage", None) == "refused"
+    refused, spans = getattr(outcome, "stage", None) == "refused", getattr(outcome, "spans", ())
     rate = None if refused else put_rate(trial, machine)
     return row(outcome, run) | {
         "axes": reads.all_axes(trial.problem, trial.schedule, trial.backend),
@@ -273,11 +216,57 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
         "put_bytes_per_second": rate and rate.bytes_per_second,
         "put_rate_from": rate and rate.source,
         "first_slice_share": None if refused else first_slice_share(trial, machine),
+        "adds": None if refused else adds(trial),
+        "computing_s": busy.computing_seconds(spans) or None,
+        "moving_s": busy.moving_seconds(spans) or None,
     }
 
 
 FASTEST, PLAIN, LIBRARY = "compute at its fastest", "whole, not overlapped", "whole by the library"
 """What Joins remembers the bound of the computation by, and sequential schedules that are told apart."""
+WHOLE, TRANSFER = "computation in one piece", "transfer that adds nothing"
+"""And what T_c and T_comm are the fastest of."""
+COMPUTE, COMMUNICATION = "compute", "communication"
+"""The parts of a trial, and of a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What the pieces of one schedule take alone, each part in seconds; None where it was not timed in the block."""
+
+    compute_s: float | None = None
+    communication_s: float | None = None
+    computing_s: float | None = None
+    """As spans of that part say it, where there are any: only what is busy is compared with what is busy."""
+    moving_s: float | None = None
+
+
+def signatures(row: Row, alone: Alone) -> dict[str, Any]:
+    """The losses and the share of ideal of a filled *row*; None where a part is missing, and of parts themselves.
+
+    Decomposition: pieces alone over the whole alone, T_c and T_comm. Contention: pieces together over pieces alone.
+    """
+    whole_s, transfer_s, time_s = (row.get(key) for key in ("whole_s", "transfer_s", "time_s"))
+    if row.get("part") not in (None, "whole") or not time_s or row.get("scheme") == BASELINE:
+        return dict.fromkeys(("decomposition_loss", "contention_loss", "ideal_speedup", "share_of_ideal"))
+    decomposed = {COMPUTE: (alone.compute_s, whole_s), COMMUNICATION: (alone.communication_s, transfer_s)}
+    together = {COMPUTE: (row.get("computing_s"), alone.computing_s or alone.compute_s),
+                COMMUNICATION: (row.get("moving_s"), alone.moving_s or alone.communication_s)}  # fmt: skip
+    best = (whole_s, transfer_s) if whole_s and transfer_s else None
+    return {
+        "decomposition_loss": _losses(decomposition_loss, decomposed),
+        "contention_loss": _losses(contention_loss, together),
+        "ideal_speedup": ideal_speedup(*best) if best else None,
+        "share_of_ideal": share_of_ideal(time_s, *best) if best else None,
+    }
+
+
+def _losses(
+    loss: Callable[[float, float], float], parts: Mapping[str, tuple[float | None, float | None]]
+) -> dict[str, float | None] | None:
+    """*loss* of each part whose two times are known; None where no part has one."""
+    known = {part: loss(*times) if None not in times and times[1] else None for part, times in parts.items()}  # type: ignore[arg-type]
+    return known if any(known.values()) else None
 
 
 class Joins:
@@ -288,6 +277,7 @@ class Joins:
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._best: dict[tuple[Any, ...], float] = {}
+        self._busy: dict[tuple[Any, ...], float | None] = {}
         for each in rows:
             self.add(each)
 
@@ -296,7 +286,14 @@ class Joins:
         if row.get("time_s") is None:
             return
         part = row.get("part")
-        if part == "compute":
+        if part in (COMPUTE, COMMUNICATION):
+            self._lower((part, *_own(row)), row["time_s"])
+            self._busy[part, *_own(row)] = row.get("computing_s" if part == COMPUTE else "moving_s")
+        if part == COMMUNICATION and row.get("adds") is False and _is_minimal(row):
+            self._lower((TRANSFER, *same_problem(row)), row["time_s"])
+        if part == COMPUTE and row.get("scheme") == BASELINE:
+            self._lower((WHOLE, *same_compute(row)), row["time_s"])
+        if part == COMPUTE:
             self._lower((part, *same_compute(row)), row["time_s"])
             self._lower((FASTEST, *same_compute(row)), _fastest(row))
         if row.get("scheme") == BASELINE and part in ("communication", "whole"):
@@ -320,10 +317,18 @@ class Joins:
             "sequential_s": self._best.get(("whole", *same_problem(row))),
             "plain_s": self._best.get((PLAIN, *same_problem(row))),
             "library_s": self._best.get((LIBRARY, *same_problem(row))),
+            "whole_s": self._best.get((WHOLE, *same_compute(row))),
+            "transfer_s": self._best.get((TRANSFER, *same_problem(row))),
             "floor_s": _floor_of(row, fastest_s),
             "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
-        return {**row, **joined}
+        return {**row, **joined, **signatures({**row, **joined}, self._alone(row))}
+
+    def _alone(self, row: Row) -> Alone:
+        """What the row's own pieces take alone, and for how long they are busy then where spans said it."""
+        times = [self._best.get((part, *_own(row))) for part in (COMPUTE, COMMUNICATION)]
+        busy = [self._busy.get((part, *_own(row))) for part in (COMPUTE, COMMUNICATION)]
+        return Alone(*times, *busy)
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -341,6 +346,16 @@ def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 place = (key, *same_problem(each))
                 least[place] = min(seconds, least.get(place, seconds))
     return [{**each, **{key: least.get((key, *same_problem(each))) for key in JOINED}} for each in rows]
+
+
+def _own(row: Row) -> tuple[Any, ...]:
+    """What the parts of one schedule have in common; of computation alone the link is no matter."""
+    return *same_compute(row), row.get("scheme"), tuple(sorted((row.get("axes") or {}).items()))
+
+
+def _is_minimal(row: Row) -> bool:
+    """Whether no more bytes leave a rank than the operator needs."""
+    return bool(row.get("minimal_wire_bytes")) and row.get("wire_bytes_per_rank") == row.get("minimal_wire_bytes")
 
 
 def _fastest(row: Row) -> float:

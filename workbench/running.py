@@ -9,7 +9,7 @@ from typing import Any
 from kernels.outcome import trial_row
 from kernels.protocol import PROTOCOLS
 from kernels.trial import Trial
-from workbench.metrics import median_interval
+from workbench.medians import median_interval
 
 Row = Mapping[str, Any]
 

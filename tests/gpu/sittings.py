@@ -7,6 +7,7 @@ ratio is formed inside one block and nowhere else, so the baselines stand in eve
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +18,11 @@ from kernels.backends.refusals import refusal
 from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.protocol import Protocol
-from kernels.schedule import Schedule
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, schedule
 from kernels.schemes.library import CALLS
 from kernels.trial import Trial
+from workbench.blocks import Beside
 
 MOST = 8
 """Schedules that are timed in turns, parts not counted."""
@@ -35,10 +37,12 @@ Axes = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One problem, and the fused schedules to compare by the axes that differ from their defaults."""
+    """One problem, and the schedules to compare by the axes that differ from their defaults."""
 
     problem: Problem
     fused: tuple[Axes, ...]
+    pieces: tuple[Axes, ...] = ()
+    """Decomposed ones; those that the ranks refuse are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,15 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     beside = chosen(came, legal)
     alone = tuple(parts(question.problem, beside, protocol, ranks))
     wholes = [_trial(question.problem, each, protocol, ranks) for each in beside]
-    fused = [_trial(question.problem, each, protocol, ranks) for each in schedules(question, ranks)]
+    overlapping = [_trial(question.problem, each, protocol, ranks) for each in schedules(question, ranks)]
     measured: list[Outcome] = []
     step = max(1, MOST - len(wholes))
-    for start in range(0, len(fused), step):
-        measured += yield Block("further", unique([*wholes, *alone, *fused[start : start + step]]))
+    for start in range(0, len(overlapping), step):
+        some = overlapping[start : start + step]
+        measured += yield Block("further", unique([*wholes, *alone, *own_parts(some, ranks), *some]))
     if best := fastest(one for one in measured if one.trial.schedule.scheme != BASELINE):
-        yield Block(LAST, unique([*wholes, *alone, best.trial.of_part("compute"), best.trial, fused[0]]))
+        own = own_parts([best.trial], ranks)
+        yield Block(LAST, unique([*wholes, *alone, best.trial.of_part("compute"), *own, best.trial, overlapping[0]]))
 
 
 def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
@@ -82,10 +88,21 @@ def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
 
 
 def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:
-    """The fused schedules, the default first, each once."""
+    """The fused schedules, the default first, then the decomposed ones that the ranks run; each once."""
     asked = ({}, *question.fused)
-    made = (schedule(question.problem, "fused", dict(each), ranks.machine, ranks.fabric) for each in asked)
+    made = [schedule(question.problem, "fused", dict(each), ranks.machine, ranks.fabric) for each in asked]
+    for each in question.pieces:
+        with suppress(Refusal):
+            cut = schedule(question.problem, "decomposed", dict(each), ranks.machine, ranks.fabric)
+            if ranks.refusal(question.problem, cut) is None:
+                made.append(cut)
     yield from dict.fromkeys(made)
+
+
+def own_parts(some: Sequence[Trial], ranks: Runner) -> list[Trial]:
+    """Of schedules in pieces: their computation and their communication alone, and that of one piece."""
+    beside = Beside(some[0], "each", ranks.machine)
+    return [part for part in beside.own_parts(some) if refusal(part, ranks.shares_heap) is None]
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Measurement | None:

@@ -27,7 +27,7 @@ from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
-from tests.gpu import gang, sittings
+from tests.gpu import gang, scenarios, sittings
 from tests.gpu.recording import provenance, recorded, told
 from tests.gpu.sittings import Axes, Question
 
@@ -92,6 +92,7 @@ def short_layers(world: int) -> Iterator[Question]:
 
 TABLES: dict[str, Callable[[int], Iterator[Question]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
+    "pieces": scenarios.questions,
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
 """What README shows."""

@@ -9,10 +9,12 @@ from tests.reports.conftest import row
 from workbench.reports.derived import MEANING, derived, derived_table
 from workbench.reports.run_report import Shown, run_report
 
-TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06, "plain_s": 0.06}
+TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06, "plain_s": 0.06,
+                         "whole_s": 0.04, "transfer_s": 0.02}  # fmt: skip
 OF_LIBRARY: dict[str, Any] = {
     "library_s": 0.065, "pipeline_floor_s": 0.046, "put_bytes_per_second": 360e9,
-    "put_rate_from": "calibrated: somewhere",
+    "put_rate_from": "calibrated: somewhere", "decomposition_loss": {"compute": 1.1, "communication": 1.2},
+    "contention_loss": {"compute": 1.09, "communication": 1.3},
 }  # fmt: skip
 SPANS = (
     Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 0.048),
@@ -30,10 +32,13 @@ def test_every_derived_number_has_its_unit_and_its_meaning() -> None:
         "of the pipeline floor": "1.09 ×",
         "put rate": "360 GB/s (calibrated: somewhere)",
         "overlap efficiency": "50 %",
+        "ideal speed-up": "1.5 ×",
         "share of ideal": "40 %",
         "overlap ratio": "83 %",
         "decomposition loss": "1.1 ×",
         "contention loss": "1.09 ×",
+        "decomposition loss of communication": "1.2 ×",
+        "contention loss of communication": "1.3 ×",
         "algbw": "819 kB/s",
         "busbw": "410 kB/s",
     }
@@ -43,7 +48,9 @@ def test_every_derived_number_has_its_unit_and_its_meaning() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     assert derived(row("fused", 0.05), (), None) == []
     found = derived(row("fused", 0.05, **{**TIMES, "comm_s": None}), (), None)
-    assert [number.name for number in found] == ["time ratio", "exposed communication", "share of ideal"]
+    assert [number.name for number in found] == [
+        "time ratio", "exposed communication", "ideal speed-up", "share of ideal",
+    ]  # fmt: skip
 
 
 def test_a_rank_alone_has_no_bandwidth() -> None:

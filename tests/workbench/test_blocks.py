@@ -10,6 +10,7 @@ from kernels.operators import problem
 from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
 from kernels.trial import Trial
+from workbench import metrics
 from workbench.blocks import LONGEST_SECONDS, MOST, PARTS, Beside, beside, fit
 from workbench.machines import shipped_machine
 
@@ -84,3 +85,18 @@ def test_all_schedules_of_one_tile_are_compared_with_a_baseline_of_that_tile() -
     few = [trial for trial in WHOLES if trial.schedule["tile"] == TILES[1] and trial.schedule.scheme == "decomposed"]
     assert of(few, "baseline").base.schedule["tile"] == TILES[1]
     assert of(WHOLES, "baseline").base == WHOLES[0]
+
+
+def test_beside_what_has_streams_of_its_own_stand_its_two_parts_and_the_communication_in_one_piece() -> None:
+    machine, link = shipped_machine("h200_nvl2"), parse("nvlink")
+    of_gpus = problem("gemm_reduce_scatter", {"m": 4096, "n": 2048, "k": 2048}, dtype="bfloat16", world=2)
+    cut, fused = (Trial(problem=of_gpus, schedule=schedule(of_gpus, scheme, values, machine, link), backend="triton",
+                        machine=machine.name, fabric=link, protocol=PROTOCOLS["device"])
+                  for scheme, values in (("decomposed", {"pieces": 4}), ("fused", {})))  # fmt: skip
+    parts = Beside(cut, "each", machine).own_parts([cut, fused])
+    assert [(part.part, part.schedule["pieces"]) for part in parts] == [
+        ("compute", 4), ("communication", 4), ("communication", 1),
+    ]  # fmt: skip
+    assert not any(metrics.adds(part) for part in parts), "in one piece by copy engines it is a transfer alone"
+    here = whole("decomposed", pieces=4)
+    assert of([here], "each").own_parts([here]) == [], "CPU ranks compute and copy on one thread"

@@ -11,7 +11,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
 from kernels.schemes import expand
 from kernels.trial import Trial
-from workbench import metrics, recordings
+from workbench import bandwidths, metrics, recordings
 from workbench.charts.waterfall import MEANING
 from workbench.machines import shipped_machine
 
@@ -47,13 +47,60 @@ def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
 
 def test_without_communication_there_is_nothing_to_hide() -> None:
     assert metrics.overlap_efficiency(3.0, plain_s=3.0, compute_s=3.0, comm_s=0.0) is None
-    assert metrics.share_of_ideal(3.0, sequential_s=3.0, floor_s=3.0) is None
+    assert metrics.share_of_ideal(3.0, whole_s=3.0, transfer_s=0.0) is None
     assert metrics.overlap_ratio([span(0, "compute", 0, 1)]) is None
 
 
 def test_share_of_ideal_compares_gained_with_possible_speed_up() -> None:
-    assert metrics.share_of_ideal(1.0, sequential_s=2.0, floor_s=1.0) == 1.0
-    assert metrics.share_of_ideal(4 / 3, sequential_s=2.0, floor_s=1.0) == pytest.approx(0.5)
+    assert metrics.ideal_speedup(1.0, 1.0) == 2.0
+    assert metrics.ideal_speedup(4.0, 1.0) == 1.25
+    assert metrics.share_of_ideal(1.0, whole_s=1.0, transfer_s=1.0) == 1.0
+    assert metrics.share_of_ideal(4 / 3, whole_s=1.0, transfer_s=1.0) == pytest.approx(0.5)
+    assert metrics.share_of_ideal(5.0, whole_s=4.0, transfer_s=1.0) == 0.0
+
+
+def part_row(part: str, time_s: float, scheme: str = "decomposed", **more: object) -> dict[str, object]:
+    """A row of one part of a schedule, all of one problem and one block."""
+    axes = {"pieces": 2} if scheme == "decomposed" else {"collective": "library"}
+    given = {"outcome": "measurement", "source": "measured", "operator": "all_gather_gemm", "shape": {"m": 8},
+             "world": 2, "dtype": "bfloat16", "machine": "h200_nvl2", "fabric": "nvlink", "protocol": "device",
+             "backend": "triton", "block": "b1", "minimal_wire_bytes": 64, "wire_bytes_per_rank": 64, "adds": False, "axes": axes}  # fmt: skip
+    return {**given, "scheme": scheme, "part": part, "time_s": time_s, **more}
+
+
+def test_the_signatures_of_pieces_are_formed_from_the_parts_of_their_block() -> None:
+    rows = [
+        part_row("compute", 8.0, "sequential"), part_row("compute", 9.0, "sequential", axes={"collective": "direct"}),
+        part_row("compute", 8.8), part_row("communication", 5.0, computing_s=None, moving_s=4.0),
+        part_row("communication", 4.0, "sequential"), part_row("communication", 3.0, "sequential", adds=True),
+        part_row("communication", 2.0, "sequential", wire_bytes_per_rank=128),
+        part_row("compute", 1.0, "sequential", block="another"),
+        part_row("whole", 10.0, computing_s=9.68, moving_s=5.0), part_row("whole", 12.0, "sequential"),
+    ]  # fmt: skip
+    filled = metrics.fill(rows)[-2]
+    assert (filled["whole_s"], filled["transfer_s"]) == (8.0, 4.0), "the best whole; what adds, or moves more, is none"
+    assert filled["decomposition_loss"] == pytest.approx({"compute": 1.1, "communication": 1.25})
+    assert filled["contention_loss"] == pytest.approx({"compute": 1.1, "communication": 1.25}), "busy over busy"
+    assert filled["ideal_speedup"] == 1.5
+    assert filled["share_of_ideal"] == pytest.approx(0.4)
+    for other in (metrics.fill(rows)[0], metrics.fill(rows)[-1]):
+        assert other["decomposition_loss"] is other["share_of_ideal"] is None, "a part and a baseline have none"
+
+
+def test_signatures_whose_parts_are_missing_are_none() -> None:
+    alone = metrics.fill([part_row("whole", 10.0)])[0]
+    assert [alone[key] for key in ("decomposition_loss", "contention_loss", "ideal_speedup", "share_of_ideal")] == [
+        None
+    ] * 4
+    computed = metrics.fill(
+        [part_row("compute", 8.0, "sequential"), part_row("compute", 8.8), part_row("whole", 10.0)]
+    )[-1]
+    assert computed["decomposition_loss"] == pytest.approx({"compute": 1.1, "communication": None})
+
+
+def test_what_sums_on_its_way_is_no_transfer(make_trial: Any) -> None:
+    assert metrics.adds(make_trial("sequential", operator="gemm_reduce_scatter"))
+    assert not metrics.adds(make_trial("sequential", operator="gemm_all_to_all"))
 
 
 def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
@@ -82,7 +129,7 @@ def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
     }
     for name, operator in OPERATORS.items():
         asked = problem(name, sizes.get(name, gemm), world=4)
-        assert metrics.busbw(asked, 2.0) == pytest.approx(operator.wire_bytes(asked) / 2.0), name
+        assert bandwidths.busbw(asked, 2.0) == pytest.approx(operator.wire_bytes(asked) / 2.0), name
 
 
 def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.outcome import Failure, Measurement
 from kernels.trial import Trial
-from workbench import metrics
+from workbench import medians, metrics
 from workbench.charts import running as chart
 from workbench.running import Running
 
@@ -63,19 +63,19 @@ def test_what_was_stopped_stays_as_far_as_it_came(make_trial: Callable[..., Tria
 
 
 def test_the_interval_of_a_median_narrows_and_holds_it_as_often_as_it_says() -> None:
-    assert metrics.median_interval([1.0]) is None
-    assert metrics.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert metrics.median_interval([float(n) for n in range(1, 16)]) == (4.0, 12.0)
+    assert medians.median_interval([1.0]) is None
+    assert medians.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert medians.median_interval([float(n) for n in range(1, 16)]) == (4.0, 12.0)
     for count in (6, 15, 50, 200):
-        low, high = metrics.median_interval([float(n) for n in range(1, count + 1)])
+        low, high = medians.median_interval([float(n) for n in range(1, count + 1)])
         inside = sum(comb(count, heads) for heads in range(int(low), int(high))) / 2**count
         tighter = sum(comb(count, heads) for heads in range(int(low) + 1, int(high) - 1)) / 2**count
-        assert tighter < metrics.MEDIAN_CONFIDENCE <= inside
+        assert tighter < medians.MEDIAN_CONFIDENCE <= inside
     drawn = random.Random(0)
     width = {}
     for count in (10, 40, 160):
         values = [drawn.gauss(1.0, 0.1) for _ in range(count)]
-        low, high = metrics.median_interval(values)
+        low, high = medians.median_interval(values)
         width[count] = high - low
     assert width[10] > width[40] > width[160]
 

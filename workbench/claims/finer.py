@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.operators import OPERATORS
 from kernels.schemes import BASELINE
+from workbench import metrics
 from workbench.claims.answers import Ours
 from workbench.claims.recorded import Row, cases
 from workbench.lesson import Lesson, lesson
@@ -39,7 +40,7 @@ def ideal(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
     known = [case for name in names for case in cases(book, name, "fused") if case["compute_s"] and case["comm_s"]]
     if not known:
         return Ours(value=None, why="No recording of a GPU has a GEMM with its parts alone.")
-    shown = [{**case, "ideal": ideal_speedup(case["compute_s"], case["comm_s"])} for case in known]
+    shown = [{**case, "ideal": metrics.ideal_speedup(case["compute_s"], case["comm_s"])} for case in known]
     best = max(shown, key=lambda case: case["ideal"])
     names = sorted({str(case["recording"]) for case in shown})
     return Ours(
@@ -49,11 +50,6 @@ def ideal(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
         why=f"(compute + wire) / the longer one: parts of {len(shown)} recorded GEMM problems, each timed alone. "
             "No ratio of this form can be above 2x: how near it comes depends on the shapes chosen.",
     )  # fmt: skip
-
-
-def ideal_speedup(compute_s: float, comm_s: float) -> float:
-    """Of perfect overlap, over computing first and communicating then."""
-    return (compute_s + comm_s) / max(compute_s, comm_s)
 
 
 def schedules(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:

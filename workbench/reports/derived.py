@@ -9,7 +9,7 @@ from typing import Any
 from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.units import percent_text, rate_text, seconds_text
-from workbench import metrics
+from workbench import bandwidths, busy, metrics
 from workbench.metrics import JOINED
 from workbench.reports.tables import Cell, Column, Table
 
@@ -23,10 +23,13 @@ MEANING: Mapping[str, str] = {
     "of the pipeline floor": "its time over that floor: what its slices leave to be gained",
     "put rate": "bytes that leave a rank per second, its puts alone",
     "overlap efficiency": "saved time, of the most that overlap can save",
-    "share of ideal": "gained speed-up, of the one that the floor allows",
+    "ideal speed-up": "of perfect overlap: the best computation and the fastest transfer alone, one after the other",
+    "share of ideal": "gained speed-up, of the one of perfect overlap",
     "overlap ratio": "of the time in which a rank communicates, it computes as well",
     "decomposition loss": "computation alone, cut and ordered as this schedule does, over the best one alone",
     "contention loss": "its computation beside communication over the same alone",
+    "decomposition loss of communication": "its pieces moved alone over the fastest transfer of the same bytes",
+    "contention loss of communication": "its bytes on their way beside computation over the same alone",
     "algbw": "the collective alone: bytes of its buffer per second, as nccl-tests counts them",
     "busbw": "the collective alone: what one link direction carries, as nccl-tests counts it",
 }
@@ -44,12 +47,13 @@ class Derived:
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
     """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
-    time_s, floor_s, compute_s, comm_s, sequential_s, plain_s, library_s, pipeline_s = (
-        row.get(key) for key in ("time_s", *JOINED, "pipeline_floor_s")
+    time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
+        row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
+    losses, together = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
     wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
-    together_s = metrics.computing_seconds(spans) or None
+    computing_s = busy.computing_seconds(spans) or None
     known = {
         "time ratio": _said(_ratio, metrics.time_ratio, time_s, sequential_s),
         "exposed communication": _said(seconds_text, metrics.exposed_communication, time_s, compute_s),
@@ -58,12 +62,15 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "of the pipeline floor": _said(_ratio, metrics.time_ratio, time_s, pipeline_s),
         "put rate": _said(_from(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
         "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
-        "share of ideal": _said(_share, metrics.share_of_ideal, time_s, sequential_s, floor_s),
+        "ideal speed-up": _said(_ratio, metrics.ideal_speedup, whole_s, transfer_s),
+        "share of ideal": _said(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
         "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
         "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, compute_s),
-        "contention loss": _said(_ratio, metrics.contention_loss, together_s, pieces_alone_s),
-        "algbw": _said(rate_text, metrics.algbw, problem, wire_s),
-        "busbw": _said(rate_text, metrics.busbw, problem, wire_s),
+        "contention loss": _said(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
+        "decomposition loss of communication": _said(_ratio, float, losses.get(metrics.COMMUNICATION)),
+        "contention loss of communication": _said(_ratio, float, together.get(metrics.COMMUNICATION)),
+        "algbw": _said(rate_text, bandwidths.algbw, problem, wire_s),
+        "busbw": _said(rate_text, bandwidths.busbw, problem, wire_s),
     }
     return [Derived(name, text, MEANING[name]) for name, text in known.items() if text is not None]
 

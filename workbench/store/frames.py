@@ -16,6 +16,8 @@ from workbench.metrics import EXTRA_KEYS
 from workbench.targets import Target
 
 KINDS = ("parquet", "csv")
+_TABLES = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss")
+"""Columns that hold a dictionary, or None."""
 COLUMNS = (*ROW_KEYS, *EXTRA_KEYS, "origin", "id", "at")
 
 
@@ -30,7 +32,7 @@ def export(table: pd.DataFrame, kind: str, target: Target | Path) -> Path:
     if kind not in KINDS:
         raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")
     # a dictionary per cell is no column type of either format
-    plain = table.assign(**{name: table[name].map(_text) for name in ("shape", "axes", "hardware") if name in table})
+    plain = table.assign(**{name: table[name].map(_text) for name in _TABLES if name in table})
 
     def fill(path: Path) -> None:
         if kind == "parquet":

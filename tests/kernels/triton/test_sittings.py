@@ -16,10 +16,10 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.protocol import Protocol, is_one_call
-from kernels.schemes import axes
+from kernels.schemes import axes, schedule
 from kernels.schemes.library import CALLS
 from kernels.trial import Trial
-from tests.gpu import sittings, tables
+from tests.gpu import scenarios, sittings, tables
 from tests.gpu.sittings import Block, Question
 from tests.gpu.tables import DEVICE
 
@@ -54,8 +54,8 @@ def by_collective(**seconds: float) -> Seconds:
     """Sequential ones take what is said, our kernel 10 more, fused ones less the larger slices are, parts 1."""
 
     def of(trial: Trial) -> float | None:
-        if trial.schedule.scheme == "fused":
-            return 1.0 / float(trial.schedule.get("slice_tiles") or 1)
+        if trial.schedule.scheme != "sequential":
+            return 1.0 / float(trial.schedule.get("slice_tiles") or trial.schedule.get("pieces") or 1)
         took = seconds.get(str(trial.schedule["collective"]))
         return None if took is None else took + 10.0 * (trial.schedule["kernel"] == "ours")
 
@@ -164,3 +164,31 @@ def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
         for question in table(world):
             assert len(sittings.baselines(question.problem, ranks)) >= 3
             assert len(list(sittings.schedules(question, ranks))) >= 1
+
+
+def test_scenarios_of_pieces_are_drawn_alike_over_operators_sizes_and_ratios() -> None:
+    drawn = scenarios.problems(2)
+    assert drawn == scenarios.problems(2)
+    assert len(drawn) >= 30
+    by_operator = {
+        name: [each for each in drawn if each.operator == name] for name in dict.fromkeys(p.operator for p in drawn)
+    }
+    assert set(by_operator) == {name for name, each in OPERATORS.items() if each.work == "gemm"}
+    for some in by_operator.values():
+        ratios = [scenarios.ratio(each) for each in some]
+        assert ratios == sorted(ratios), "each part of the range has one"
+        assert 0.2 <= ratios[0] < 0.35
+        assert 1.4 < ratios[-1] <= 2.0
+        assert len(some) == scenarios.OF_EACH
+    assert all(2048 <= each["m"] <= 16384 and each["n"] % 128 == each["k"] % 128 == 0 for each in drawn)
+
+
+def test_every_scenario_has_legal_pieces_by_every_engine_and_in_one_launch() -> None:
+    for question in scenarios.questions(2):
+        made = [
+            schedule(question.problem, "decomposed", dict(each), RANKS.machine, RANKS.fabric)
+            for each in question.pieces
+        ]
+        assert len(set(made)) == len(question.pieces)
+        assert {each["engine"] for each in made} == {"copy_engine", "sm", "library"}
+        assert {each["launches"] for each in made} == {"per_piece", "one"}
