@@ -91,7 +91,7 @@ def test_beside_what_has_streams_of_its_own_stand_its_two_parts_and_the_communic
     machine, link = shipped_machine("h200_nvl2"), parse("nvlink")
     of_gpus = problem("gemm_reduce_scatter", {"m": 4096, "n": 2048, "k": 2048}, dtype="bfloat16", world=2)
     cut, fused = (Trial(problem=of_gpus, schedule=schedule(of_gpus, scheme, values, machine, link), backend="triton",
-                        machine=machine.name, fabric=link, protocol=PROTOCOLS["device"])
+                        machine=machine.name, fabric=link, protocol=PROTOCOLS["quick"])
                   for scheme, values in (("decomposed", {"pieces": 4}), ("fused", {})))  # fmt: skip
     parts = Beside(cut, "each", machine).own_parts([cut, fused])
     assert [(part.part, part.schedule["pieces"]) for part in parts] == [

@@ -62,10 +62,10 @@ def test_share_of_ideal_compares_gained_with_possible_speed_up() -> None:
 def part_row(part: str, time_s: float, scheme: str = "decomposed", **more: object) -> dict[str, object]:
     """A row of one part of a schedule, all of one problem and one block."""
     axes = {"pieces": 2} if scheme == "decomposed" else {"collective": "library"}
-    given = {"outcome": "measurement", "source": "measured", "operator": "all_gather_gemm", "shape": {"m": 8},
-             "world": 2, "dtype": "bfloat16", "machine": "h200_nvl2", "fabric": "nvlink", "protocol": "device",
-             "backend": "triton", "block": "b1", "minimal_wire_bytes": 64, "wire_bytes_per_rank": 64, "adds": False, "axes": axes}  # fmt: skip
-    return {**given, "scheme": scheme, "part": part, "time_s": time_s, **more}
+    given = {"outcome": "measurement", "source": "measured", "operator": "all_gather_gemm", "shape": {"m": 8}}
+    place = {"world": 2, "dtype": "bfloat16", "machine": "h200_nvl2", "fabric": "nvlink", "protocol": "device"}
+    moved = {"backend": "triton", "block": "b1", "minimal_wire_bytes": 64, "wire_bytes_per_rank": 64, "adds": False}
+    return {**given, **place, **moved, "axes": axes, "scheme": scheme, "part": part, "time_s": time_s, **more}
 
 
 def test_the_signatures_of_pieces_are_formed_from_the_parts_of_their_block() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,7 @@ def test_scenarios_of_pieces_are_drawn_alike_over_operators_sizes_and_ratios() -
     assert set(by_operator) == {name for name, each in OPERATORS.items() if each.work == "gemm"}
     for some in by_operator.values():
         ratios = [scenarios.ratio(each) for each in some]
-        assert ratios == sorted(ratios), "each part of the range has one"
+        assert all(one < 1.001 * other for one, other in pairwise(ratios)), "each part of the range has one"
         assert 0.2 <= ratios[0] < 0.35
         assert 1.4 < ratios[-1] <= 2.0
         assert len(some) == scenarios.OF_EACH
