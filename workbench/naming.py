@@ -14,6 +14,7 @@ AXES = {
     "group_rows": "Rows of tiles together",
     "grouping": "Grouping",
     "kernel": "Kernel",
+    "launches": "Launches",
     "num_stages": "Stages",
     "num_warps": "Warps",
     "pattern": "Pattern",

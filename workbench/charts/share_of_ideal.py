@@ -1,0 +1,110 @@
+"""How much of perfect overlap is reached? Share of ideal over T_comm / T_c, by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from kernels.operators import OPERATORS
+from kernels.units import percent_text
+from workbench.charts.looks import FACTS, INK, filling, legend, present, said, shape
+from workbench.charts.theme import SOURCE_LOOKS, SPAN_COLOURS
+from workbench.charts.words import Row, Rows, context, facts, is_whole, listed, title
+from workbench.naming import operator_title
+
+DATASET = "share_of_ideal"
+QUESTION = "How much of perfect overlap is reached?"
+LINES = {"perfect overlap": 1.0, "no gain": 0.0}
+"""Shares to compare with: T = max(T_c, T_comm), and one after the other, each at its best."""
+COLOURS = dict(zip(map(operator_title, OPERATORS), SPAN_COLOURS.values(), strict=True))
+"""By operator. A chart of operators has no spans, whose colours can be told apart by everybody."""
+OPERATOR_TITLES, SOURCES = tuple(COLOURS), tuple(SOURCE_LOOKS)
+SHOWN = {"operator": "Operator", "share": "Share of ideal", "balance": "T_comm / T_c", **FACTS}
+
+
+def chart(trials: Rows) -> alt.LayerChart:
+    """Every whole trial of *trials* whose block has T_c and T_comm; the best of each problem is larger."""
+    records = rows(trials)
+    operators, sources = (present(table, [each[key] for each in records])
+                          for table, key in ((OPERATOR_TITLES, "operator"), (SOURCES, "look")))  # fmt: skip
+    return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), context(trials), operators, sources)
+
+
+def live(context: str = "") -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to which `rows(...)` are given."""
+    return _drawn(alt.NamedData(DATASET), context, OPERATOR_TITLES, SOURCES)
+
+
+def rows(trials: Rows) -> list[dict[str, Any]]:
+    """One record for each whole trial that has a share of ideal."""
+    known = [row for row in listed(trials) if is_whole(row) and _number(row.get("share_of_ideal")) is not None]
+    best: dict[tuple[Any, ...], float] = {}
+    for row in known:
+        best[_place(row)] = max(row["share_of_ideal"], best.get(_place(row), row["share_of_ideal"]))
+    return [_record(row, is_best=row["share_of_ideal"] == best[_place(row)]) for row in known]
+
+
+def _number(value: Any) -> float | None:
+    """Frames have nan where rows have None."""
+    return None if value is None or value != value else float(value)
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """Of one source, what has one T_c and one T_comm."""
+    return row.get("operator"), str(row.get("shape")), row.get("source"), row["whole_s"], row["transfer_s"]
+
+
+def _record(row: Row, *, is_best: bool) -> dict[str, Any]:
+    told, operator = facts(row), operator_title(row["operator"])
+    ratio, share = row["transfer_s"] / row["whole_s"], row["share_of_ideal"]
+    return told | {
+        "key": row.get("key"), "operator": operator, "look": row["source"], "ratio": ratio, "of_ideal": share,
+        "is_best": int(is_best), "share": percent_text(share), "balance": f"{ratio:.2g}",
+        "aloud": f"{operator}, {told['schedule']}: {percent_text(share)} of ideal at T_comm / T_c {ratio:.2g}, "
+                 f"{told['source']}",
+    }  # fmt: skip
+
+
+_COLUMNS = ("key", "operator", "look", "ratio", "of_ideal", "is_best", "share", "balance", *FACTS, "aloud")
+
+
+def _drawn(data: Any, context: str, operators: Sequence[str], sources: Sequence[str]) -> alt.LayerChart:
+    rest = _points(22, 0.45, operators, sources).transform_filter("datum.is_best === 0")
+    best = _points(75, 1.0, operators, sources).transform_filter("datum.is_best === 1")
+    return alt.LayerChart(
+        layer=[rest, best, *(layer for name in LINES for layer in _line(name))],
+        data=data,
+        title=title(QUESTION, context),
+        description="Share of ideal of every schedule over T_comm / T_c, between perfect overlap and no gain.",
+    )
+
+
+def _points(size: int, opacity: float, operators: Sequence[str], sources: Sequence[str]) -> alt.Chart:
+    return (
+        alt.Chart()
+        .mark_point(size=size, opacity=opacity)
+        .encode(
+            x=alt.X("ratio:Q", title="T_comm / T_c", scale=alt.Scale(type="log", nice=False, padding=14),
+                    axis=alt.Axis(grid=False, labelExpr="format(datum.value, '~g')")),
+            y=alt.Y("of_ideal:Q", title="Share of ideal", scale=alt.Scale(padding=10), axis=alt.Axis(format="%")),
+            shape=shape(looks=sources), fill=_colour(alt.Fill, operators), stroke=_colour(alt.Stroke, operators),
+            fillOpacity=filling(), **said(SHOWN),
+        )
+    )  # fmt: skip
+
+
+def _colour(channel: Any, operators: Sequence[str]) -> Any:
+    scale = alt.Scale(type="ordinal", domain=list(COLOURS), range=list(COLOURS.values()))
+    listed_alone = legend(operators, symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
+    return channel("operator:N", scale=scale, legend=listed_alone)
+
+
+def _line(name: str) -> list[alt.Chart]:
+    """A line across the plot, and its name."""
+    at = alt.Chart(alt.InlineData(values=[{"at": LINES[name], "words": name}])).encode(y=alt.Y("at:Q"))
+    line = at.mark_rule(stroke=INK, strokeDash=[6, 3]).encode(description="words:N")
+    label = at.mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)
+    return [line, label.encode(text="words:N")]
