@@ -138,10 +138,17 @@ def in_calls(machine: Machine, sizes: Problem) -> bool:
 
 
 def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> Floats:
-    """One call of the library over a part of the computation on *slots*; *sides* are rows, columns, contraction."""
-    rows, columns, k = sides
+    """One call of the library over a part of the computation on *slots*; *sides* are rows, columns, contraction.
+
+    No part costs less than its share of the whole: curves of few points may say that narrower calls are faster.
+    """
+    (rows, columns, k), extent = sides, operator(sizes.operator).extent(sizes)
     num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
-    return _call_seconds(machine, sizes, sides, num_bytes) * (machine.device.slots / np.asarray(slots))
+    share = (rows * columns * k) / (extent.rows * extent.columns * extent.contraction)
+    whole = library_seconds(machine, sizes, "library")
+    least = 0.0 if whole is None else whole * share
+    called = np.maximum(_call_seconds(machine, sizes, sides, num_bytes), least)
+    return called * (machine.device.slots / np.asarray(slots))
 
 
 def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any) -> Floats:
