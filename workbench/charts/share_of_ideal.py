@@ -58,13 +58,13 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 
 def _record(row: Row, *, is_best: bool) -> dict[str, Any]:
-    told, operator = facts(row), operator_title(row["operator"])
+    words, operator = facts(row), operator_title(row["operator"])
     ratio, share = row["transfer_s"] / row["whole_s"], row["share_of_ideal"]
-    return told | {
+    return words | {
         "key": row.get("key"), "operator": operator, "look": row["source"], "ratio": ratio, "of_ideal": share,
         "is_best": int(is_best), "share": percent_text(share), "balance": f"{ratio:.2g}",
-        "aloud": f"{operator}, {told['schedule']}: {percent_text(share)} of ideal at T_comm / T_c {ratio:.2g}, "
-                 f"{told['source']}",
+        "aloud": f"{operator}, {words['schedule']}: {percent_text(share)} of ideal at T_comm / T_c {ratio:.2g}, "
+                 f"{words['source']}",
     }  # fmt: skip
 
 
