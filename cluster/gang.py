@@ -359,14 +359,16 @@ class Gang:
         return tuple(worker.address for worker in sorted(chosen, key=natural))
 
     def _warm(self, request: Requested) -> tuple[str, ...] | None:
-        own = self.clients[request.client].sessions.get(request.world)
+        last_session = self.clients[request.client].sessions.get(request.world)
         others = self._active() - {request.client}
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
-        for name, session in sorted(self.sessions.items(), key=lambda item: (item[0] != own, item[0] in foreign)):
+        for name, session in sorted(
+            self.sessions.items(), key=lambda item: (item[0] != last_session, item[0] in foreign)
+        ):
             members = [self.workers[address] for address in session.workers]
             if session.suits(request) and all(worker.free and may(worker, request.backend) for worker in members):
                 # somebody else's session is taken only when nothing else is free
-                taken = name != own and name in foreign
+                taken = name != last_session and name in foreign
                 if not taken or not self._fresh_room(request):
                     return session.workers
         return None
@@ -381,7 +383,7 @@ class Gang:
     def _refused(self, request: Requested) -> Refused | None:
         """Why the request cannot be met, or None."""
         workers = Workers(tuple(self.workers.values()), tuple(self.away.values()))
-        asked = request.world, request.backend, request.shares_heap, request.across
-        if (sentence := workers.refusal(*asked)) is None:
+        needs = request.world, request.backend, request.shares_heap, request.across
+        if (sentence := workers.refusal(*needs)) is None:
             return None
-        return Refused(request.client, request.stream, sentence, for_now=workers.well().refusal(*asked) is None)
+        return Refused(request.client, request.stream, sentence, for_now=workers.well().refusal(*needs) is None)

@@ -44,13 +44,13 @@ def visible(gpus: Sequence[Gpu], said: str | None) -> tuple[Gpu, ...]:
     """
     if said is None:
         return tuple(gpus)
-    found: list[Gpu] = []
+    listed: list[Gpu] = []
     for word in filter(None, (part.strip() for part in said.split(","))):
         meant = [gpu for gpu in gpus if word == str(gpu.number) or (not word.isdigit() and gpu.uuid.startswith(word))]
-        if len(meant) != 1 or meant[0] in found:
+        if len(meant) != 1 or meant[0] in listed:
             break
-        found += meant
-    return tuple(found)
+        listed += meant
+    return tuple(listed)
 
 
 def backend(gpu: Gpu | None) -> str:
@@ -107,15 +107,15 @@ def _by_library() -> tuple[Gpu, ...]:
 
 def _by_driver() -> tuple[Gpu, ...]:
     folders = sorted(DRIVER.iterdir()) if DRIVER.is_dir() else []
-    found = []
+    listed = []
     for number, folder in enumerate(folders):
         with suppress(OSError):
             lines = (folder / "information").read_text().splitlines()
             facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             uuid = facts.get("GPU UUID", "")
             known = "" if "?" in uuid else uuid  # the driver writes question marks until the GPU was first used
-            found.append(Gpu(number=number, name=facts.get("Model", "NVIDIA GPU"), uuid=known))
-    return tuple(found)
+            listed.append(Gpu(number=number, name=facts.get("Model", "NVIDIA GPU"), uuid=known))
+    return tuple(listed)
 
 
 def text(value: bytes | str) -> str:

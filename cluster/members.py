@@ -94,5 +94,5 @@ class Session:
 
     def suits(self, request: Requested) -> bool:
         """Whether benches opened for this session can serve the request."""
-        own = (len(self.workers), self.shares_heap, self.across)
-        return own == (request.world, request.shares_heap, request.across)
+        opened_for = (len(self.workers), self.shares_heap, self.across)
+        return opened_for == (request.world, request.shares_heap, request.across)

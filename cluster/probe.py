@@ -72,10 +72,10 @@ def rows(client: Client | None = None) -> list[Facts]:
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1).get("workers", {})
     on_host = {str(worker["host"]): address for address, worker in workers.items()}
     # torch tells all workers of a host the same, but for the one GPU that each may see
-    told = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
-    own = ask(client, list(workers), _of_its_gpu, 2 * ANSWER_S)
+    of_hosts = ask(client, list(on_host.values()), _of_worker, TORCH_S + ANSWER_S)
+    of_gpus = ask(client, list(workers), _of_its_gpu, 2 * ANSWER_S)
     return [first] + [
-        {"place": worker["name"], "address": address} | told[on_host[str(worker["host"])]] | own[address]
+        {"place": worker["name"], "address": address} | of_hosts[on_host[str(worker["host"])]] | of_gpus[address]
         for address, worker in workers.items()
     ]
 
@@ -119,9 +119,9 @@ def silence(deadline_s: float) -> Facts:
     return {"trouble": f"{_SILENT} {deadline_s:.0f} s"}
 
 
-def is_silence(told: Mapping[str, Any]) -> bool:
-    """Whether *told* is of a worker that did not answer: it is stopped or busy, and may be like all others."""
-    return str(told.get("trouble") or "").startswith(_SILENT)
+def is_silence(answer: Mapping[str, Any]) -> bool:
+    """Whether *answer* is of a worker that did not answer: it is stopped or busy, and may be like all others."""
+    return str(answer.get("trouble") or "").startswith(_SILENT)
 
 
 async def _in_a_thread(what: Callable[[Any], Facts], dask_worker: Any) -> Facts:

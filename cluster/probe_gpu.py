@@ -47,12 +47,12 @@ print(json.dumps({
 
 def facts() -> dict[str, Any]:
     """Of the GPUs that this process sees, without a context on any of them; `none` where there are none."""
-    found = gpus.here()
+    visible = gpus.here()
     return {
-        "gpus": _counted(f"{gpu.name}{_memory(gpu)}" for gpu in found),
-        "backend": gpus.backend(found[0] if found else None),
-        **_by_library([gpu.number for gpu in found]),
-        "multicast": _multicast(found),
+        "gpus": _counted(f"{gpu.name}{_memory(gpu)}" for gpu in visible),
+        "backend": gpus.backend(visible[0] if visible else None),
+        **_by_library([gpu.number for gpu in visible]),
+        "multicast": _multicast(visible),
     }
 
 
@@ -68,9 +68,9 @@ def linked_to(gpu: gpus.Gpu) -> tuple[str, ...] | None:
             return None
         if gpu.uuid not in uuids:
             return None
-        own = handles[uuids.index(gpu.uuid)]
+        its_handle = handles[uuids.index(gpu.uuid)]
         others = zip(uuids, handles, strict=True)
-        return tuple(uuid for uuid, handle in others if uuid != gpu.uuid and _linked(nvml, own, handle))
+        return tuple(uuid for uuid, handle in others if uuid != gpu.uuid and _linked(nvml, its_handle, handle))
 
 
 def _memory(gpu: gpus.Gpu) -> str:
@@ -123,9 +123,9 @@ def _linked(nvml: Any, first: Any, second: Any) -> bool:
     return False
 
 
-def _multicast(found: tuple[gpus.Gpu, ...]) -> str:
+def _multicast(visible: tuple[gpus.Gpu, ...]) -> str:
     """As the environment says; whether the driver could is not asked."""
-    if not found:
+    if not visible:
         return NONE
     off = [name for name, value in MULTICAST_OFF.items() if os.environ.get(name) == value]
     return "off" if len(off) == len(MULTICAST_OFF) else f"off by {', '.join(off)}" if off else "not turned off"

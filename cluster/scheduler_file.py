@@ -160,30 +160,30 @@ def knock(target: Target, within_s: float) -> None:
             target.certificate.greet(connection)
 
 
-def target_in(asked: str | Path | Target | None) -> Target:
+def target_in(scheduler: str | Path | Target | None) -> Target:
     """The scheduler asked for: its address in Dask's form, or read from the file that was named; None: the lab's.
 
     ValueError when there is no such file, when it was left by a process that is gone, or for another kind of address.
     """
-    if isinstance(asked, Target):
-        return asked
-    if isinstance(asked, str) and "://" in asked:
-        return own(_of_scheduler(asked))
-    file = path() if asked is None else Path(asked)
+    if isinstance(scheduler, Target):
+        return scheduler
+    if isinstance(scheduler, str) and "://" in scheduler:
+        return own(_of_scheduler(scheduler))
+    file = path() if scheduler is None else Path(scheduler)
     is_there = os.path.lexists(file)
-    if not is_there and isinstance(asked, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", asked):
-        return Target(f"tcp://{asked}")
-    if asked is None and (record := read()) is not None and not record.alive:
+    if not is_there and isinstance(scheduler, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", scheduler):
+        return Target(f"tcp://{scheduler}")
+    if scheduler is None and (record := read()) is not None and not record.alive:
         raise Failed(
             f"The lab's cluster is gone: process {record.pid}, which kept it at {record.address}, has ended and "
             f"left {file} behind. {_ACCEPTED}"
         )
     if not is_there:
-        what = "The lab's cluster" if asked is None else f"The scheduler {asked!s}"
+        what = "The lab's cluster" if scheduler is None else f"The scheduler {scheduler!s}"
         raise ValueError(f"{what} cannot be reached: there is no scheduler file {file}. {_ACCEPTED}")
-    found = _in_file(file)
-    _of_scheduler(found.address)
-    return found
+    target = _in_file(file)
+    _of_scheduler(target.address)
+    return target
 
 
 def _in_file(file: Path) -> Target:
@@ -197,8 +197,8 @@ def _in_file(file: Path) -> Target:
 def own(address: str) -> Target:
     """The scheduler at *address*, with its certificate where it is this user's own."""
     with contextlib.suppress(ValueError):
-        if (found := _in_file(path())).address == address:
-            return found
+        if (target := _in_file(path())).address == address:
+            return target
     return Target(address)
 
 

@@ -104,9 +104,9 @@ class Workers:
     """Those that left, and that a nanny may bring back, or that did not come back in time."""
 
     @classmethod
-    def described(cls, told: Mapping[str, Any]) -> Workers:
+    def described(cls, description: Mapping[str, Any]) -> Workers:
         """What the broker describes."""
-        return cls(_described(told["workers"]), _described(told.get("away", ())))
+        return cls(_described(description["workers"]), _described(description.get("away", ())))
 
     def __len__(self) -> int:
         return len(self.here)

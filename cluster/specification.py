@@ -52,8 +52,8 @@ def here() -> Specification:
 
 def of_worker(client: Client, address: str) -> Specification:
     """The same of the worker at *address*; what it does not tell in time is None."""
-    told = probe.ask(client, [address], _told, probe.TORCH_S + probe.ANSWER_S)[address]
-    return told_by(told.get("torch", {}), told.get("driver", {}))
+    answer = probe.ask(client, [address], _told, probe.TORCH_S + probe.ANSWER_S)[address]
+    return told_by(answer.get("torch", {}), answer.get("driver", {}))
 
 
 def told_by(torch: dict[str, Any], driver: dict[str, Any]) -> Specification:
@@ -93,10 +93,10 @@ def _of_driver() -> dict[str, Any]:
     with gpus.library() as nvml:
         if nvml is None or not seen:
             return {}
-        found: dict[str, Any] = {}
+        links: dict[str, Any] = {}
         with suppress(nvml.NVMLError):
             handle = nvml.nvmlDeviceGetHandleByIndex(seen[0].number)
-            found["nvlinks"] = probe_gpu.active_links(nvml, handle)
-            found["pcie"] = [nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+            links["nvlinks"] = probe_gpu.active_links(nvml, handle)
+            links["pcie"] = [nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
                              nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)]  # fmt: skip
-        return found
+        return links

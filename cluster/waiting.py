@@ -11,14 +11,14 @@ _NAMED_MOST = 3
 
 def words(gang: Gang, client: str, stream: str, at: float) -> str:
     """Of a request that is not granted yet; nothing where there is no such request."""
-    asked = gang.requests.get((client, stream))
-    if asked is None:
+    request = gang.requests.get((client, stream))
+    if request is None:
         return ""
     line = gang.queue(at)
-    before = line.index(asked) if asked in line else len(line)
-    able = [worker for worker in gang.workers.values() if may(worker, asked.backend)]
+    before = line.index(request) if request in line else len(line)
+    able = [worker for worker in gang.workers.values() if may(worker, request.backend)]
     missed = (client, stream) in gang.unmet_since
-    gone = [each for each in gang.away.values() if may(each, asked.backend) and (missed or not each.lost)]
+    gone = [each for each in gang.away.values() if may(each, request.backend) and (missed or not each.lost)]
     said = [
         f"{before} {'request is' if before == 1 else 'requests are'} before",
         _held(gang, able),
@@ -26,8 +26,8 @@ def words(gang: Gang, client: str, stream: str, at: float) -> str:
         *(f"{worker.name} has not answered for {worker.silent_s:.0f} s" for worker in able if worker.silent_s),
         *(f"{worker.name} left {at - worker.left_at:.0f} s ago and may come back" for worker in gone),
     ]
-    told = [each for each in said if each]
-    return "; ".join(told[: 2 + _NAMED_MOST]) + ("; ..." if len(told) > 2 + _NAMED_MOST else "")
+    reasons = [each for each in said if each]
+    return "; ".join(reasons[: 2 + _NAMED_MOST]) + ("; ..." if len(reasons) > 2 + _NAMED_MOST else "")
 
 
 def _held(gang: Gang, able: list[Member]) -> str:

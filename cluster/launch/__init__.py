@@ -26,6 +26,6 @@ def local(
 
     `published`: it is the one that notebooks and commands of this user find; otherwise it is private.
     """
-    stated = {"num_ranks": num_ranks, "gpus": gpus}
-    kind = Local(**{name: value for name, value in stated.items() if value is not None})
+    counts = {"num_ranks": num_ranks, "gpus": gpus}
+    kind = Local(**{name: value for name, value in counts.items() if value is not None})
     return hold(kind, published=published, entry=entry)

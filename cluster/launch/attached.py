@@ -20,8 +20,8 @@ def attach(address: str | Path | Target, *, entry: Entry | None = None) -> Clust
         workers = workers_of(client)
         sentence = refusal(target.address, workers)
         if sentence is None:
-            told = probe.ask(client, list(workers), _version_in)
-            sentence = stranger(target.address, {str(workers[place]["name"]): told[place] for place in workers})
+            versions = probe.ask(client, list(workers), _version_in)
+            sentence = stranger(target.address, {str(workers[place]["name"]): versions[place] for place in workers})
     if sentence is not None:
         raise ValueError(sentence)
     return Cluster.connect(target, entry=entry)

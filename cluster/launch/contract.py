@@ -113,7 +113,7 @@ def refusal(address: str, workers: Mapping[str, Mapping[str, Any]]) -> str | Non
     )
 
 
-def stranger(address: str, told: Mapping[str, Mapping[str, Any]]) -> str | None:
+def stranger(address: str, answers: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Why workers cannot keep ranks that told their `version` of the workbench, or their `trouble`; or None.
 
     One that does not answer is no reason: the broker does without it until it does.
@@ -121,13 +121,13 @@ def stranger(address: str, told: Mapping[str, Mapping[str, Any]]) -> str | None:
     ours = probe.version(DISTRIBUTION)
     others = [
         f"{name}: {facts.get('trouble') or facts['version']}"
-        for name, facts in told.items()
+        for name, facts in answers.items()
         if facts.get("version") != ours and not probe.is_silence(facts)
     ]
     if not others:
         return None
     return (
-        f"The cluster at {address} has another version: {len(others)} of its {len(told)} workers do not have "
+        f"The cluster at {address} has another version: {len(others)} of its {len(answers)} workers do not have "
         f"{DISTRIBUTION} {ours} as this process has: {_first(others)}. Accepted: the same version for all of them."
     )
 

@@ -55,8 +55,8 @@ class Kubernetes:
                 f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod} is too small. Accepted: 1 "
                 "or more of each."
             )
-        asked = f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod}"
-        if (sentence := too_many(asked, self.num_ranks)) is not None:
+        words = f"num_pods = {self.num_pods} with ranks_per_pod = {self.ranks_per_pod}"
+        if (sentence := too_many(words, self.num_ranks)) is not None:
             return sentence
         if (sentence := idle_gpus("gpus_per_pod", self.gpus_per_pod, "ranks_per_pod", self.ranks_per_pod)) is not None:
             return sentence

@@ -73,9 +73,9 @@ class Local:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
         if (sentence := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
             return sentence
-        found = len(gpus.here()) if self.gpus else 0
-        if self.gpus > found:
-            return f"gpus = {self.gpus} does not fit: this host has {found} GPUs. Accepted: 0 to {found}."
+        num_gpus = len(gpus.here()) if self.gpus else 0
+        if self.gpus > num_gpus:
+            return f"gpus = {self.gpus} does not fit: this host has {num_gpus} GPUs. Accepted: 0 to {num_gpus}."
         if self.gpus and self.num_ranks > self.gpus:
             return (
                 f"num_ranks = {self.num_ranks} is too large. Every rank needs a GPU of its own, and there are "
@@ -111,9 +111,9 @@ class Local:
     def workers(self) -> dict[str, dict[str, Any]]:
         """What Dask is told of each of them, by name."""
         host = socket.gethostname().partition(".")[0]
-        found = gpus.here()
-        owned: list[gpus.Gpu | None] = [*found[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
-        hidden = bool(found)  # where there are none, the environment stays as it is
+        here = gpus.here()
+        owned: list[gpus.Gpu | None] = [*here[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
+        hidden = bool(here)  # where there are none, the environment stays as it is
         return {
             f"{host}-rank{rank}": {"cls": Nanny, "options": _options(gpu, hidden) | {"death_timeout": self.patience_s}}
             for rank, gpu in enumerate(owned)

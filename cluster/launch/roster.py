@@ -30,11 +30,11 @@ def status(address: str | Path | None = None) -> list[Row]:
         workers = workers_of(client)
         known, gone = _known(client)
         awake = [place for place in workers if not known.get(place, {}).get("away_s")]
-        told = probe.ask(client, awake, _of_worker)
+        answers = probe.ask(client, awake, _of_worker)
     rows = []
     for place, worker in workers.items():
         its = {"name": str(worker["name"]), "address": place, "host": worker["host"]}
-        rows.append(told.get(place, {}) | its | _state(known.get(place)))
+        rows.append(answers.get(place, {}) | its | _state(known.get(place)))
     rows += [{key: worker[key] for key in ("name", "address", "host")} | _state(worker, "left at") for worker in gone]
     return sorted(rows, key=lambda row: row["name"])
 
@@ -51,8 +51,8 @@ def _known(client: Client) -> tuple[dict[str, Row], list[Row]]:
 
 
 def _describe(dask_scheduler: Any) -> dict[str, Any]:
-    found = dask_scheduler.plugins.get(broker.NAME)
-    return found.describe() if found else {"protocol": broker.PROTOCOL, "workers": [], "away": [], "grants": []}
+    plugin = dask_scheduler.plugins.get(broker.NAME)
+    return plugin.describe() if plugin else {"protocol": broker.PROTOCOL, "workers": [], "away": [], "grants": []}
 
 
 def _state(known: Row | None, since: str = "no answer since") -> Row:
@@ -78,7 +78,7 @@ def _told(known: Row) -> Row:
 
 def _of_worker(worker: Any) -> Row:
     """In the worker: its host, and whether its rank process lives."""
-    found = worker.plugins.get(keeper.NAME)
-    popen = found.process.popen if found and found.process else None
+    plugin = worker.plugins.get(keeper.NAME)
+    popen = plugin.process.popen if plugin and plugin.process else None
     rank = {"rank_pid": popen and popen.pid, "rank_alive": popen is not None and popen.poll() is None}
     return {"trouble": None, "threads": worker.state.nthreads} | rank | probe.here()

@@ -55,8 +55,8 @@ class Slurm:
                 f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job} is too small. Accepted: 1 "
                 "or more of each."
             )
-        asked = f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job}"
-        if (sentence := too_many(asked, self.num_ranks)) is not None:
+        words = f"num_jobs = {self.num_jobs} with ranks_per_job = {self.ranks_per_job}"
+        if (sentence := too_many(words, self.num_ranks)) is not None:
             return sentence
         if (sentence := idle_gpus("gpus_per_job", self.gpus_per_job, "ranks_per_job", self.ranks_per_job)) is not None:
             return sentence

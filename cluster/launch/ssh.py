@@ -123,8 +123,8 @@ class Ssh:
                 f"hosts = {self.hosts!r} with ranks_per_host = {self.ranks_per_host} is too small. Accepted: a "
                 "list of one host or more, and at least 1 rank on each."
             )
-        asked = f"{len(self.hosts)} hosts with ranks_per_host = {self.ranks_per_host}"
-        if (sentence := too_many(asked, self.num_ranks)) is not None:
+        words = f"{len(self.hosts)} hosts with ranks_per_host = {self.ranks_per_host}"
+        if (sentence := too_many(words, self.num_ranks)) is not None:
             return sentence
         return missing("ssh", "asyncssh", "ssh") or missing("ssh", CERTIFIES, "ssh")
 

@@ -9,8 +9,6 @@ EMPTY = frozenset({"asked", "found", "mine", "own", "stated", "told"})
 """Participles of nothing: a `found` is a schedule, a file or a sentence, and its name says so."""
 
 MOST = {
-    "cluster": 20,
-    "cluster/launch": 11,
     "kernels": 3,
     "kernels/backends": 9,
     "kernels/backends/cpu": 7,
@@ -18,7 +16,7 @@ MOST = {
     "kernels/backends/triton/kernels": 5,
     "kernels/backends/triton/probes": 12,
     "kernels/ops": 8,
-    "workbench": 91,
+    "workbench": 86,
     "workbench/benchmark": 3,
     "workbench/charts": 27,
     "workbench/reports": 18,
