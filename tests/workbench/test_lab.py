@@ -21,7 +21,6 @@ from workbench import cli_lab, first_page, lab, resources
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
-@pytest.mark.alone
 def test_the_lab_serves_the_explorer_to_who_has_its_token(tmp_path: Path, end: signal.Signals) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--no-calibration", "--ranks", "1"]

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.alone
 GONE_S = 60.0
 LAB = """
 import time
