@@ -44,6 +44,9 @@ def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part != "all":
         config.hook.pytest_deselected(items=[item for item in items if is_alone(item) != (part == "alone")])
         items[:] = [item for item in items if is_alone(item) == (part == "alone")]
+    if part == "together":
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)  # or one process would end with them, alone
 
 
 def is_alone(item: pytest.Item) -> bool:

@@ -20,7 +20,8 @@ GO_ON = (0, 1, NO_TESTS)
 def calls(cores: int, arguments: Sequence[str]) -> list[list[str]]:
     """The arguments of each of the two calls of pytest."""
     # a file's tests stay in one process, in their order: they share gangs and rendered pages
-    together = ["--part=together", f"--numprocesses={min(cores, PROCESSES_MOST)}", "--dist=loadfile"]
+    together = ["--part=together", f"--numprocesses={min(cores, PROCESSES_MOST)}", "--dist=loadfile",
+                "--no-loadscope-reorder"]  # fmt: skip
     return [[*together, *arguments], ["--part=alone", *arguments]]
 
 

@@ -22,6 +22,15 @@ def test_a_part_without_tests_passes_and_one_that_fails_is_the_status(statuses: 
     assert status(statuses) == both
 
 
+def test_files_with_slow_tests_come_first_and_keep_their_order() -> None:
+    named = [("quick.py", ()), ("slow.py", ()), ("slow.py", ("slow",)), ("other.py", ()), ("late.py", ("slow",))]
+    items = [SimpleNamespace(path=file, number=number, get_closest_marker=lambda name, of=marks: name in of or None)
+             for number, (file, marks) in enumerate(named)]  # fmt: skip
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    select_part(SimpleNamespace(getoption=lambda _: "together", hook=hook), items)  # type: ignore[arg-type]
+    assert [item.number for item in items] == [1, 2, 4, 0, 3]
+
+
 def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_says() -> None:
     together, alone = calls(2, ["tests/cluster", "-k", "hang"])
     assert "--numprocesses=2" in together
