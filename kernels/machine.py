@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PROVENANCES = ("datasheet", "calibrated", "assumed")
-WORKS = ("gemm", "gemv", "gather", "reduce", "copy", "library_gemm", "library_gemv",
+WORKS = ("gemm", "gemv", "gather", "gather_power_law", "reduce", "copy", "library_gemm", "library_gemv", "own_gemv",
          "put_registers", "put_tma", "put_copy_engine")  # fmt: skip
-"""What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS); bytes to peers, by their way."""
+"""What a speed curve is of: tiles of our kernels; whole calls of the library (cuBLAS) and of our own; puts, by way."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TUNED = "library_tuned_"
 """Begins the name of a collective's curve that is of the library's fastest setting at each size."""
 CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES))
+NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
 BACKENDS = {"cpu": ("emulated", "shared_memory", NETWORK), "triton": ("nvlink", NETWORK)}
@@ -42,6 +43,8 @@ class Device:
     """Shared memory (LDS) of one SM (CU); 0 on a CPU."""
     resident_blocks: Mapping[str, float] = field(default_factory=dict)
     """By work, blocks that share an SM where a kernel waits for memory alone; 1 of what is not named."""
+    load_bytes_per_second: float = 0.0
+    """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Rate:
     """`any` where bytes are bytes, of puts."""
     size: float
     """FLOP (gemm, gemv) or bytes read and written (gather, reduce, copy) of one tile or block; of a whole call of
-    library_gemm and library_gemv; bytes that leave each rank in a call, of puts."""
+    library_gemm, library_gemv and own_gemv; bytes that leave each rank in a call, of puts."""
     per_second: float
     """FLOP/s or bytes/s of the whole device at that size, the fixed cost of a tile, step or call not counted."""
     width: float = 0.0
@@ -96,6 +99,8 @@ class Costs:
     """Share of the link's bandwidth that a library collective reaches."""
     send_blocks: int
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
+    cold_seconds: float = 0.0
+    """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,8 @@ class Machine:
     """When and where this file was fitted to a running machine (ISO time, host); None: never."""
     spread: tuple[float, float] | None = None
     """Measured over estimated time of the schedules it was checked with: lowest and highest; None: never checked."""
+    fitted_to: tuple[str, ...] = ()
+    """The problems whose measured times its values were fitted to; an error of one of them says little."""
     digest: str = ""
     """Hash of the file's content, kept beside every estimate."""
 
@@ -170,4 +177,4 @@ class Machine:
         for end in range(len(parts), 0, -1):
             if (source := self.provenance.get(".".join(parts[:end]))) is not None:
                 return source
-        return "assumed: no source given"
+        return NO_SOURCE

@@ -15,6 +15,7 @@ from kernels.machine import (
     BACKENDS,
     CURVES_OF_COLLECTIVES,
     LINKS,
+    NO_SOURCE,
     PROVENANCES,
     TOPOLOGIES,
     WORKS,
@@ -29,6 +30,8 @@ from kernels.machine import (
 KIND = texts.TextKind("machine file", "a machine", "a TOML file")
 RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
 """Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
+ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
+WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNSTATED = "assumed: not stated; as our GEMV and pooled lookup compile for H200s"
 
 
@@ -45,11 +48,13 @@ def _with_assumed(machine: Machine) -> Machine:
     if device.kind == "gpu" and not device.resident_blocks:
         device = replace(device, resident_blocks=RESIDENT_BLOCKS)
         sources["device.resident_blocks"] = UNSTATED
+    unmeasured = {"device.load_bytes_per_second": ENDLESS, "costs.cold_seconds": WARM}
+    sources |= {key: how for key, how in unmeasured.items() if machine.provenance_of(key) == NO_SOURCE}
     return replace(machine, device=device, provenance={**machine.provenance, **sources})
 
 
 _KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "collective", "provenance", "calibrated",
-         "spread"}  # fmt: skip
+         "spread", "fitted_to"}  # fmt: skip
 
 _FORMS = {
     "str": ("a text", lambda value: isinstance(value, str)),
@@ -90,6 +95,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             provenance=data["provenance"],
             calibrated=data.get("calibrated"),
             spread=tuple(data["spread"]) if "spread" in data else None,
+            fitted_to=tuple(data.get("fitted_to", ())),
         )
     except KeyError as error:
         raise ValueError(f"{where} has no {error.args[0]!r}, and every machine needs it.") from None
@@ -151,6 +157,9 @@ def _check_top(data: dict[str, Any], where: str) -> None:
         raise ValueError(
             f"{where}: spread = {spread!r} does not fit. Accepted: two numbers above 0, [lowest, highest]."
         )
+    problems = data.get("fitted_to", [])
+    if not (isinstance(problems, list) and all(isinstance(each, str) for each in problems)):
+        raise ValueError(f"{where}: fitted_to = {problems!r} does not fit. Accepted: a list of texts.")
     provenance = data.get("provenance", {})
     if not isinstance(provenance, dict):
         raise ValueError(f"{where}: provenance = {provenance!r} does not fit. Accepted: a table from key to source.")
@@ -168,9 +177,9 @@ def toml(machine: Machine) -> str:
 
 
 def _lines(machine: Machine) -> Iterator[str]:
-    for key in ("name", "title", "backend", "calibrated", "spread"):
+    for key in ("name", "title", "backend", "calibrated", "spread", "fitted_to"):
         value = getattr(machine, key)
-        if value is not None:
+        if value not in (None, ()):
             yield f"{key} = {_value(value)}"
     device = asdict(machine.device)
     of_device = {f"device.{key}": table for key, table in device.items() if isinstance(table, dict) and table}

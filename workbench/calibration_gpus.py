@@ -19,6 +19,7 @@ from kernels.schedule import Refusal
 from workbench import machines, recordings
 from workbench.calibration import own, write
 from workbench.simulator.calibrate_gpus import carried, checked, fitted
+from workbench.simulator.calibrate_loads import with_loads
 from workbench.simulator.calibrate_nccl import with_tuned
 from workbench.targets import Target
 
@@ -70,13 +71,16 @@ def calibrate_here(
 def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Machine:
     """The machine that *raw* is of, fitted to it; its spread from those recordings *against* that are of it.
 
+    What these tell of loads, which no probe times, is fitted to a part of them.
+
     *sweep*: what NCCL's settings took on the same machine, by which `library_tuned` is estimated.
     """
     content = _content(raw)
     machine = fitted(content, machines.shipped_machine(str(content.get("machine"))))
     if sweep is not None:
         machine = with_tuned(machine, _rows(sweep))
-    return checked(machine, measured(machine.name, against))
+    recorded = measured(machine.name, against)
+    return checked(with_loads(machine, recorded), recorded)
 
 
 def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = False) -> Machine:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.failed import Failed
 from workbench import cli_options as options
 from workbench.cli_show import say, say_off, show_rows
 
@@ -103,8 +104,9 @@ def validate(
     every: options.Every = False,
     json: options.Json = False,
 ) -> None:
-    """How well today's estimates predict what was measured."""
+    """How well today's estimates predict what was measured. Status 1 where an error is beyond its committed bound."""
     from workbench import machines
+    from workbench.bounds import sentence
     from workbench.cli_stored import show_validation
     from workbench.validation import off_now, validate_recordings
     from workbench.validation import validate as validated
@@ -121,10 +123,14 @@ def validate(
             rows, summary = validated(opened, names)
     if json:
         show_rows(rows, summary)
-        return
-    show_validation(rows, summary, "recorded" if recording else "measured", every=every)
-    if not recording:
-        say_off(off_now(rows))
+    else:
+        show_validation(rows, summary, "recorded" if recording else "measured", every=every)
+        if not recording:
+            say_off(off_now(rows))
+    if broken := summary.get("broken_bounds"):
+        raise Failed(
+            f"{len(broken)} bounds of data/checks/estimates.toml are broken. {'; '.join(map(sentence, broken))}."
+        )
 
 
 def report(

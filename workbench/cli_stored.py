@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kernels.units import percent_text, ratio_text, seconds_text
+from workbench.cli_accuracy import show_accuracy
 from workbench.cli_outcomes import (
     clock_heading,
     few,
@@ -134,6 +135,7 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     print()
     tell("By kind:")
     _show_kinds(by_kind(rows))
+    show_accuracy(summary)
     say(f"{summary['count']} trials: median error {percent_text(summary['median_absolute_error'])}, "
         f"{percent_text(summary['within_15_percent'])} within 15 %; "
         f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip

@@ -16,8 +16,12 @@ from kernels.prints import source_print
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import machines, recordings
+from workbench.accuracy import accuracy, speed_ups
+from workbench.bounds import bounds, broken
 from workbench.off_estimates import Off, off_pairs
-from workbench.simulator.predict import predict
+from workbench.simulator.calibrate_gpus import listed
+from workbench.simulator.predict import predict, resolved
+from workbench.simulator.price.trivial import trivial_seconds
 from workbench.store import Store
 
 CLOSE = 0.15
@@ -77,7 +81,8 @@ def _estimated(
             reasons[ONE_CALL] += 1
             continue
         try:
-            estimate = predict(trial, machine or machines.machine(trial.machine), with_spans=False)
+            by = machine or machines.machine(trial.machine)
+            estimate = predict(trial, by, with_spans=False)
         except ValueError as reason:  # an unknown machine, a damaged file of one, what it cannot run
             reasons[str(reason)] += 1
             continue
@@ -87,6 +92,9 @@ def _estimated(
             **{key: row[key] for key in keys}, "measured_s": row["time_s"], "estimated_s": estimate.time_s,
             "low_s": estimate.low_s, "high_s": estimate.high_s, "calibrated": estimate.calibrated,
             "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
+            "trivial_s": trivial_seconds(trial.problem, trial.schedule.scheme, trial.part, by,
+                                         resolved(trial.fabric, trial.problem, by)),
+            "unseen": listed(trial.problem) not in by.fitted_to,
         })  # fmt: skip
     without = [{"count": count, "message": sentence} for sentence, count in reasons.items()]
     return rows, {"without_estimate": without}
@@ -98,8 +106,12 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [abs(row["error"]) for row in rows]
     inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows)
     worst = max(rows, key=lambda row: abs(row["error"]))
+    kinds = accuracy(rows)
     return {
         "count": len(rows),
+        "accuracy": kinds,
+        "speed_ups": speed_ups(rows),
+        "broken_bounds": list(broken(kinds, bounds())),
         "median_absolute_error": median(errors),
         "median_error": median(row["error"] for row in rows),
         "within_15_percent": sum(error <= CLOSE for error in errors) / len(rows),

@@ -163,7 +163,7 @@ def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
         assert wire / (wire + compute) == pytest.approx(0.2, abs=0.06), "the communication is a fifth"
     assumed = decode_on("mi300x_mesh8")
     free = replace(assumed.machine, costs=replace(assumed.machine.costs, step_seconds=0.0))
-    assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 5, abs=0.06)
+    assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 3, abs=0.06)
 
 
 def test_rung_5_of_the_gemms_those_of_few_tokens_are_estimated_worst() -> None:
@@ -192,7 +192,5 @@ def test_every_number_that_a_rung_reads_out_is_the_one_that_its_cells_show(name:
 def test_rung_5_says_what_two_h200s_were_recorded_to_save() -> None:
     middle = {operator: {source: median(found[source]) for source in ("recorded", "estimated")}
               for operator, found in two_h200s().items()}  # fmt: skip
-    for operator in ("gemm_all_to_all", "embedding_all_to_all"):
+    for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce", "gemm_reduce_scatter"):
         assert middle[operator]["recorded"] == pytest.approx(middle[operator]["estimated"], abs=0.05)
-    assert middle["gemv_all_reduce"]["recorded"] > middle["gemv_all_reduce"]["estimated"]
-    assert middle["gemm_reduce_scatter"]["recorded"] < middle["gemm_reduce_scatter"]["estimated"]

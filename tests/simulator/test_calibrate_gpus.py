@@ -35,7 +35,8 @@ def shipped() -> Machine:
     found = machines.shipped_machine("h200_nvl4")
     provenance = {key: source.replace("calibrated:", "assumed:") for key, source in found.provenance.items()}
     costs = replace(found.costs, launch_seconds=2e-6, step_seconds=5e-7, tile_seconds=1e-6, signal_seconds=5e-7,
-                    barrier_seconds=5e-6, copy_engine_seconds=5e-6)  # fmt: skip
+                    barrier_seconds=5e-6, copy_engine_seconds=5e-6, cold_seconds=0.0)  # fmt: skip
+    found = replace(found, device=replace(found.device, load_bytes_per_second=0.0), fitted_to=())
     return replace(found, rates=(), collectives=(), costs=costs, provenance=provenance, calibrated=None, spread=None)
 
 
@@ -108,13 +109,19 @@ def test_probes_that_are_missing_leave_what_was_there(shipped: Machine) -> None:
     part: dict[str, Any] = raw(shipped, 4)
     part["rows"] = [row for row in part["rows"] if row["probe"] == "read"]
     found = fitted(part, shipped)
-    assert found.costs == shipped.costs
+    assert found.costs == replace(shipped.costs, cold_seconds=found.costs.cold_seconds)
     assert found.rates == ()
     assert found.device.memory_bytes_per_second > 0.9 * probed.READ
     for probe in {row["probe"] for row in raw(shipped, 4)["rows"]}:
         rest: dict[str, Any] = raw(shipped, 4)
         rest["rows"] = [row for row in rest["rows"] if row["probe"] != probe]
         fitted(rest, shipped)
+
+
+def test_a_machine_lists_the_problems_that_it_was_fitted_to(machine: Machine, shipped: Machine) -> None:
+    rows = [row for row in raw(shipped, 4)["rows"] if "operator" in row]
+    assert len(machine.fitted_to) == len({(row["operator"], str(row["shape"]), row["dtype"]) for row in rows})
+    assert any("gemm_all_to_all m=" in each and each.endswith("bfloat16 on 4 ranks") for each in machine.fitted_to)
 
 
 def test_raw_results_of_other_gpus_or_of_nothing_are_refused(shipped: Machine) -> None:

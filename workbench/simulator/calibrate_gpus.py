@@ -18,7 +18,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes.base import num_tiles
 from workbench.simulator.predict import predict
-from workbench.simulator.price.tiles import fixed_seconds, tile_width, work_share
+from workbench.simulator.price.tiles import SKEWED, SKEWED_GATHER, fixed_seconds, tile_width, work_share
 
 Row = Mapping[str, Any]
 
@@ -32,6 +32,7 @@ SAME_SPEED = {"bfloat16": ("bfloat16", "float16"), "float32": ("float32",)}
 """Dtypes that a curve holds for, by the one that was measured: of 16 bits both."""
 PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.step_seconds", "costs.tile_seconds",
               "costs.signal_seconds", "costs.barrier_seconds", "costs.copy_engine_seconds",
+              "costs.cold_seconds", "device.load_bytes_per_second",
               "dimension.0.latency_seconds")  # fmt: skip
 """What GPUs of one kind share, or pairs of them behind the same switch, however many there are."""
 
@@ -52,6 +53,8 @@ def fitted(raw: Mapping[str, Any], machine: Machine) -> Machine:
     for step in (_fixed_costs, _memory, _puts, _collectives, _tiles, _curves):
         step(fit)
     title = fit.machine.title.replace(UNFITTED, FITTED)
+    shapes = {listed(_asked(fit, row)) for row in rows if "operator" in row}
+    fit.machine = replace(fit.machine, fitted_to=tuple(sorted(shapes)))
     return replace(fit.machine, title=title, calibrated=f"{raw['date']} on {raw['host']}", digest="")
 
 
@@ -110,6 +113,13 @@ class _Fit:
         for dtype in sorted(dtypes):
             self.know(f"rate.{work}.{dtype}", how)
 
+    def forget(self, work: str, instead: str) -> None:
+        """Drops the curve of *work* where there is one of *instead*."""
+        if any(rate.work == instead for rate in self.machine.rates):
+            rates = tuple(rate for rate in self.machine.rates if rate.work != work)
+            sources = {key: how for key, how in self.machine.provenance.items() if not key.startswith(f"rate.{work}.")}
+            self.machine = replace(self.machine, rates=rates, provenance=sources)
+
     @property
     def way_seconds(self) -> float:
         """From a signal's write until a peer goes on."""
@@ -131,6 +141,9 @@ def _memory(fit: _Fit) -> None:
         device = replace(fit.machine.device, memory_bytes_per_second=max(reads))
         fit.machine = replace(fit.machine, device=device)
         fit.know("device.memory_bytes_per_second", "best of reads of 16 to 512 MiB, on all GPUs at once")
+        least = min(fit.of("read"), key=lambda row: float(row["bytes"]))
+        rest = _beyond(least, fit.machine.costs.launch_seconds) - least["bytes"] / max(reads)
+        fit.cost("cold_seconds", max(0.0, rest), "the smallest read, beyond its launch and its bytes at full speed")
     launch = fit.machine.costs.launch_seconds
     copies = [(row["bytes"], row["bytes"] / _beyond(row, launch)) for row in fit.of("copy", by="library")]
     points = [Rate("copy", dtype, size, speed) for size, speed in copies for dtype in BYTES_ARE_BYTES]
@@ -227,12 +240,22 @@ def _by_depth(fit: _Fit) -> dict[int, float]:
 
 
 def _curves(fit: _Fit) -> None:
-    for work in ("gemm", "gemv", "gather"):
+    for work in ("gemm", "gather"):
         ours = [row for row in fit.of(work, by="ours") if "waves" not in row]
-        fit.curve(work, list(_tile_rates(fit, ours)), "whole kernels of ours, computation alone, operands cold")
-        fit.curve(f"library_{work}", list(_library_rates(fit, work)), "cuBLAS, operands cold")
+        for name, rows in _by_curve(fit, ours).items():
+            fit.curve(name, list(_tile_rates(fit, rows)), "whole kernels of ours, computation alone, operands cold")
+    fit.curve("own_gemv", list(_call_rates(fit, "gemv", "ours")), "whole kernels of ours, operands cold")
+    fit.forget("gemv", "own_gemv")
+    for work in ("gemm", "gemv"):
+        fit.curve(f"library_{work}", list(_call_rates(fit, work, "library")), "cuBLAS, operands cold")
     fit.curve("gemm", [*_wave_rates(fit), *(r for r in fit.machine.rates if r.work == "gemm")],
               "whole kernels of ours and second waves of tiles, operands cold")  # fmt: skip
+
+
+def listed(of: Problem) -> str:
+    """A problem as a machine's file lists it among those that it was fitted to."""
+    shape = " ".join(f"{key}={size}" for key, size in of.shape)
+    return f"{of.operator} {shape} {of.dtype} on {of.world} ranks"
 
 
 def _asked(fit: _Fit, row: Row) -> Problem:
@@ -262,8 +285,18 @@ def _wave_rates(fit: _Fit) -> Iterator[Rate]:
             yield Rate("gemm", dtype, amount, speed, float(size.m))
 
 
-def _library_rates(fit: _Fit, work: str) -> Iterator[Rate]:
-    for row in fit.of(work, by="library"):
+def _by_curve(fit: _Fit, rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by the curve that they tell: lookups with skewed indices have one of their own."""
+    curves: dict[str, list[Row]] = {}
+    for row in rows:
+        skewed = row["shape"].get("indices") == SKEWED
+        curves.setdefault(SKEWED_GATHER if skewed else row["probe"], []).append(row)
+    return curves
+
+
+def _call_rates(fit: _Fit, work: str, by: str) -> Iterator[Rate]:
+    """What whole calls ran at, as *by* computes them."""
+    for row in fit.of(work, by=by):
         of = _asked(fit, row)
         extent = operator(of.operator).extent(of)
         speed = row["flops"] / _beyond(row, fit.machine.costs.launch_seconds)
@@ -289,7 +322,8 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
         holder: Any = source.dimensions[0] if table == "dimension" else getattr(source, table)
         values[table][name] = getattr(holder, name)
     curves = {f"rate.{rate.work}.{rate.dtype}" for rate in source.rates if rate.work in works}
-    sources = {key: f"{source.provenance_of(key)}; carried over from {source.name}" for key in known | curves}
+    sources = {key: f"{source.provenance_of(key)}; carried over from {source.name}" for key in sorted(known | curves)}
+    kept = {key: how for key, how in onto.provenance.items() if not key.startswith("rate.")}
     return replace(
         onto,
         device=replace(onto.device, **values["device"]),
@@ -297,7 +331,8 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
         dimensions=(replace(onto.dimensions[0], **values["dimension"]), *onto.dimensions[1:]),
         rates=tuple(rate for rate in source.rates if rate.work in works),
         title=onto.title.replace(UNFITTED, "(devices calibrated, links not)" if not puts else FITTED),
-        provenance={**onto.provenance, **sources},
+        provenance={**kept, **sources},
+        fitted_to=source.fitted_to,
         calibrated=source.calibrated and f"{source.calibrated}, each device of {source.name}",
         digest="",
     )

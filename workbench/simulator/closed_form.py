@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from kernels.schemes import library, packets, reads
+from kernels.schemes import library, reads
 from kernels.schemes.decomposed_plan import adds_up
 from workbench.simulator.messages import (
     Messages,
@@ -34,7 +34,7 @@ def seconds(points: Points) -> Floats:
     """Whole trials; what is illegal gets some number, too."""
     points = points.carried_out
     start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
-                          communicates=points.world > 1)  # fmt: skip
+                          communicates=points.world > 1, packets=points.packets)  # fmt: skip
     ends = [_SCHEMES[place.scheme, place.receives](place) for place in points.places()]
     return start + np.broadcast_to(np.maximum.reduce(ends), (points.count,))
 
@@ -220,11 +220,11 @@ def _decomposed_receive(points: Points) -> Floats:
         return np.maximum(call + pieces * (unpack + everything), pieces * call + unpack + everything)
     ring, alone = points.word("pattern") == "ring", points.word("grouping") == "unfused"
     if ring or alone:
-        return _behind(points, _operands(points, part, pieces, ring), pieces * points.world * one, one)
+        return _behind(points, _operands(points, part, pieces, ring), pieces * points.world * one, (one, one))
     if points.word("steps") == "local_first":
         remote = _piece(points, peers)
-        return _behind(points, _operands(points, part, pieces), pieces * (one + remote), remote, together=True)
-    return _behind(points, _operands(points, part, pieces), pieces * everything, everything, together=True)
+        return _behind(points, _operands(points, part, pieces), pieces * (one + remote), (remote,) * 2, together=True)
+    return _behind(points, _operands(points, part, pieces), pieces * everything, (everything,) * 2, together=True)
 
 
 def _operands(points: Points, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
@@ -237,23 +237,24 @@ def _operands(points: Points, part: Floats, per_peer: Column, ring: bool = False
     return Messages(first, last, per_peer, part, part, np.zeros(1), ring)
 
 
-def _behind(points: Points, messages: Messages, total: Floats, one: Floats, *, together: bool = False,
+def _behind(points: Points, messages: Messages, total: Floats, each: tuple[Floats, Floats], *, together: bool = False,
             ordered: bool = False) -> Floats:  # fmt: skip
-    """Computation of *total* that waits for operands, *one* for each: what is left of it after an arrival.
+    """Computation of *total* that waits for operands: what is left of it after an arrival.
 
+    *each*: what is computed with one of them, and with the last, whose tiles begin when it is there.
     *together*: each step wants a piece of every peer; *ordered*: everybody sends in rank order, which is worst for the
     last rank, whose pieces of a round all come at once.
     """
     peers, count = points.world - 1, messages.per_peer
     ways = [count * peers * put_costs(points, messages.num_bytes).on_lane + total]
-    there = arrivals(points, messages)
+    there, (one, after) = arrivals(points, messages), each
     if peers and points.fabric.hosts > 1 and not together:
         ways += _from_hosts(points, messages, one, there, ordered=ordered)
     elif peers and (together or ordered):
         begin = first_of_each(points, messages)
-        ways += [begin + count * (1 if together else peers) * one, there + (1 if together else peers) * one]
+        ways += [begin + count * (1 if together else peers) * one, there + (0 if together else peers - 1) * one + after]
     elif peers:
-        ways += [there + one]
+        ways += [there + after]
         for link in dict.fromkeys(points.peer_links):
             peer = points.peer_links.index(link)
             begin = messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer)
@@ -280,24 +281,28 @@ def _from_hosts(points: Points, messages: Messages, one: Floats, there: Floats, 
 class _Kernel:
     """When a fused kernel's tiles are done, bookkeeping not counted."""
 
+    tile_seconds: Floats
+    """Of one of its tiles, or of all that are computed at once."""
+
     def __init__(self, points: Points) -> None:
         self._points, self.tiles = points, tiles_of_chunk(points)
         m, n = points.tile_m, points.tile_n
         self._waves = prices.in_waves(points.machine)
         if self._waves:
-            self._tile = points.one_tile(m, n, points.contraction)
-            whole = -(-points.world * self.tiles // points.slots) * self._tile
-            bound = prices.kernel_memory_seconds(points.machine, points.sizes)
-            self._tile = self._tile * np.maximum(1.0, bound / whole)
+            self._slots, number = points.slots, points.world * self.tiles
+            whole = points.kernel_seconds(number, self._slots)
+            self.tile_seconds = whole / -(-number // self._slots)
         else:
-            self._tile = points.one_tile(np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction)
+            self.tile_seconds = points.one_tile(
+                np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction
+            )
             self._chunk = points.step(1, points.chunk, points.columns, points.contraction)
 
     def end(self, chunks: int, tiles: Column | int = 0) -> Floats:
         """When *chunks* whole chunks and *tiles* more are done."""
         if self._waves:
-            return np.asarray(-(-(chunks * self.tiles + tiles) // self._points.slots) * self._tile)
-        return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self._tile))
+            return np.asarray(-(-(chunks * self.tiles + tiles) // self._slots) * self.tile_seconds)
+        return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self.tile_seconds))
 
 
 def tiles_of_chunk(points: Points) -> Column:
@@ -307,7 +312,7 @@ def tiles_of_chunk(points: Points) -> Column:
 
 def _fused_send(points: Points) -> Floats:
     to_owners = _fused_to_owners(points)
-    if packets.SHOTS not in points.axes:
+    if not points.packets:
         return to_owners
     return np.where(points.shots == 1, _fused_to_all(points), to_owners)
 
@@ -361,12 +366,14 @@ def _fused_receive(points: Points) -> Floats:
     rows = -(-points.slice_tiles // across) * points.tile_m
     slices = -(-points.chunk // rows)
     part = _bytes(points, points.chunk, points.contraction) / slices
-    chunk = _Kernel(points).end(points.world) / points.world
+    kernel = _Kernel(points)
+    chunk = kernel.end(points.world) / points.world
     unstage = points.overhead + points.copy(part) if points.word("write") == "staged" else np.zeros(points.count)
     one = chunk / slices + points.overhead
     total = slices * (points.world * one + (points.world - 1) * unstage)
     ordered = points.word("tile_order") != "rotated"
-    return _behind(points, _operands(points, part, slices), total, one + unstage, ordered=ordered)
+    last = np.maximum(one, kernel.tile_seconds + points.overhead) + unstage
+    return _behind(points, _operands(points, part, slices), total, (one + unstage, last), ordered=ordered)
 
 
 _SCHEMES: dict[tuple[str, bool], Callable[[Points], Floats]] = {

@@ -19,7 +19,7 @@ from kernels.schemes import BASELINE, axes, library, packets, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator import distinct
-from workbench.simulator.price import memory, messages, tiles
+from workbench.simulator.price import memory, messages, pushers, tiles
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.routes import Route, Routes, emulated, routes
@@ -114,9 +114,16 @@ class Points:
     @cached_property
     def slots(self) -> Column:
         """Tiles computed at once."""
-        grid = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64)
-        at_once = tiles.slots(self.machine, grid=grid, comm_sms=self.sending, engine=self.word("engine"))
+        grid, taken = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64), self.sending
+        if self.one_kernel and np.any(taken):
+            taken = taken * self._away(tiles.slots(self.machine, grid=grid))
+        at_once = tiles.slots(self.machine, grid=grid, comm_sms=taken, engine=self.word("engine"))
         return np.broadcast_to(at_once, (self.count,))
+
+    def _away(self, slots: Column) -> Floats:
+        """For which share of a kernel's computation the SMs that push are away from it."""
+        number = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
+        return pushers.away(self.machine, self.sizes, self.fabric, self._ways, self.kernel_seconds(number, slots))
 
     @property
     def sending(self) -> Column:
@@ -187,6 +194,11 @@ class Points:
         tiling = Tiling(self.tile_m, self.tile_n, self.slots)
         return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, (rows, columns, k))
 
+    def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
+        """One kernel that computes so many tiles, *at_once* of them at the same time."""
+        size = (self.tile_m, self.tile_n, self.contraction)
+        return tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once)
+
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""
         return tiles.tile_seconds(self.machine, self.sizes, rows, columns, k)
@@ -209,7 +221,12 @@ class Points:
     @property
     def value_bytes(self) -> int:
         """What leaves for each value of a result that is sent."""
-        return packets.PACKET_BYTES if packets.SHOTS in self.axes else self.problem.itemsize
+        return packets.PACKET_BYTES if self.packets else self.problem.itemsize
+
+    @property
+    def packets(self) -> bool:
+        """Whether values leave with their signals, a packet each."""
+        return packets.SHOTS in self.axes
 
     @property
     def shots(self) -> Column:
@@ -249,9 +266,13 @@ class Points:
     @cached_property
     def put_byte_seconds(self) -> Floats | None:
         """Per byte of a put where that was measured."""
+        return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
+
+    @property
+    def _ways(self) -> dict[str, Any]:
+        """The axes by which a put is priced."""
         words = {name: self.word(name) for name in ("engine", "collective", "store")}
-        taken = {**words, "comm_sms": self.sending}
-        return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, taken)
+        return {**words, "comm_sms": self.sending}
 
     def transit(self, peer: int, num_bytes: Column) -> Floats:
         """How long a message holds the link to the *peer*-th peer."""
@@ -259,7 +280,7 @@ class Points:
 
     def delay(self, peer: int) -> Floats:
         """From the last byte's leaving until the *peer*-th peer goes on."""
-        return messages.delay_seconds(self.machine, self._routes_to_peers[peer])
+        return messages.delay_seconds(self.machine, self._routes_to_peers[peer], packets=self.packets)
 
     def collective(self, num_bytes: Column) -> Floats:
         """One library call in which *num_bytes* leave each rank."""

@@ -30,3 +30,11 @@ def test_a_rank_alone_has_nothing_to_communicate_and_launches_nothing_for_it(gpu
         plan = expand(of, schedule(of, scheme, {}, gpu_pod, NVLINK))
         assert step_costs(plan.part("communication"), gpu_pod, NVLINK).start_seconds == 0
         assert step_costs(plan.part("compute"), gpu_pod, NVLINK).start_seconds == 3e-6
+
+
+def test_packets_need_no_meeting_and_no_signal(gpu_pod: Machine) -> None:
+    of = problem("gemv_all_reduce", {"n": 4096, "k": 4096, "tokens": 2}, world=2, dtype="bfloat16")
+    plan = expand(of, schedule(of, "fused", {}, gpu_pod, NVLINK))
+    costs, puts = step_costs(plan, gpu_pod, NVLINK), plan.kind == Kind.PUT
+    assert costs.start_seconds == pytest.approx(3e-6)
+    assert costs.delay[puts].tolist() == pytest.approx([2e-6] * int(puts.sum()))

@@ -29,7 +29,7 @@ def plan_of(machine: Machine, scheme: str, fabric: Fabric = LINK, **values: int 
 def test_a_cpu_rank_computes_its_tiles_one_after_the_other(laptop: Machine) -> None:
     plan = plan_of(laptop, "sequential")
     one = 8e-6 + float(work_seconds(laptop, "gemm", "float32", 2 * 64 * 128 * 1024, 64))
-    assert compute_seconds(plan, laptop)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([16 * one] * 2)
+    assert compute_seconds(plan, laptop, LINK)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([16 * one] * 2)
 
 
 def test_a_gpu_computes_its_tiles_in_waves(gpu_pod: Machine) -> None:
@@ -39,14 +39,14 @@ def test_a_gpu_computes_its_tiles_in_waves(gpu_pod: Machine) -> None:
         small = replace(gpu_pod, device=replace(gpu_pod.device, slots=slots))
         plan = plan_of(small, "sequential", NVLINK)
         expected = waves * (1e-6 + (one - 1e-6) * slots / 132)
-        assert compute_seconds(plan, small)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([expected] * 2)
+        assert compute_seconds(plan, small, NVLINK)[plan.kind == Kind.COMPUTE].tolist() == pytest.approx([expected] * 2)
 
 
 def test_the_slices_of_one_kernel_add_up_to_its_waves(gpu_pod: Machine) -> None:
     few = replace(gpu_pod, device=replace(gpu_pod.device, slots=6))
     plan = plan_of(few, "fused", NVLINK, slice_tiles=2)
     computes = (plan.kind == Kind.COMPUTE) & (plan.rank == 0)
-    seconds = compute_seconds(plan, few)[computes]
+    seconds = compute_seconds(plan, few, NVLINK)[computes]
     wave = seconds.max()
     assert seconds.sum() == pytest.approx(3 * wave)
     assert seconds.tolist() == pytest.approx([wave, 0, 0, wave, 0, 0, wave, 0])
@@ -56,7 +56,7 @@ def test_a_launch_of_few_blocks_computes_as_many_tiles_at_once(gpu_pod: Machine)
     """16 tiles are one wave of a grid that fills the GPU, and four of a grid of 4 blocks, as the launch says."""
     plan = plan_of(gpu_pod, "fused", NVLINK)
     few = replace(plan, launches=replace(plan.launches, grid=np.full_like(plan.launches.grid, 4)))
-    one, four = (compute_seconds(each, gpu_pod)[plan.rank == 0].sum() for each in (plan, few))
+    one, four = (compute_seconds(each, gpu_pod, NVLINK)[plan.rank == 0].sum() for each in (plan, few))
     assert four == pytest.approx(4 * one)
 
 
@@ -68,7 +68,7 @@ def test_the_pieces_of_a_contraction_cost_their_share(laptop: Machine) -> None:
         expand(asked, schedule(asked, "decomposed", {"split": "contraction", "pieces": pieces}, flat, LINK))
         for pieces in (1, 4)
     )
-    assert compute_seconds(cut, flat).sum() == pytest.approx(compute_seconds(whole, flat).sum())
+    assert compute_seconds(cut, flat, LINK).sum() == pytest.approx(compute_seconds(whole, flat, LINK).sum())
     assert len(cut.part("compute")) == 4 * len(whole.part("compute"))
 
 
@@ -76,7 +76,7 @@ def test_without_a_curve_memory_bounds_a_step(laptop: Machine) -> None:
     starved = replace(laptop, rates=(), device=replace(laptop.device, memory_bytes_per_second=1e6))
     plan = plan_of(starved, "sequential")
     num_bytes = OPERATORS["gemm_all_to_all"].memory_bytes(GEMM)
-    assert compute_seconds(plan, starved).max() == pytest.approx(num_bytes / 1e6)
+    assert compute_seconds(plan, starved, LINK).max() == pytest.approx(num_bytes / 1e6)
 
 
 def test_a_put_is_a_copy_by_the_rank_then_a_message_on_its_link(laptop: Machine) -> None:
@@ -125,12 +125,12 @@ def test_a_gpu_s_piece_costs_a_call_of_the_library_where_calls_were_measured(gpu
     plan = expand(GEMM, schedule(GEMM, "decomposed", {"pieces": 2}, measured, NVLINK))
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
     expected = float(work_seconds(measured, "library_gemm", "float32", 2 * 64 * 512 * 1024))
-    assert compute_seconds(plan, measured)[steps].tolist() == pytest.approx([expected] * 8)
+    assert compute_seconds(plan, measured, NVLINK)[steps].tolist() == pytest.approx([expected] * 8)
     sending = expand(
         GEMM, schedule(GEMM, "decomposed", {"pieces": 2, "engine": "sm", "comm_sms": 32}, measured, NVLINK)
     )
     steps = np.flatnonzero(sending.kind == Kind.COMPUTE)
-    assert compute_seconds(sending, measured)[steps].tolist() == pytest.approx([expected * 132 / 100] * 8)
+    assert compute_seconds(sending, measured, NVLINK)[steps].tolist() == pytest.approx([expected * 132 / 100] * 8)
 
 
 def test_the_pieces_of_one_launch_add_up_to_its_waves_and_only_the_first_one_is_launched(gpu_pod: Machine) -> None:
@@ -138,8 +138,10 @@ def test_the_pieces_of_one_launch_add_up_to_its_waves_and_only_the_first_one_is_
     plan = plan_of(few, "decomposed", NVLINK, launches="one", pieces=2)
     whole = plan_of(few, "fused", NVLINK)
     mine, its = (each.steps_of(0)[each.kind[each.steps_of(0)] == Kind.COMPUTE] for each in (plan, whole))
-    assert compute_seconds(plan, few)[mine].sum() == pytest.approx(compute_seconds(whole, few)[its].sum())
-    beside = (step_costs(plan, few, NVLINK).issue - compute_seconds(plan, few))[mine]
+    assert compute_seconds(plan, few, NVLINK)[mine].sum() == pytest.approx(
+        compute_seconds(whole, few, NVLINK)[its].sum()
+    )
+    beside = (step_costs(plan, few, NVLINK).issue - compute_seconds(plan, few, NVLINK))[mine]
     assert beside.tolist() == pytest.approx([4e-6, 1e-6, 1e-6, 1e-6])
 
 
@@ -149,7 +151,7 @@ def test_a_kernel_that_waits_inside_its_tiles_keeps_only_one_wave_waiting(gpu_po
     few = replace(gpu_pod, device=replace(gpu_pod.device, slots=4, memory_bytes_per_second=1e15))
     values: dict[str, int | str] = {"tile": "64x128x64", "launches": "one", "split": "contraction", "pieces": 4}
     plan = expand(of, schedule(of, "decomposed", values, few, NVLINK))
-    seconds = compute_seconds(plan, few)[plan.steps_of(0)[plan.kind[plan.steps_of(0)] == Kind.COMPUTE]]
+    seconds = compute_seconds(plan, few, NVLINK)[plan.steps_of(0)[plan.kind[plan.steps_of(0)] == Kind.COMPUTE]]
     wave = float(tiles.tile_seconds(few, of, 64, 128, 1024))
     assert seconds.tolist() == pytest.approx([wave / 4, wave / 4, wave / 4, 3.25 * wave] * 2)
 
@@ -166,7 +168,7 @@ def test_only_what_the_host_launches_pays_for_a_launch(gpu_pod: Machine) -> None
     assert step_costs(fused, gpu_pod, NVLINK).start_seconds == pytest.approx(5e-6 + 3e-6)
     assert step_costs(sequential, gpu_pod, NVLINK).start_seconds == 0  # the library's time holds its own meeting
     own = plan_of(gpu_pod, "sequential", NVLINK, collective="direct")
-    assert step_costs(own, gpu_pod, NVLINK).start_seconds == pytest.approx(5e-6 + 3e-6)
+    assert step_costs(own, gpu_pod, NVLINK).start_seconds == pytest.approx(2 * (5e-6 + 3e-6))  # and they meet again
     assert step_costs(own.part("compute"), gpu_pod, NVLINK).start_seconds == 0
     bare = replace(gpu_pod, costs=replace(gpu_pod.costs, launch_seconds=0.0))
     launched = [step_costs(sequential, machine, NVLINK).issue for machine in (gpu_pod, bare)]

@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from kernels import ranges
 from kernels.axes import tile
+from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import operator
+from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes import reads
-from workbench.simulator.price import tiles
+from workbench.simulator.price import pushers, tiles
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def compute_seconds(plan: Plan, machine: Machine) -> Floats:
+def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     """Seconds of every compute step without its overhead, 0 for other steps."""
     seconds = np.zeros(len(plan))
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
@@ -29,7 +30,7 @@ def compute_seconds(plan: Plan, machine: Machine) -> Floats:
     if by_library is not None:
         seconds[steps] = by_library
     elif one_kernel(plan) or computes_in_one_launch(plan):
-        seconds[steps] = _one_kernel(plan, machine, steps)
+        seconds[steps] = _one_kernel(plan, machine, fabric, steps)
     elif plan.schedule.get(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(machine, plan.problem):
         sides, slots = _rectangles(plan, steps), _slots(plan, machine, steps)
         seconds[steps] = tiles.library_piece_seconds(machine, plan.problem, sides, slots)
@@ -48,11 +49,14 @@ def computes_in_one_launch(plan: Plan) -> bool:
     return plan.schedule.get(reads.LAUNCHES) == reads.ONE
 
 
-def _slots(plan: Plan, machine: Machine, steps: Ints) -> Ints:
-    """By step: tiles computed at once. A step with a share of its own has no more slots than that."""
+def _slots(plan: Plan, machine: Machine, steps: Ints, away: float = 1.0) -> Ints:
+    """By step: tiles computed at once. A step with a share of its own has no more slots than that.
+
+    *away*: for which share of the time the SMs that communicate do nothing else.
+    """
     schedule, share = plan.schedule, plan.share[steps]
-    most = tiles.slots(machine, grid=plan.launches.grid[plan.launch[steps]], comm_sms=schedule.get("comm_sms", 0),
-                       engine=schedule.get("engine"))  # fmt: skip
+    most = tiles.slots(machine, grid=plan.launches.grid[plan.launch[steps]],
+                       comm_sms=away * _comm_sms(plan), engine=schedule.get("engine"))  # fmt: skip
     return np.where(share == EVERYTHING, most, np.minimum(most, share))
 
 
@@ -65,24 +69,34 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     seconds = _tile_seconds(plan, machine, (rows[chosen], columns[chosen]), k)
     waves = np.flatnonzero(inside % np.repeat(_slots(plan, machine, steps), counts) == 0)
     of_wave = np.maximum.reduceat(seconds, waves)
-    return np.maximum(np.add.reduceat(of_wave, np.searchsorted(waves, first)),
-                      tiles.memory_seconds(machine, plan.problem, *_rectangles(plan, steps)))  # fmt: skip
+    computed = np.add.reduceat(of_wave, np.searchsorted(waves, first))
+    memory = tiles.memory_seconds(machine, plan.problem, *_rectangles(plan, steps))
+    if not tiles.in_waves(machine):
+        return np.maximum(computed, memory)
+    size, of_step = tile(plan.schedule["tile"]), plan.k_stop[steps] - plan.k_start[steps]
+    loads = tiles.load_seconds(machine, plan.problem, size.m, size.n, of_step)
+    number = -(-counts // _slots(plan, machine, steps))
+    return tiles.in_waves_seconds(number, computed / number, loads, memory)
 
 
-def _one_kernel(plan: Plan, machine: Machine, steps: Ints) -> Floats:
-    """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends."""
-    added, slots = np.zeros(len(steps)), _slots(plan, machine, steps)
-    contraction = operator(plan.problem.operator).extent(plan.problem).contraction
+def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
+    """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends.
+
+    Where tiles wait for rows, a wave is done after the last of them came: the step that completes it costs all of it.
+    """
+    added, slots = np.zeros(len(steps)), _slots(plan, machine, steps, _away(plan, machine, fabric, steps))
+    kind = operator(plan.problem.operator)
+    contraction, waits = kind.extent(plan.problem).contraction, kind.flow is Flow.RECEIVE
     if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
         return _ranges_in_one_launch(plan, machine, steps, slots)
-    bound = tiles.kernel_memory_seconds(machine, plan.problem)
     for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
         count, at_once = len(of_rank), int(slots[here].max(initial=1))
         seconds = _tile_seconds(plan, machine, _sides([of_rank]), np.full(count, contraction))
         ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, at_once)))])
-        wave = -(-np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]]) // at_once)
-        added[here] = (ends[wave[1]] - ends[wave[0]]) * np.maximum(1.0, bound / ends[-1])
+        between = np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]])
+        wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
+        added[here] = (ends[wave[1]] - ends[wave[0]]) * _slower(plan, machine, contraction, count, at_once, ends[-1])
     return added
 
 
@@ -119,6 +133,35 @@ def _chosen(plan: Plan, steps: Ints) -> tuple[Ints, Ints]:
     counts = plan.tile_stop[steps] - plan.tile_start[steps]
     offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
     return np.repeat(offsets, counts) + ranges.inside(counts), counts
+
+
+def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
+    """For which share of the computation the SMs that push are away from it; none are where nothing is pushed.
+
+    Those of a kernel of its own do nothing else.
+    """
+    if not one_kernel(plan):
+        return 1.0
+    if not _comm_sms(plan) or not (plan.kind == Kind.PUT).any():
+        return 0.0
+    axes, size = dict(plan.schedule.axes), tile(plan.schedule["tile"])
+    k, count = operator(plan.problem.operator).extent(plan.problem).contraction, max(map(len, plan.tiles))
+    at_once = _slots(plan, machine, steps, 0.0).max()
+    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once)
+    return float(pushers.away(machine, plan.problem, fabric, axes, whole).max())
+
+
+def _comm_sms(plan: Plan) -> int:
+    return int(plan.schedule.get("comm_sms", 0) or 0)
+
+
+def _slower(plan: Plan, machine: Machine, k: int, count: int, at_once: int, computed_s: float) -> float:
+    """By how much a kernel of *count* tiles takes longer than *computed_s*: it waits for loads, and for memory."""
+    if not tiles.in_waves(machine):
+        return max(1.0, float(tiles.kernel_memory_seconds(machine, plan.problem).max()) / computed_s)
+    size = tile(plan.schedule["tile"])
+    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once)
+    return float(whole.max()) / computed_s
 
 
 def _offsets(plan: Plan) -> Ints:

@@ -29,6 +29,8 @@ class Puts:
     pool: ArrayLike
     share: ArrayLike
     in_place: ArrayLike
+    packets: bool = False
+    """Whether values carry their signals: then a put in place is nothing but the stores that computed it."""
 
 
 def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
@@ -52,7 +54,8 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
         copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
     beside = step_overhead(machine, one_kernel=one_kernel)
     by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, costs.copy_engine_seconds, beside)
-    return np.where(together, costs.step_seconds + copied, by_others)
+    signalled = np.where(np.logical_and(puts.packets, puts.in_place), 0.0, costs.step_seconds)
+    return np.where(together, signalled + copied, by_others)
 
 
 def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
@@ -75,9 +78,9 @@ def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats
     return np.asarray(np.asarray(num_bytes) * byte_seconds + route.message_seconds)
 
 
-def delay_seconds(machine: Machine, route: Route) -> Floats:
-    """Seconds from the last byte's leaving until the peer goes on."""
-    return np.asarray(route.latency_seconds + machine.costs.signal_seconds)
+def delay_seconds(machine: Machine, route: Route, *, packets: bool = False) -> Floats:
+    """Seconds from the last byte's leaving until the peer goes on; *packets* are their own signal."""
+    return np.asarray(route.latency_seconds + (0.0 if packets else machine.costs.signal_seconds))
 
 
 def way(axes: Mapping[str, Any]) -> str:

@@ -15,6 +15,11 @@ def has_curve(machine: Machine, work: str, dtype: str) -> bool:
     return bool(_points(machine, work, dtype))
 
 
+def largest(machine: Machine, work: str, dtype: str) -> float:
+    """The largest size of that curve, for each unit of width."""
+    return max(point.size / max(1.0, point.width) for point in _points(machine, work, dtype))
+
+
 def work_seconds(machine: Machine, work: str, dtype: str, size: ArrayLike, width: ArrayLike = 0.0) -> Floats:
     """Time of pieces of *size* FLOP or bytes, the whole device at each of them, fixed costs not counted."""
     sizes = np.asarray(size, dtype=np.float64)

@@ -12,7 +12,7 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
-from kernels.schemes import library
+from kernels.schemes import library, packets
 from workbench.simulator.price import messages
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.computing import compute_seconds, computes_in_one_launch, one_kernel
@@ -59,11 +59,11 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     """The costs of *plan*. *fabric* must be resolved."""
     carried_out, count = library.carried_out(plan.schedule), len(plan)
     plan = plan if carried_out is plan.schedule else replace(plan, schedule=carried_out)
-    issue, transit, delay = _own_seconds(plan, machine), np.zeros(count), np.zeros(count)
+    issue, transit, delay = _own_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
-    moves = _MOVES[plan.kind]
-    puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1)
+    moves, sent = _MOVES[plan.kind], packets.are_sent(plan.problem, plan.schedule)
+    puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
                                           one_kernel=together)  # fmt: skip
     fetched = plan.kind[moves] == Kind.PULL
@@ -73,13 +73,13 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     level = np.where(link >= 0, ways.levels(link), 0)
     measured = messages.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
-    delay[moves] = messages.delay_seconds(machine, route)
+    delay[moves] = messages.delay_seconds(machine, route, packets=sent)
     ahead = messages.held_seconds(plan.pool, transit)
     issue += ahead
     calls = plan.kind == Kind.COLLECTIVE
     issue[calls] = _call_seconds(plan, machine, ways, calls)
     start = start_seconds(machine, one_kernel=together, collective=plan.schedule.get("collective"),
-                          communicates=bool((plan.kind != Kind.COMPUTE).any()))  # fmt: skip
+                          communicates=bool((plan.kind != Kind.COMPUTE).any()), packets=sent)  # fmt: skip
     by_thread = moves & messages.computes_too(machine, plan.pool, plan.share)
     return StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
@@ -95,9 +95,9 @@ def capacities(machine: Machine) -> Ints:
     return units
 
 
-def _own_seconds(plan: Plan, machine: Machine) -> Floats:
+def _own_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     """Of the steps that a rank does by itself, for nobody else: their work and what lies beside it."""
-    seconds, dtype = compute_seconds(plan, machine), plan.problem.dtype
+    seconds, dtype = compute_seconds(plan, machine, fabric), plan.problem.dtype
     for kind, work in ((Kind.REDUCE, "reduce"), (Kind.COPY, "copy")):
         steps = plan.kind == kind
         seconds[steps] = work_seconds(machine, work, dtype, plan.num_bytes[steps])

@@ -11,10 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.problem import Problem
-from workbench.simulator.price.rates import has_curve, work_seconds
+from workbench.simulator.price.rates import has_curve, largest, work_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+SKEWED, SKEWED_GATHER = "power_law", "gather_power_law"
+"""Indices that the L2 answers for a good part, and the curve of lookups with them."""
 
 
 def in_waves(machine: Machine) -> bool:
@@ -23,13 +26,16 @@ def in_waves(machine: Machine) -> bool:
 
 
 def slots(machine: Machine, *, grid: Any = 0, comm_sms: Any = 0, engine: Any = None) -> Ints:
-    """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some."""
+    """Tiles computed at once, as numbers or columns: a small grid leaves slots empty, communication takes some.
+
+    *comm_sms* may be less than one: of SMs that send for a share of the time.
+    """
     most = machine.device.slots
     grids = np.asarray(grid, dtype=np.int64)
     engines = np.asarray(engine)
     unstated = ((engines == "sm") | (engines == "library")) & (np.asarray(comm_sms) == 0)
     taken = comm_sms + unstated * machine.costs.send_blocks
-    return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken)
+    return np.maximum(1, np.minimum(most, np.where(grids > 0, grids, most)) - taken).astype(np.int64)
 
 
 def work_share(problem: Problem) -> tuple[str, float]:
@@ -48,6 +54,14 @@ def tile_width(problem: Problem, rows: Any, columns: Any) -> Any:
     return rows if work == "gemm" else columns
 
 
+def curve(machine: Machine, sizes: Problem) -> str:
+    """The speed curve that tiles run on: of skewed lookups their own, where it was measured."""
+    work = operator(sizes.operator).work
+    if work == "gather" and sizes.word("indices") == SKEWED and has_curve(machine, SKEWED_GATHER, sizes.dtype):
+        return SKEWED_GATHER
+    return work
+
+
 def fixed_seconds(machine: Machine, work: str) -> float:
     """What a tile costs beside its work: where only memory is waited for, blocks that share an SM wait together."""
     return machine.costs.tile_seconds / resident_blocks(machine, work)
@@ -61,8 +75,37 @@ def resident_blocks(machine: Machine, work: str) -> float:
 def tile_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
     """Seconds of one tile of *rows* x *columns* over a contraction of *k*, on one slot; all may be columns."""
     work, share = work_share(sizes)
-    seconds = work_seconds(machine, work, sizes.dtype, share * rows * columns * k, tile_width(sizes, rows, columns))
+    amount = share * rows * columns * k
+    if streams(machine, sizes):
+        return fixed_seconds(machine, work) + 0.0 * amount
+    seconds = work_seconds(machine, curve(machine, sizes), sizes.dtype, amount, tile_width(sizes, rows, columns))
     return fixed_seconds(machine, work) + seconds * machine.device.slots
+
+
+def streams(machine: Machine, sizes: Problem) -> bool:
+    """Whether a kernel of ours was timed as a stream of operands, of which no tile is slower than the whole."""
+    return machine.device.kind == "gpu" and has_curve(machine, f"own_{operator(sizes.operator).work}", sizes.dtype)
+
+
+def load_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
+    """Seconds in which one SM loads both operands of a tile of *rows* x *columns* over a contraction of *k*.
+
+    A small tile loads more for each FLOP: of 64 x 128 it is this that one waits for.
+    """
+    if operator(sizes.operator).work != "gemm" or not machine.device.load_bytes_per_second:
+        return np.zeros(1)
+    loaded = (rows + columns) * k * sizes.itemsize / machine.device.load_bytes_per_second
+    return np.asarray(fixed_seconds(machine, "gemm") + loaded)
+
+
+def in_waves_seconds(waves: Any, tile_s: Any, load_s: Any, memory_s: Any) -> Floats:
+    """Seconds of *waves* of equal tiles, each of which takes *tile_s* to compute and *load_s* to load.
+
+    Nor are they done before *memory_s*, in which memory gives what no cache holds: SMs that wait for loads wait for it
+    as well.
+    """
+    loaded = np.where(np.asarray(load_s) > 0, waves * load_s + memory_s, memory_s)
+    return np.asarray(np.maximum(waves * tile_s, loaded))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +123,8 @@ def rectangles_seconds(machine: Machine, sizes: Problem, tiling: Tiling, blocks:
     number, (rows, columns, k), (m, n) = np.asarray(blocks), sides, (tiling.m, tiling.n)
     if in_waves(machine):
         waves = -(-number * -(-rows // m) * -(-columns // n) // tiling.slots)
-        return np.maximum(waves * tile_seconds(machine, sizes, m, n, k),
-                          memory_seconds(machine, sizes, number * rows, columns, k))  # fmt: skip
+        return in_waves_seconds(waves, tile_seconds(machine, sizes, m, n, k), load_seconds(machine, sizes, m, n, k),
+                                memory_seconds(machine, sizes, number * rows, columns, k))  # fmt: skip
     down, right = rows // m, columns // n
     bottom, edge = rows - down * m, columns - right * n
     total = down * right * tile_seconds(machine, sizes, m, n, k)
@@ -101,7 +144,9 @@ def memory_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k:
         num_bytes = share * rows * columns * k
     else:
         num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
-    return np.asarray(num_bytes / machine.device.memory_bytes_per_second)
+    if streams(machine, sizes):
+        return call_seconds(machine, f"own_{work}", sizes.dtype, share * rows * columns * k, columns, num_bytes)
+    return _read_seconds(machine, num_bytes)
 
 
 def kernel_memory_seconds(machine: Machine, sizes: Problem) -> Floats:
@@ -109,7 +154,22 @@ def kernel_memory_seconds(machine: Machine, sizes: Problem) -> Floats:
     kind = operator(sizes.operator)
     if not _memory_bounds(machine, kind.work, sizes.dtype):
         return np.zeros(1)
-    return np.asarray(kind.memory_bytes(sizes) / machine.device.memory_bytes_per_second)
+    if streams(machine, sizes):
+        flops, columns = kind.flops(sizes), kind.extent(sizes).columns
+        return call_seconds(machine, f"own_{kind.work}", sizes.dtype, flops, columns, kind.memory_bytes(sizes))
+    return _read_seconds(machine, kind.memory_bytes(sizes))
+
+
+def kernel_seconds(
+    machine: Machine, sizes: Problem, tile: tuple[Any, Any, Any], num_tiles: Any, at_once: Any
+) -> Floats:
+    """Seconds of one kernel of ours that computes *num_tiles* tiles [m, n, k], *at_once* of them at the same time."""
+    return in_waves_seconds(-(-num_tiles // at_once), tile_seconds(machine, sizes, *tile),
+                            load_seconds(machine, sizes, *tile), kernel_memory_seconds(machine, sizes))  # fmt: skip
+
+
+def _read_seconds(machine: Machine, num_bytes: Any) -> Floats:
+    return np.asarray(machine.costs.cold_seconds + num_bytes / machine.device.memory_bytes_per_second)
 
 
 def _memory_bounds(machine: Machine, work: str, dtype: str) -> bool:
@@ -154,6 +214,18 @@ def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, An
 def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any) -> Floats:
     work, share = work_share(sizes)
     rows, columns, k = sides
-    width = rows if work == "gemm" else columns
-    computed = work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, width)
-    return np.maximum(computed, num_bytes / machine.device.memory_bytes_per_second)
+    if work == "gemv":
+        return call_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, columns, num_bytes)
+    computed = work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, rows)
+    return np.maximum(computed, _read_seconds(machine, num_bytes))
+
+
+def call_seconds(machine: Machine, work: str, dtype: str, flops: Any, tokens: Any, num_bytes: Any) -> Floats:
+    """Seconds of a call that streams its operands, *flops* of them for *tokens*, by the curve of such calls.
+
+    What goes beyond the largest that was measured comes at the memory's full speed.
+    """
+    most = tokens * largest(machine, work, dtype)
+    inside = np.minimum(flops, most)
+    beyond = np.maximum(0.0, 1 - most / flops) * num_bytes / machine.device.memory_bytes_per_second
+    return np.asarray(work_seconds(machine, work, dtype, inside, tokens) + beyond)

@@ -1,0 +1,118 @@
+"""Errors, order, intervals and speed-ups of estimates, by hand; and bounds that they must keep."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kernels.fabric import Fabric
+from kernels.operators import OPERATORS, problem
+from kernels.schemes import BASELINE, COMPARED
+from workbench import bounds as bounds_file
+from workbench import cli, machines
+from workbench.accuracy import accuracy, speed_ups
+from workbench.bounds import bounds, broken, sentence
+from workbench.cli_app import app
+from workbench.simulator.price.trivial import trivial_seconds
+
+NVLINK = Fabric(kind="nvlink")
+
+
+def row(measured: float, estimated: float, scheme: str = "fused", n: int = 1, **changed: Any) -> dict[str, Any]:
+    return {
+        "machine": "pod", "operator": "gemm_all_to_all", "scheme": scheme, "shape": {"n": n}, "dtype": "bfloat16",
+        "world": 2, "fabric": "nvlink", "part": "whole", "block": "one", "run": "run", "unseen": False,
+        "measured_s": measured, "estimated_s": estimated, "error": estimated / measured - 1, "low_s": 0.9 * estimated,
+        "high_s": 1.1 * estimated, "trivial_s": measured / 2, **changed,
+    }  # fmt: skip
+
+
+def test_errors_of_a_kind_by_hand() -> None:
+    rows = [row(1.0, 1.1), row(2.0, 1.8), row(10.0, 10.0, unseen=True), row(1.0, 9.0, part="compute")]
+    (kind,) = accuracy(rows)
+    assert (kind["machine"], kind["operator"], kind["scheme"]) == ("pod", "gemm_all_to_all", "fused")
+    assert (kind["count"], kind["unseen"], kind["unseen_median"]) == (3, 1, 0)
+    assert kind["median"] == pytest.approx(0.1)
+    assert kind["weighted"] == pytest.approx((0.1 + 0.2) / 13)
+    assert kind["bias"] == 0
+    assert kind["inside_interval"] == pytest.approx(1 / 3 * 2)
+    assert kind["half_width"] == pytest.approx(0.1)
+    assert kind["trivial_median"] == 0.5
+
+
+def test_order_is_that_of_schedules_of_one_problem() -> None:
+    alike, other = [row(1, 10), row(2, 20), row(3, 30)], [row(1, 3, n=2), row(2, 2, n=2), row(3, 1, n=2)]
+    assert accuracy(alike)[0]["rank_correlation"] == pytest.approx(1)
+    assert accuracy(other)[0]["rank_correlation"] == pytest.approx(-1)
+    assert accuracy(alike + other)[0]["rank_correlation"] == pytest.approx(0)
+    assert accuracy([row(1, 1)])[0]["rank_correlation"] is None
+
+
+def test_a_choice_is_good_that_is_within_5_percent_of_the_best() -> None:
+    assert accuracy([row(1.0, 2), row(1.04, 1)])[0]["best_within_5_percent"] == 1
+    assert accuracy([row(1.0, 2), row(1.06, 1)])[0]["best_within_5_percent"] == 0
+
+
+def test_speed_ups_are_paired_inside_a_block() -> None:
+    first = [row(4.0, 4.0, BASELINE), row(5.0, 4.0, BASELINE), row(2.0, 2.2)]
+    second = [row(9.0, 9.0, BASELINE, block="two"), row(9.0, 9.0, block="three")]  # nothing to pair with
+    (pair,) = speed_ups(first + second)
+    assert (pair["scheme"], pair["pairs"]) == ("fused", 1)
+    assert pair["median"] == pytest.approx(0.1)
+
+
+def test_what_is_beyond_its_bound_is_told_and_what_has_none_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "bounds.toml"
+    path.write_text('[[bound]]\nmachine = "pod"\noperator = "gemm_all_to_all"\nscheme = "fused"\n'
+                    "median = 0.05\np90 = 0.5\nweighted = 0.5\n")  # fmt: skip
+    kinds = accuracy([row(1.0, 1.1), row(1.0, 1.1, BASELINE)])
+    (one,) = broken(kinds, bounds(path))
+    assert sentence(one) == "gemm_all_to_all fused on pod: median error 10 %, accepted 5 %"
+    assert not list(broken(accuracy([row(1.0, 1.04)]), bounds(path)))
+    path.write_text('[[bound]]\nmachine = "pod"\n')
+    with pytest.raises(ValueError, match="cannot be read as bounds of errors of estimates: a bound has machine"):
+        bounds(path)
+
+
+def test_validate_ends_with_1_beyond_a_bound(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["validate", "--recording", "h200_nvl2_ways", "--json"]
+    assert cli.status(words) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert {kind["operator"] for kind in summary["accuracy"]} == {"all_gather_gemm", "gemm_reduce_scatter"}
+    assert {pair["scheme"] for pair in summary["speed_ups"]} == {"decomposed", "fused"}
+    tight = [{**{name: kind[name] for name in bounds_file.NAMES}, "median": 0.0, "p90": 1.0, "weighted": 1.0}
+             for kind in summary["accuracy"][:1]]  # fmt: skip
+    monkeypatch.setattr("workbench.validation.bounds", lambda: tight)
+    assert cli.status(words) == 1
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)["summary"]["broken_bounds"]) == 1
+    assert "median error" in told.err
+
+
+def test_validate_shows_errors_beside_the_roofline_and_of_problems_that_nothing_was_fitted_to() -> None:
+    shown = CliRunner().invoke(app, ["validate", "--recording", "h200_nvl2_ways"])
+    assert shown.exit_code == 0
+    assert "roofline" in shown.stdout
+    assert "pairs: the ratio is estimated" in shown.stdout
+
+
+def test_every_bound_is_of_a_machine_and_an_operator_that_there_are() -> None:
+    known = bounds()
+    assert len(known) > 10
+    assert {entry["machine"] for entry in known} <= set(machines.names())
+    assert {entry["operator"] for entry in known} <= set(OPERATORS)
+
+
+def test_the_trivial_estimate_is_a_roofline_and_the_wire() -> None:
+    machine = machines.shipped_machine("h200_nvl2")
+    of = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 4096}, dtype="bfloat16", world=2)
+    compute, wire = (trivial_seconds(of, "fused", part, machine, NVLINK) for part in ("compute", "communication"))
+    assert compute == pytest.approx(2 * 8192 * 4096 * 4096 / machine.device.matrix_flops_per_second["bfloat16"])
+    assert wire == pytest.approx(4096 * 4096 * 2 / machine.dimensions[0].bandwidth_bytes_per_second, rel=0.05)
+    for scheme in COMPARED:
+        both = compute + wire if scheme == BASELINE else max(compute, wire)
+        assert trivial_seconds(of, scheme, "whole", machine, NVLINK) == pytest.approx(both)
