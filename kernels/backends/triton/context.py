@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.regions import Region, aligned, heap_bytes, place, regions
-from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, ROWS, SIGNAL, TILE
+from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PIECE, ROWS, SIGNAL, TILE
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -25,8 +25,14 @@ SIGNALS = {
     PACKET.value: "packets of block {index}",
     MEET.value: "rank {index} at the meeting point",
     SIGNAL.value: "signal {index}",
+    PIECE.value: "the piece that raises counter {index}",
 }
 """What a wait of each kind waits for, in words."""
+
+
+COUNTERS = 4
+"""Of each tile, at the most: a piece of one tile is counted when it is done, and raises one counter when it has left
+and one when its sum has; each on both sides."""
 
 
 class Heap(Protocol):
@@ -42,7 +48,7 @@ def private_regions(problem: Problem, tiles: int, start: int) -> dict[str, Regio
     """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
     world = problem.world
     counted = place(
-        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (max(1, tiles),)},
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
         4,
         start,
     )

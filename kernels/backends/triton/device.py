@@ -71,6 +71,7 @@ ROWS = tl.constexpr(4)
 PACKET = tl.constexpr(5)
 MEET = tl.constexpr(6)
 SIGNAL = tl.constexpr(7)
+PIECE = tl.constexpr(8)
 
 
 @triton.jit

@@ -40,6 +40,8 @@ class Kernel:
     """Tiles or blocks of work: more programs than these have nothing to do."""
     grid: int = 0
     """Programs that the schedule states; 0: as many as are resident."""
+    spared: int = 0
+    """SMs that it leaves to others: what it waits for must be able to begin beside it."""
     records: int = 0
     """What a call writes stamps of, beginning with the tiles (kernels/stamp.py)."""
 
@@ -66,7 +68,7 @@ class Kernel:
                 f"the GPU holds {resident} of this kernel: {self.grid} > {resident}. Accepted: up to {resident}, "
                 "or 0 for all."
             )
-        programs = min(self.grid or resident, self.items)
+        programs = min(self.grid or resident - self.spared * resident // _sms(), self.items)
         return _launching(self.function, self.constants, programs, self._options)
 
     @property
@@ -101,7 +103,12 @@ class Kernel:
                 f"{self.function.__name__} does not fit an SM: it needs {compiled.metadata.shared} bytes of shared "
                 f"memory for {threads} threads ({status.name}). Accepted: a smaller tile, fewer stages."
             )
-        return int(blocks * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+        return int(blocks * _sms())
+
+
+def _sms() -> int:
+    """Of this GPU."""
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
 
 
 def _launching(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from kernels.schemes import packets
 
 Ints = NDArray[np.int64]
 
+EVENT_TICK_S = 5e-7
+"""CUDA's events tell no shorter time (CUDA Runtime API, cudaEventElapsedTime)."""
 TILES_MOST = 2048
 """Tiles of one call that are kept, of all ranks together: what is sent, stored and drawn with every measurement."""
 
@@ -60,6 +62,17 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
             if spans[-1].tiles:
                 kept[records] = False  # a share between two steps is told once
     return spans
+
+
+def of_launches(plan: Plan, rank: int, seconds: Mapping[int, Sequence[float]], tick_s: float) -> list[Span]:
+    """A decomposed call: each step lasts as long as the launch that it belongs to.
+
+    *seconds*: by launch, begin and end from the common start. A launch that was not made has no steps.
+    """
+    return [
+        _span(plan, step, *seconds[launch], tick_s) for step in map(int, plan.steps_of(rank))
+        if (launch := int(plan.launch[step])) in seconds
+    ]  # fmt: skip
 
 
 def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> list[Span]:

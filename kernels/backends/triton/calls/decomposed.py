@@ -1,0 +1,201 @@
+"""Calls of decomposed schedules: branches of copies and of computations, as the Plan's launches say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.backends.triton import branches, timeline
+from kernels.backends.triton.branches import Op, Order
+from kernels.backends.triton.calls import Call, Calls
+from kernels.backends.triton.collected import Collected, is_by_library
+from kernels.backends.triton.context import Context
+from kernels.backends.triton.kernels import gemm_pieces
+from kernels.backends.triton.kernels.meet import write_now
+from kernels.backends.triton.kernels.piece import arrived, begin
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.moved import Moved, Sums
+from kernels.backends.triton.rectangles import Rectangles, is_staged
+from kernels.backends.triton.streams import MAIN, Streams, streams
+from kernels.backends.triton.watch import Watched
+from kernels.outcome import Span
+from kernels.plan import Kind
+from kernels.reference import Operands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is enqueued together: one launch of the Plan."""
+
+    ops: tuple[Op, ...]
+    after: tuple[int, ...]
+    """Launches, by their row in the Plan, that come before it on other streams."""
+    waits: Call | None
+    """Waits on the stream for pieces of peers, or of our own kernel; None: for none."""
+    acts: Call
+
+    @property
+    def stream(self) -> int:
+        return self.ops[0].stream
+
+    @property
+    def number(self) -> int:
+        """Its row in the Plan."""
+        return self.ops[0].launch
+
+
+def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+    """Our GEMM, where one launch computes all."""
+    if part == "communication" or not gemm_pieces.is_one(context.plan):
+        return []
+    order = branches.order(context.plan, context.rank, part)
+    return [gemm_pieces.kernel(context, Rectangles(context, staged=is_staged(context)), order, operands)]
+
+
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    """For each of *sets* one call, on streams that all of them share."""
+    order = branches.order(context.plan, context.rank, part)
+    ways = streams(order.streams, context.device)
+    if is_by_library(context):
+        library = Collected(context, group)
+        places, result = library, library.out
+    else:
+        places, result = Rectangles(context, staged=is_staged(context)), context.result()
+    if part != "whole":  # zeros would take less power, and a GPU clocks higher on them
+        context.local.normal_()
+        context.of(context.rank, "operand" if context.receives else "out").normal_()
+    made = [_Made(context, order, places, operands) for operands in sets]
+    each = [partial(enqueue, ways, one.first, one.launches, one.final) for one in made]
+    return Calls(each, result, [(ways, one) for one in made])
+
+
+def enqueue(
+    ways: Streams, first: Call | None, launches: Sequence[Launch], final: Call | None,
+    watch: Callable[[Launch, Callable[[], None]], None] | None = None,
+) -> None:  # fmt: skip
+    """One call: *first*, then every launch on its stream, then *final*, where all streams have joined."""
+    if first is not None:
+        first()
+    ways.fork()
+    crossed = {other for launch in launches for other in launch.after}
+    events: dict[int, Any] = {}
+    for launch in launches:
+        for other in launch.after:
+            ways.after(launch.stream, events[other])
+        with ways.on(launch.stream):
+            if launch.waits is not None:
+                launch.waits()
+            if watch is not None:
+                watch(launch, launch.acts)
+            else:
+                launch.acts()
+        if launch.number in crossed:
+            events[launch.number] = ways.mark(launch.stream)
+    ways.join()
+    if final is not None:
+        final()
+
+
+class _Made:
+    """One call's launches over one set of operands."""
+
+    def __init__(self, context: Context, order: Order, places: Rectangles, operands: Operands) -> None:
+        self._context, self._places, self._operands = context, places, operands
+        self._one = gemm_pieces.is_one(context.plan)
+        self._moved = Moved(context, places)
+        self._counters = context.addresses("counters")
+        grouped: dict[int, list[Op]] = {}
+        for op in order.ops:
+            grouped.setdefault(op.launch, []).append(op)
+        self._order = order
+        of_step = {op.step: op for op in order.ops}
+        self.launches = [self._launch(tuple(ops), of_step) for ops in grouped.values()]
+        meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
+        self.first = self._begin() if meets else None
+        self.final = self._waits([(number, 1) for number in order.last])
+
+    def _begin(self) -> Call:
+        context, credits = self._context, self._context.addresses("credits")
+        return lambda: begin[(1,)](
+            credits, context.epoch, context.error, context.limit_ns, context.rank, WORLD=context.world, num_warps=1
+        )
+
+    def _waits(self, awaited: Sequence[tuple[int, int]]) -> Call | None:
+        """Until counters of this rank have risen: their numbers, and by how much a call raises each."""
+        if not awaited:
+            return None
+        context = self._context
+        numbers = torch.tensor(awaited, dtype=torch.int32, device=context.device)
+        return lambda: arrived[(1,)](
+            self._counters, numbers, len(numbers), context.epoch, context.error, context.limit_ns, context.rank,
+            num_warps=1,
+        )  # fmt: skip
+
+    def _launch(self, ops: tuple[Op, ...], of_step: dict[int, Op]) -> Launch:
+        computes = ops[0].kind is Kind.COMPUTE
+        inside = self._one and computes  # our kernel waits for pieces itself
+        needed = [of_step[step] for op in ops for step in op.after if of_step[step].launch != op.launch]
+        counted = [op for op in needed if self._one and op.kind is Kind.COMPUTE]
+        across = {op.launch for op in needed if op not in counted and op.stream != ops[0].stream}
+        awaited = [] if inside else [(number, 1) for op in ops for number in op.awaits]
+        awaited += [gemm_pieces.unit(self._context.plan, op) for op in ops if counted]
+        return Launch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
+
+    def _acts(self, ops: tuple[Op, ...]) -> Call:
+        kind = ops[0].kind
+        if kind is Kind.COMPUTE:
+            if self._one:
+                kernel = gemm_pieces.kernel(self._context, self._places, self._order, self._operands)
+                return kernel.launcher(interpreted=1)
+            return _in_order([product for op in ops for product in self._places.products(op, self._operands)])
+        if kind is Kind.PUT:
+            return self._moved.puts(ops, self._operands)
+        if kind is Kind.REDUCE:
+            return _in_order([Sums(self._context, *self._places.summed(op)) for op in ops])
+        if kind is Kind.COLLECTIVE:
+            assert isinstance(self._places, Collected)
+            return _in_order([self._places.collective(op, self._operands) for op in ops])
+        return _in_order([])  # what the library leaves in its buffer is read there
+
+
+def _in_order(acts: Sequence[Call]) -> Call:
+    def act() -> None:
+        for each in acts:
+            each()
+
+    return act
+
+
+def watched(context: Context, timed: Calls) -> Watched:
+    """The same calls with events before and behind each launch, which are nodes of the graph and take no SM."""
+    start = torch.zeros(1, dtype=torch.int64, device=context.device)
+    moments: dict[int, tuple[Any, Any]] = {}
+    origin: list[Any] = []
+
+    def call(ways: Streams, one: _Made) -> None:
+        write_now[(1,)](start, num_warps=1)
+        ways.fork()
+        origin[:] = [ways.mark(MAIN, timed=True)]
+
+        def timed_launch(launch: Launch, acts: Call) -> None:
+            before = ways.mark(launch.stream, timed=True)
+            acts()
+            moments[launch.number] = before, ways.mark(launch.stream, timed=True)
+
+        enqueue(ways, one.first, one.launches, one.final, timed_launch)
+
+    def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        offset_s = float(words[0] - start_ns) / 1e9
+        seconds = {
+            launch: [offset_s + origin[0].elapsed_time(event) / 1e3 for event in pair]
+            for launch, pair in moments.items()
+        }
+        return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
+
+    return Watched([partial(call, *one) for one in timed.made], start, spans)

@@ -1,0 +1,135 @@
+"""Which memory each piece of a decomposed call is: what a GEMM reads and writes, and what moves from where to where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.backends.triton.branches import Block, Op, runs
+from kernels.backends.triton.context import Context
+from kernels.operators import OPERATORS, Flow
+from kernels.plan import Kind
+from kernels.reference import Operands
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """*left* [.., m, k] x *right* [k, n] -> *into* [.., m, n], added to what lies there where it *adds*."""
+
+    left: Tensor
+    right: Tensor
+    into: Tensor
+    adds: bool
+
+    def __call__(self) -> None:
+        if self.left.dim() == 2:
+            if self.adds:
+                self.into.addmm_(self.left, self.right)
+            else:
+                torch.mm(self.left, self.right, out=self.into)
+            return
+        right = self.right.expand(len(self.left), *self.right.shape)
+        if self.adds:
+            self.into.baddbmm_(self.left, right)
+        else:
+            torch.bmm(self.left, right, out=self.into)
+
+
+def flat(stack: Tensor) -> Tensor:
+    """*stack* [ranks, rows, width] as one matrix where its rows follow each other evenly, else as it is."""
+    ranks, rows, width = stack.shape
+    if ranks == 1 or stack.stride(0) == rows * stack.stride(1):
+        return stack.as_strided((ranks * rows, width), stack.stride()[1:])
+    return stack
+
+
+class Rectangles:
+    """Of one trial on one rank, [rank, row, column]: by whose rows they are, in the order of the ranks."""
+
+    def __init__(self, context: Context, *, staged: bool) -> None:
+        """*staged*: contributions to a sum lie by rank until they are summed, else each adds to the result."""
+        self._context, self._rank, self._staged = context, context.rank, staged
+        operator = OPERATORS[context.problem.operator]
+        self._receives, self._reduces = operator.flow is Flow.RECEIVE, operator.reduces
+        extent = operator.extent(context.problem)
+        self._chunk, self._columns, self._contraction = (
+            operator.chunk_rows(context.problem), extent.columns, extent.contraction
+        )  # fmt: skip
+        self.local = self._by_rank(context.local)
+
+    def _by_rank(self, matrix: Tensor) -> Tensor:
+        return matrix.view(-1, self._chunk, matrix.shape[-1])
+
+    def source(self, operands: Operands) -> Tensor:
+        """The operand whose rows are cut: one chunk of an all-gather, else one for each rank."""
+        return self._by_rank(next(iter(operands.values())))
+
+    def here(self, name: str, rank: int | None = None) -> Tensor:
+        """Tensor *name* on *rank*, or on this one."""
+        return self._by_rank(self._context.of(self._rank if rank is None else rank, name).flatten(0, -2))
+
+    def result_of(self, rank: int) -> Tensor:
+        """[chunk, columns] of *rank*'s result that *rank* sums or computes itself."""
+        out = self.here("out", rank)
+        return out[rank if len(out) > 1 else 0]
+
+    def products(self, op: Op, operands: Operands) -> list[Product]:
+        """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
+        right = operands["b"]
+        return [
+            Product(flat(self._left(run, operands)), right[run[0].k, run[0].columns], flat(self._into(run)),
+                    run[0].k_start > 0 or self._is_sum(run[0]))
+            for run in runs(op.blocks, self._rank)
+        ]  # fmt: skip
+
+    def _is_sum(self, block: Block) -> bool:
+        """Whether contributions of peers lie where it is computed."""
+        return self._reduces and not self._staged and block.chunk == self._rank
+
+    def _left(self, run: Sequence[Block], operands: Operands) -> Tensor:
+        block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
+        source = self.source(operands)
+        if not self._receives:
+            return source[ranks, block.rows, block.k]
+        if block.chunk == self._rank:  # own rows are read where they are
+            return source[self._rank % len(source), block.rows, block.k][None]
+        return self.here("operand")[ranks, block.rows, block.k]
+
+    def _into(self, run: Sequence[Block]) -> Tensor:
+        block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
+        if self._receives or block.chunk != self._rank:
+            return self.local[ranks, block.rows, block.columns]
+        place = self.here("stage")[self._rank] if self._reduces and self._staged else self.result_of(self._rank)
+        return place[block.rows, block.columns][None]
+
+    def move(self, op: Op, operands: Operands) -> tuple[Tensor, Tensor]:
+        """Target on the peer, and source, of a put: both [rows, width]."""
+        (block,), peer = op.blocks, op.peer
+        if self._receives:
+            source, at = self.source(operands), (block.rows, block.k)
+            return self.here("operand", peer)[self._rank][at], source[peer % len(source)][at]
+        at = block.rows, block.columns
+        source = self.result_of(self._rank) if block.chunk == self._rank else self.local[peer]
+        adds = self._reduces and not self._staged and block.chunk != self._rank
+        target = self.result_of(peer) if adds else self.here(self.lands_in(op), peer)[self._rank]
+        return target[at], source[at]
+
+    def lands_in(self, op: Op) -> str:
+        """The tensor of the peer that a put goes to."""
+        if self._receives:
+            return "operand"
+        return "stage" if self._staged and self._reduces and op.blocks[0].chunk != self._rank else "out"
+
+    def summed(self, op: Op) -> tuple[Tensor, Tensor]:
+        """[ranks, rows, width] that a reduce step sums, and where the sum goes."""
+        (block,) = op.blocks
+        return self.here("stage")[:, block.rows, block.columns], self.result_of(self._rank)[block.rows, block.columns]
+
+
+def is_staged(context: Context) -> bool:
+    """Whether contributions to a sum wait by rank: for a step that sums them, or for our kernel's own tiles."""
+    plan = context.plan
+    return bool((plan.kind == Kind.REDUCE).any()) or plan.schedule.get("launches") == "one"

@@ -1,0 +1,121 @@
+"""The streams of one call: it comes on one, forks into others by events, and joins them; and when each thing ran there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+MAIN = 0
+"""The stream that the call comes on."""
+
+
+class Streams(Protocol):
+    """Where what is enqueued runs."""
+
+    def fork(self) -> None:
+        """All other streams come after what was enqueued on the main one."""
+
+    def on(self, number: int) -> AbstractContextManager[Any]:
+        """What is enqueued inside runs on stream *number*."""
+
+    def mark(self, number: int, *, timed: bool = False) -> Any:
+        """An event behind all that was enqueued on stream *number*; a *timed* one is no order, but a moment."""
+
+    def after(self, number: int, event: Any) -> None:
+        """What is enqueued on stream *number* from here on comes after *event*."""
+
+    def join(self) -> None:
+        """The main stream goes on when all others have ended."""
+
+
+class OfGpu:
+    """Streams of CUDA; in a capture they become branches of the graph."""
+
+    def __init__(self, numbers: Iterable[tuple[int, int]], device: torch.device) -> None:
+        """*numbers*: of each stream but the main one its number and whether it has priority."""
+        self._device, self._numbers = device, list(numbers)
+        priorities = [priority for _, priority in self._numbers]
+        # one more of each kind: torch deals streams from a pool in turn, so one may be the stream that calls come on
+        self._pool = [
+            (priority, torch.cuda.Stream(device, priority=-int(priority > 0)))
+            for priority in (*priorities, *sorted(set(priorities)))
+        ]
+        self._current = torch.cuda.current_stream(device)
+        self._streams: dict[int, torch.cuda.Stream] = {}
+
+    def fork(self) -> None:
+        self._current = torch.cuda.current_stream(self._device)
+        free = [(priority, stream) for priority, stream in self._pool if stream != self._current]
+        self._streams = {MAIN: self._current}
+        for number, priority in self._numbers:
+            chosen = next(each for each in free if each[0] == priority)
+            free.remove(chosen)
+            self._streams[number] = chosen[1]
+            chosen[1].wait_stream(self._current)
+
+    def on(self, number: int) -> AbstractContextManager[Any]:
+        on: AbstractContextManager[Any] = torch.cuda.stream(self._streams[number])
+        return on
+
+    def mark(self, number: int, *, timed: bool = False) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=timed, external=timed)
+        event.record(self._streams[number])
+        return event
+
+    def after(self, number: int, event: torch.cuda.Event) -> None:
+        self._streams[number].wait_event(event)
+
+    def join(self) -> None:
+        for number, _ in self._numbers:
+            self._current.wait_stream(self._streams[number])
+
+
+class InOrder:
+    """Of a CPU rank, which interprets kernels: everything runs where it is enqueued, one after the other."""
+
+    def fork(self) -> None:
+        pass
+
+    @contextmanager
+    def on(self, number: int) -> Iterator[None]:
+        with nullcontext():
+            yield
+
+    def mark(self, number: int, *, timed: bool = False) -> None:
+        pass
+
+    def after(self, number: int, event: Any) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+def streams(numbers: Iterable[tuple[int, int]], device: torch.device) -> Streams:
+    """Those of *device*."""
+    return OfGpu(numbers, device) if device.type == "cuda" else InOrder()
+
+
+def copy(target: Tensor, source: Tensor) -> None:
+    """*source* [rows, width] to *target*, by a copy engine where one of them is a peer's; rows may have gaps.
+
+    torch copies rows with gaps by a kernel; the driver's pitched copy is one work of an engine.
+    """
+    if target.device.type == "cpu" or (target.is_contiguous() and source.is_contiguous()):
+        target.copy_(source)
+        return
+    from cuda.bindings import driver
+
+    rows, width = source.shape
+    pitched = driver.CUDA_MEMCPY2D()
+    pitched.srcMemoryType = pitched.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    pitched.srcDevice, pitched.dstDevice = source.data_ptr(), target.data_ptr()
+    pitched.srcPitch, pitched.dstPitch = (side.stride(0) * side.itemsize for side in (source, target))
+    pitched.WidthInBytes, pitched.Height = width * source.itemsize, rows
+    (status,) = driver.cuMemcpy2DAsync(pitched, torch.cuda.current_stream(target.device).cuda_stream)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"The pitched copy of {rows} rows of {pitched.WidthInBytes} bytes failed: {status.name}.")
