@@ -187,5 +187,5 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=expand,
     needs_peer_memory=lambda schedule: schedule["engine"] != "library",
-    run_by=("cpu",),
+    run_by=("cpu", "triton"),
 )

@@ -105,6 +105,7 @@ def order(plan: Plan, rank: int, part: str = "whole") -> Order:
 def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> Op:
     """*step* of *rank*, which waits for those that are *kept*."""
     needed = [int(other) for other in plan.waits_for(step) if kept[other]]
+    puts = [other for other in needed if plan.rank[other] != rank and plan.kind[other] == Kind.PUT]
     launch, kind = int(plan.launch[step]), Kind(int(plan.kind[step]))
     return Op(
         step=step,
@@ -115,7 +116,7 @@ def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> Op:
         peer=int(plan.peer[step]),
         blocks=_blocks(plan, step),
         after=tuple(other for other in needed if plan.rank[other] == rank),
-        awaits=tuple(counter_of(plan, other) for other in needed if plan.rank[other] != rank),
+        awaits=tuple(counter_of(plan, other) for other in puts),  # the library waits for its own calls of others
         raises=counter_of(plan, step) if kind is Kind.PUT else -1,
     )
 

@@ -1,4 +1,4 @@
-"""Pieces that NCCL moves: one collective each, over ordinary memory, since its captured calls hang on symmetric one."""
+"""Pieces that NCCL moves by a collective each, over ordinary memory: its captured calls hang on symmetric one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from torch import Tensor
 
 from kernels.backends.triton.branches import Op
 from kernels.backends.triton.context import Context
-from kernels.backends.triton.rectangles import Product, Rectangles, flat
-
+from kernels.backends.triton.rectangles import Product, Rectangles, flat, second
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.reference import Operands
-
 
 Call = Callable[[], None]
 
@@ -57,7 +55,7 @@ class Collected(Rectangles):
 
     def products(self, op: Op, operands: Operands) -> list[Product]:
         """One call for the piece of all ranks: own rows come and go as those of others do."""
-        block, right = op.blocks[0], operands["b"]
+        block, right = op.blocks[0], second(operands)
         buffer = self._buffer(op)
         if self._receives:
             into = self.local[:, block.rows, block.columns]
@@ -71,7 +69,9 @@ class Collected(Rectangles):
         if self._receives:
             piece = self.source(operands)[:, block.rows, block.k]
             if self._collective == "all_gather":
-                return self._packed(piece[0], lambda here: dist.all_gather_into_tensor(_rows(buffer), here, group=group))
+                return self._packed(
+                    piece[0], lambda here: dist.all_gather_into_tensor(_rows(buffer), here, group=group)
+                )
             return self._exchange(list(piece), list(buffer))
         if self._collective == "all_reduce":
             return self._all_reduce(buffer)

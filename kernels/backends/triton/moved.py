@@ -1,4 +1,4 @@
-"""Puts of decomposed calls, by a copy engine or by SMs, each followed by its signal; and the sums of what they brought."""
+"""Puts of decomposed calls, by a copy engine or by SMs, each with its signal behind; and sums of what they brought."""
 
 from __future__ import annotations
 

@@ -46,6 +46,11 @@ def flat(stack: Tensor) -> Tensor:
     return stack
 
 
+def second(operands: Operands) -> Tensor:
+    """The operand that is multiplied with, [k, n]."""
+    return list(operands.values())[1]
+
+
 class Rectangles:
     """Of one trial on one rank, [rank, row, column]: by whose rows they are, in the order of the ranks."""
 
@@ -78,7 +83,7 @@ class Rectangles:
 
     def products(self, op: Op, operands: Operands) -> list[Product]:
         """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
-        right = operands["b"]
+        right = second(operands)
         return [
             Product(flat(self._left(run, operands)), right[run[0].k, run[0].columns], flat(self._into(run)),
                     run[0].k_start > 0 or self._is_sum(run[0]))

@@ -1,4 +1,4 @@
-"""The streams of one call: it comes on one, forks into others by events, and joins them; and when each thing ran there."""
+"""The streams of one call: it comes on one, forks into others by events, and joins them; and copies on them."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
     return spans
 
 
-def of_launches(plan: Plan, rank: int, seconds: Mapping[int, Sequence[float]], tick_s: float) -> list[Span]:
+def of_launches(plan: Plan, rank: int, seconds: Mapping[int, tuple[float, float]], tick_s: float) -> list[Span]:
     """A decomposed call: each step lasts as long as the launch that it belongs to.
 
     *seconds*: by launch, begin and end from the common start. A launch that was not made has no steps.
     """
     return [
-        _span(plan, step, *seconds[launch], tick_s) for step in map(int, plan.steps_of(rank))
-        if (launch := int(plan.launch[step])) in seconds
+        _span(plan, step, *seconds[launch], tick_s)._replace(pool=Pool(int(plan.pool[step])).word)
+        for step in map(int, plan.steps_of(rank)) if (launch := int(plan.launch[step])) in seconds
     ]  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,17 +61,21 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
     """For each of *sets* one call, on streams that all of them share."""
     order = branches.order(context.plan, context.rank, part)
     ways = streams(order.streams, context.device)
-    if is_by_library(context):
-        library = Collected(context, group)
-        places, result = library, library.out
-    else:
-        places, result = Rectangles(context, staged=is_staged(context)), context.result()
+    places, result = _places(context, group)
     if part != "whole":  # zeros would take less power, and a GPU clocks higher on them
         context.local.normal_()
         context.of(context.rank, "operand" if context.receives else "out").normal_()
     made = [_Made(context, order, places, operands) for operands in sets]
     each = [partial(enqueue, ways, one.first, one.launches, one.final) for one in made]
     return Calls(each, result, [(ways, one) for one in made])
+
+
+def _places(context: Context, group: Any) -> tuple[Rectangles, Tensor]:
+    """Where pieces lie, and the result."""
+    if is_by_library(context):
+        library = Collected(context, group)
+        return library, library.out
+    return Rectangles(context, staged=is_staged(context)), context.result()
 
 
 def enqueue(
@@ -192,10 +195,11 @@ def watched(context: Context, timed: Calls) -> Watched:
 
     def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         offset_s = float(words[0] - start_ns) / 1e9
-        seconds = {
-            launch: [offset_s + origin[0].elapsed_time(event) / 1e3 for event in pair]
-            for launch, pair in moments.items()
-        }
+
+        def at(event: Any) -> float:
+            return offset_s + float(origin[0].elapsed_time(event)) / 1e3
+
+        seconds = {launch: (at(begin), at(end)) for launch, (begin, end) in moments.items()}
         return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
 
     return Watched([partial(call, *one) for one in timed.made], start, spans)

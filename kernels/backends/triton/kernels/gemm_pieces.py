@@ -1,4 +1,4 @@
-"""A GEMM in one launch whose tiles wait for the pieces that they read, or count themselves for the copies behind them."""
+"""A GEMM in one launch: its tiles wait for the pieces that they read, or count themselves for the copies behind."""
 
 from __future__ import annotations
 
@@ -56,10 +56,9 @@ def gemm_pieces(
         entry = tiles + TILE_WORDS * at
         row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
         awaited = tl.load(entry + 7)
+        left = others
         if tl.load(entry) != 0:
             left = own
-        else:
-            left = others
         total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for piece in range(RANGES):
             if RECEIVES:
@@ -79,11 +78,12 @@ def gemm_pieces(
                     if other != rank:
                         number = other * most + awaited
                         device.wait(counters + number, epoch, deadline, error, rank, device.PIECE, number)
-                inside, _ = rectangle(tl.load(entry + 1) - rank * (slot // columns), column, bottom, right, columns,
-                                      BLOCK_M, BLOCK_N)  # fmt: skip
+                chunk = slot // columns
+                inside = tl.cast(tl.load(entry + 1) - rank * chunk - top, tl.int64) * columns  # from place to the slot
                 for other in tl.static_range(WORLD):
                     if other != rank:
-                        total += tl.load(stage + tl.cast(other, tl.int64) * slot + inside, mask=mask).to(tl.float32)
+                        contribution = stage + tl.cast(other, tl.int64) * slot + inside + place
+                        total += tl.load(contribution, mask=mask, other=0.0).to(tl.float32)
         if tl.load(entry + 3) != 0:
             tl.store(out + place, total.to(DTYPE), mask=mask)
         else:

@@ -66,9 +66,7 @@ def put_pieces(
 
 
 @triton.jit
-def sum_pieces(
-    stage, slot, out, rows, width, pitch, WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+def sum_pieces(stage, slot, out, rows, width, pitch, WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """*out* [rows, width] is the sum of that piece of all slots of *stage*, in float32 and in the order of the ranks.
 
     *slot*: elements from one rank's slot to the next; rows of both have *pitch* elements.

@@ -40,9 +40,9 @@ def _of_pieces(problem: Problem, schedule: Schedule) -> str | None:
     for key, (starts, _) in sizes.items():
         if odd := next((int(start) for start in starts if int(start) % step), None):
             return (
-                f"pieces = {schedule['pieces']} does not run on backend = triton. A piece of {key} would begin at {odd}, "
-                f"and 16 bytes are {step} elements: {odd} is no multiple of {step}. Accepted: pieces that divide "
-                f"{problem[key] // gcd(problem[key], step)}."
+                f"pieces = {schedule['pieces']} does not run on backend = triton. A piece of {key} would begin at "
+                f"{odd}, and 16 bytes are {step} elements: {odd} is no multiple of {step}. Accepted: pieces that "
+                f"divide {problem[key] // gcd(problem[key], step)}."
             )
     return None
 

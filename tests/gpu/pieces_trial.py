@@ -1,0 +1,148 @@
+"""Pieces on two GPUs in one go: `python -m tests.gpu.pieces_trial OUT SECONDS [STEP ...]`.
+
+Steps: `right` (every legal schedule of each operator once), `stress` (calls back to back), `times` (the shapes of
+issue 12, all engines and launches, with baselines and parts). Each result is a line of OUT/pieces.jsonl as soon as it
+is there, and what fails is told in one line of the log; nothing that fails ends the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from kernels.fabric import parse
+from kernels.operators import problem
+from kernels.outcome import Measurement
+from kernels.problem import Problem
+from kernels.protocol import Protocol
+from kernels.schedule import Refusal
+from kernels.schemes import schedule
+from kernels.trial import Trial
+from tests.gpu import gang
+from tests.gpu.tables import machine_here
+from tests.gpu.test_decomposed import sittings, stressed_schedules, words
+from tests.kernels.triton.pieces import SPLITS
+
+QUICK = Protocol(name="pieces", warmups=1, repeats=7)
+CALLS = 300
+RECEIVED = ((4096, 2048, 4096), (8192, 1024, 8192), (8192, 2048, 8192), (8192, 3584, 8192))
+SHAPES = {
+    "all_gather_gemm": RECEIVED,
+    "gemm_reduce_scatter": ((8192, 8192, 3584), (8192, 4096, 2048)),
+    "gemm_all_to_all": ((8192, 4096, 1792), (8192, 7168, 2048)),
+    "gemm_all_reduce": ((8192, 8192, 3584),),
+    "all_to_all_gemm": ((8192, 2048, 8192),),
+}
+BASELINES: tuple[dict[str, Any], ...] = (
+    {"collective": "library"}, {"collective": "copy_engine"}, {"collective": "direct"},
+    {"collective": "library", "kernel": "ours"}, {"collective": "overlapped"}, {"collective": "two_shot"},
+)  # fmt: skip
+
+
+def schedules() -> Iterator[dict[str, Any]]:
+    """Numbers of pieces by engines and launches, the split that each has by default, and pieces of the contraction."""
+    for pieces in (1, 2, 4, 8):
+        for launches in ("per_piece", "one"):
+            yield {"pieces": pieces, "engine": "copy_engine", "launches": launches}
+            if launches == "one" and pieces > 1:
+                yield {"pieces": pieces, "engine": "copy_engine", "launches": launches, "split": "contraction"}
+        yield {"pieces": pieces, "engine": "sm", "launches": "one", "comm_sms": 16}
+        if pieces <= 4:
+            yield {"pieces": pieces, "engine": "sm", "launches": "per_piece", "comm_sms": 16}
+            yield {"pieces": pieces, "engine": "library", "steps": "uniform", "launches": "per_piece"}
+
+
+def block(of: Problem) -> gang.Sitting:
+    """Baselines with their parts, and all schedules of pieces, some with their parts."""
+    machine, fabric = machine_here(), parse("nvlink")
+    listed: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+        *(("sequential", axes, ("whole", "compute", "communication") if len(axes) == 1 else ("whole", "compute"))
+          for axes in BASELINES),
+        ("fused", {}, ("whole",)),
+        *(("decomposed", axes, ("whole", "compute", "communication") if axes["pieces"] == 2 else ("whole",))
+          for axes in schedules()),
+    ]  # fmt: skip
+    trials = []
+    for scheme, axes, parts in listed:
+        try:
+            chosen = schedule(of, scheme, axes, machine, fabric)
+        except Refusal:
+            continue
+        whole = Trial(problem=of, schedule=chosen, backend="triton", machine=machine.name, fabric=fabric,
+                      protocol=QUICK)  # fmt: skip
+        trials += [whole.of_part(part).to_json() for part in parts]
+    return list({json.dumps(trial, sort_keys=True): trial for trial in trials}.values())
+
+
+def told(outcome: Any) -> dict[str, Any]:
+    """A line of the log."""
+    trial = outcome.trial
+    axes = " ".join(f"{name}={value}" for name, value in trial.schedule.axes if name not in ("tile", "pattern"))
+    line = {"operator": trial.problem.operator, "shape": list(dict(trial.problem.shape).values()), "part": trial.part,
+            "schedule": f"{trial.schedule.scheme} {axes}"}  # fmt: skip
+    if isinstance(outcome, Measurement):
+        line |= {"us": round(outcome.time_s * 1e6, 1), "correct": outcome.correct, "error": outcome.max_relative_error,
+                 "spans": [[span.step, span.stream, round(span.start_s * 1e6, 1), round(span.stop_s * 1e6, 1)]
+                           for span in outcome.spans],
+                 "unseen": outcome.unseen}  # fmt: skip
+    else:
+        line |= {"failure": words(outcome)}
+    return line
+
+
+def played(sitting: list[gang.Sitting], world: int, seconds: float, out: TextIO, *, quiet: bool) -> tuple[int, int]:
+    """How many came right, and how many did not."""
+    right, bad = 0, 0
+    for one in gang.run(sitting, world, seconds):
+        line = {"broken": one} if isinstance(one, str) else told(one[0])
+        print(json.dumps(line), file=out, flush=True)
+        is_right = "us" in line and line["correct"] is not False
+        right, bad = right + is_right, bad + (not is_right)
+        if not is_right and bad <= 6:
+            print("BAD", json.dumps({name: value for name, value in line.items() if name != "spans"})[:700], flush=True)
+        elif is_right and not quiet:
+            print(f"{line['us']:9.1f} {line['part'][:5]:5} {line['operator']} {line['shape']} {line['schedule']}"
+                  + (" UNSEEN" if line["unseen"] else ""), flush=True)  # fmt: skip
+    return right, bad
+
+
+def main() -> int:
+    out_folder, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+    steps, world = sys.argv[3:] or ["right", "stress", "times"], torch.cuda.device_count()
+    out_folder.mkdir(parents=True, exist_ok=True)
+    with (out_folder / "pieces.jsonl").open("a") as out:
+        for step in steps:
+            begin = time.monotonic()
+            if step == "right":
+                for operator in SPLITS:
+                    came = played(
+                        sittings(operator, world), world, min(60.0, until - time.monotonic()), out, quiet=True
+                    )
+                    print(f"## right {operator}: {came}, {time.monotonic() - begin:.0f} s", flush=True)
+            elif step == "stress":
+                trials = stressed_schedules(world)
+                answers = gang.stressed(trials, world, CALLS, min(60.0, until - time.monotonic()))
+                for number, trial in enumerate(trials):
+                    line = {"stress": trial["schedule"], "operator": trial["problem"]["operator"],
+                            "answers": answers.get(number)}  # fmt: skip
+                    print(json.dumps(line), file=out, flush=True)
+                    if len(said := answers.get(number, [])) < world or any(
+                        answer.get("wrong") != 0 or answer["failure"] for answer in said
+                    ):
+                        print("BAD", json.dumps(line)[:600], flush=True)
+            else:
+                blocks = [block(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
+                          for name, shapes in SHAPES.items() for shape in shapes]  # fmt: skip
+                print(played(blocks, world, until - time.monotonic(), out, quiet=False), flush=True)
+            print(f"## {step}: {time.monotonic() - begin:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

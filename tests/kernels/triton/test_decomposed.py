@@ -1,0 +1,185 @@
+"""Decomposed calls: the list of what goes on which stream is the Plan's, and interpreted ranks compute the result."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from kernels.backends.triton import branches, recipes
+from kernels.backends.triton import streams as of_streams
+from kernels.backends.triton.branches import Block
+from kernels.backends.triton.calls import decomposed
+from kernels.backends.triton.streams import OfGpu
+from kernels.plan import Kind
+from kernels.schemes import expand
+from kernels.trial import Trial
+from tests.kernels.triton.compile_sm90 import kernels_of, warmed_up
+from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
+from tests.kernels.triton.pieces import SPLITS, legal
+from tests.kernels.triton.ptx import Kernel, order, scopes, widths
+
+SHAPE = {"m": 128, "n": 64, "k": 64}
+TILE = "16x16x16"
+MODEL = {"m": 8192, "n": 4096, "k": 8192}
+
+
+def trial(operator: str, world: int = 2, shape: dict[str, int] = SHAPE, tile: str = TILE, **axes: Any) -> Trial:
+    return gpu_trial(operator, shape, world=world, dtype="float16", scheme="decomposed", tile=tile, **axes)
+
+
+@pytest.mark.parametrize("operator", SPLITS)
+def test_what_is_enqueued_is_the_plan(operator: str) -> None:
+    """All steps of a part once, none before what it waits for, and every counter raised and awaited by one of each."""
+    every = legal(operator, 3, ("copy_engine", "library"), {"m": 96, "n": 64, "k": 64}, pieces=4, tile=TILE,
+                  dtype="float16")  # fmt: skip
+    assert len(every) >= 16
+    for one in every:
+        plan = expand(one.problem, one.schedule)
+        computes = plan.kind == Kind.COMPUTE
+        for part, kept in {"whole": computes | ~computes, "compute": computes, "communication": ~computes}.items():
+            raised: list[tuple[int, int]] = []
+            awaited: list[tuple[int, int]] = []
+            for rank in range(one.world):
+                enqueued = branches.order(plan, rank, part)
+                steps = [op.step for op in enqueued.ops]
+                assert sorted(steps) == [step for step in plan.steps_of(rank) if kept[step]]
+                assert all(steps.index(other) < at for at, op in enumerate(enqueued.ops) for other in op.after)
+                raised += [(op.peer, op.raises) for op in enqueued.of(Kind.PUT)]
+                awaited += [(rank, counter) for op in enqueued.ops for counter in op.awaits]
+                awaited += [(rank, counter) for counter in enqueued.last]
+            assert len(raised) == len(set(raised))
+            assert set(raised) == set(awaited)
+
+
+def test_copies_that_wait_for_nothing_come_before_any_computation() -> None:
+    """Else they would stand behind a grid that waits for them."""
+    plan = expand((one := trial("all_gather_gemm", pieces=4)).problem, one.schedule)
+    kinds = [op.kind for op in branches.order(plan, 0).ops]
+    assert kinds == [Kind.PUT] * 4 + [Kind.COMPUTE] * 8
+
+
+def test_neighbouring_peers_are_computed_together_and_own_rows_apart() -> None:
+    blocks = [Block(chunk, 0, 8, 0, 4, 0, 2) for chunk in (3, 0, 1, 4, 2)]
+    assert [[block.chunk for block in run] for run in branches.runs(blocks, 1)] == [[0], [1], [2, 3, 4]]
+
+
+@pytest.mark.parametrize(("operator", "world", "axes"), [
+    ("all_gather_gemm", 4, {"pieces": 4}),
+    ("all_gather_gemm", 2, {"pieces": 4, "split": "contraction", "steps": "uniform"}),
+    ("all_to_all_gemm", 4, {"pieces": 4, "split": "rows_and_contraction", "launches": "one"}),
+    ("all_to_all_gemm", 2, {"pieces": 2, "engine": "sm", "launches": "one"}),
+    ("gemm_all_to_all", 2, {"pieces": 4, "split": "columns", "launches": "one", "steps": "uniform"}),
+    ("gemm_reduce_scatter", 2, {"pieces": 4, "split": "columns", "engine": "sm"}),
+    ("gemm_all_reduce", 4, {"pieces": 2}),
+    ("gemm_all_reduce", 2, {"pieces": 4}),
+])  # fmt: skip
+def test_pieces_come_right(gangs: dict[int, InterpretedGang], operator: str, world: int, axes: dict[str, Any]) -> None:
+    answers = gangs[world].call(trial(operator, world, **axes), 2)
+    assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
+
+
+@pytest.mark.parametrize(("operator", "axes"), [
+    ("all_gather_gemm", {"split": "contraction"}), ("gemm_all_to_all", {}),
+])  # fmt: skip
+def test_one_launch_keeps_the_rules_of_memory_order(operator: str, axes: dict[str, Any]) -> None:
+    one = trial(operator, 4, MODEL, "128x256x64", pieces=4, launches="one", **axes)
+    (made,) = kernels_of(one)
+    options = {"num_warps": made.num_warps, "num_stages": made.num_stages, "launch_cooperative_grid": True}
+    compiled = warmed_up(made.function, made.arguments, dict(made.constants) | options)
+    kernel = Kernel(compiled.ptx, compiled.arguments)
+    assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
+    assert "wgmma.wait_group.sync.aligned \t1" in compiled.ptx or "wait_group.sync.aligned 1" in compiled.ptx
+    assert made.spared == 3, "one SM for each warp that waits beside it"
+
+
+@pytest.mark.parametrize(("axes", "shape", "words"), [
+    ({"pieces": 8, "split": "contraction"}, {"m": 128, "n": 64, "k": 32}, "A piece of k would begin at 4"),
+    ({"pieces": 4, "split": "contraction", "launches": "one"}, {"m": 128, "n": 64, "k": 96}, "no multiple of 16"),
+])  # fmt: skip
+def test_what_engines_and_kernels_cannot_take_is_refused(
+    axes: dict[str, Any], shape: dict[str, int], words: str
+) -> None:
+    one = trial("all_gather_gemm", shape=shape, **axes)
+    recipe = recipes.of(one.problem, one.schedule)
+    assert recipe is not None
+    sentence = recipe.refusal(one)
+    assert sentence is not None
+    assert words in sentence
+    assert "Accepted" in sentence
+
+
+class Lane:
+    """A stream: torch deals them from two pools, in turn."""
+
+    pool = 4
+    made: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        dealt = Lane.made.get(priority, 0)
+        self.number = dealt % Lane.pool, priority
+        Lane.made[priority] = dealt + 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lane) and other.number == self.number
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def wait_stream(self, other: "Lane") -> None:
+        assert other != self
+
+
+def test_no_two_streams_of_a_call_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one of them the stream that the call comes on, whichever torch has dealt that."""
+    monkeypatch.setattr(Lane, "made", {})
+    current = [Lane()]
+    monkeypatch.setattr(torch.cuda, "Stream", Lane)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
+    ways = OfGpu([(1, 0), (2, 0), (3, 1)], torch.device("cuda", 0))
+    for _ in range(Lane.pool):
+        current[0] = Lane()
+        ways.fork()
+        numbers = [ways._streams[each].number for each in range(4)]
+        assert len(set(numbers)) == 4
+        ways.join()
+
+
+def test_events_cross_streams_only_where_the_plan_says_so() -> None:
+    """Sends: a copy waits for its piece's event, the next computation does not wait for the copy."""
+    said: list[tuple[str, int, int]] = []
+
+    class Told:
+        def fork(self) -> None:
+            said.append(("fork", 0, 0))
+
+        @contextmanager
+        def on(self, number: int) -> Iterator[None]:
+            said.append(("on", number, 0))
+            yield
+
+        def mark(self, number: int, *, timed: bool = False) -> int:
+            said.append(("mark", number, 0))
+            return number
+
+        def after(self, number: int, event: int) -> None:
+            said.append(("after", number, event))
+
+        def join(self) -> None:
+            said.append(("join", 0, 0))
+
+    def nothing() -> None:
+        pass
+
+    plan = expand((one := trial("gemm_all_to_all", pieces=2)).problem, one.schedule)
+    ops = branches.order(plan, 0).ops
+    by_launch = {op.step: op.launch for op in ops}
+    launches = [decomposed.Launch(ops=(op,), after=tuple(by_launch[step] for step in op.after), waits=None,
+                                  acts=nothing) for op in ops]  # fmt: skip
+    first: Callable[[], None] = nothing
+    decomposed.enqueue(Told(), first, launches, None)
+    assert said == [
+        ("fork", 0, 0), ("on", 0, 0), ("mark", 0, 0), ("after", 3, 0), ("on", 3, 0), ("on", 1, 0), ("mark", 1, 0),
+        ("after", 3, 1), ("on", 3, 0), ("on", 0, 0), ("on", 1, 0), ("join", 0, 0),
+    ]  # fmt: skip
+    assert of_streams.MAIN == 0
