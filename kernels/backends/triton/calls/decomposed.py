@@ -180,16 +180,19 @@ def watched(context: Context, timed: Calls) -> Watched:
     start = torch.zeros(1, dtype=torch.int64, device=context.device)
     moments: dict[int, tuple[Any, Any]] = {}
     origin: list[Any] = []
+    kept: list[Any] = []  # a graph records all of its events as long as it lives
 
     def call(ways: Streams, one: _Made) -> None:
         write_now[(1,)](start, num_warps=1)
         ways.fork()
         origin[:] = [ways.mark(MAIN, timed=True)]
+        kept.append(origin[0])
 
         def timed_launch(launch: Launch, acts: Call) -> None:
             before = ways.mark(launch.stream, timed=True)
             acts()
             moments[launch.number] = before, ways.mark(launch.stream, timed=True)
+            kept.append(moments[launch.number])
 
         enqueue(ways, one.first, one.launches, one.final, timed_launch)
 
