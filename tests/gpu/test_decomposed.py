@@ -34,9 +34,9 @@ def sittings(operator: str, world: int) -> list[gang.Sitting]:
     return [trials[begin : begin + MANY] for begin in range(0, len(trials), MANY)]
 
 
-def wrong(told: list[Any]) -> list[str]:
+def wrong(answers: list[Any]) -> list[str]:
     """What broke, failed, or came to a wrong result, in words."""
-    return [one if isinstance(one, str) else f"{one[0].trial.schedule}: {words(one[0])}" for one in told
+    return [one if isinstance(one, str) else f"{one[0].trial.schedule}: {words(one[0])}" for one in answers
             if isinstance(one, str) or not (isinstance(one[0], Measurement) and one[0].correct)]  # fmt: skip
 
 
@@ -48,9 +48,9 @@ def words(outcome: Outcome) -> str:
 @pytest.mark.parametrize("operator", SPLITS)
 def test_every_legal_schedule_is_right(operator: str, world: int) -> None:
     asked_for = sittings(operator, world)
-    told = list(gang.run(asked_for, world, 200.0))
-    assert not (broken := wrong(told)), "\n".join(broken)
-    assert len(told) == sum(map(len, asked_for))
+    answers = list(gang.run(asked_for, world, 200.0))
+    assert not (broken := wrong(answers)), "\n".join(broken)
+    assert len(answers) == sum(map(len, asked_for))
 
 
 def stressed_schedules(world: int) -> list[dict[str, Any]]:

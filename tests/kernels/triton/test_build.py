@@ -61,8 +61,11 @@ def test_their_parts_and_our_kernel_in_them_are_refused_with_what_would_do() -> 
         sequential("all_gather_gemm", collective="overlapped", kernel="ours")
 
 
-def test_no_decomposed_schedule_runs_on_gpus() -> None:
+def test_only_gemms_are_decomposed_on_gpus() -> None:
     trial = gpu_trial("all_gather_gemm", GEMM, world=4, dtype="bfloat16", scheme="decomposed")
+    assert refusal(trial, shares_heap=True) is None
+    vector = {"n": 4096, "k": 4096, "tokens": 1}
+    trial = gpu_trial("gemv_all_reduce", vector, world=4, dtype="bfloat16", scheme="decomposed")
     assert str(refusal(trial, shares_heap=True)).endswith("Accepted: sequential, fused.")
 
 

@@ -128,7 +128,8 @@ EVERY = [(operator, backend) for operator in OPERATORS for backend in HERE]
 def test_two_values_of_every_axis_are_two_kernels_or_two_plans(operator: str, backend: str) -> None:
     asked, machine, links = ask(operator, backend), HERE[backend], [parse(kind) for kind in LINKS[backend]]
     for scheme in SCHEMES_BUILT:
-        names = dict.fromkeys(axis.name for link in links for axis in axes(asked, scheme, machine, link))
+        names = dict.fromkeys(axis.name for link in links for axis in axes(asked, scheme, machine, link)
+                              if len(axis.values) > 1)  # fmt: skip
         for name in names:
             assert any(differs(asked, scheme, name, machine, link) for link in links), (scheme, name)
 

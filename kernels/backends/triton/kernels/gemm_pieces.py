@@ -33,16 +33,16 @@ NONE = -1
 
 @triton.jit(do_not_specialize=["rank", "limit_ns", "most"])
 def gemm_pieces(
-    own, others, b, local, out, stage, tiles, num_tiles, spans, columns, slot, most,
+    shard, operand, b, local, out, stage, tiles, num_tiles, spans, columns, slot, most,
     counters_at, epoch_at, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
-    """Rows of *own* or *others* [.., k] x *b* [k, n]: a table of tiles, each when what it reads is here.
+    """Rows of *shard* or *operand* [.., k] x *b* [k, n]: a table of tiles, each when what it reads is here.
 
-    *tiles* [num_tiles, TILE_WORDS] int32: whether its rows are own ones, first row there, first column, whether it goes
-    to *out* instead of *local*, first row there, the row and the column at which it ends, the put that brings it what
-    it waits for (index of that put of every sender, -1: none), the counter that it raises when it is done (-1: none).
+    *tiles* [num_tiles, TILE_WORDS] int32: whether its rows are the shard's, first row there, first column, whether it
+    goes to *out* instead of *local*, first row there, the row and the column at which it ends, the put that brings it
+    what it waits for (index of that put of every sender, -1: none), the counter that it raises when done (-1: none).
     A sender's counters begin at its number times *most*.
 
     RECEIVES: operand rows come from the rank that follows from the tile's row, in RANGES pieces of the contraction,
@@ -56,9 +56,9 @@ def gemm_pieces(
         entry = tiles + TILE_WORDS * at
         row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
         awaited = tl.load(entry + 7)
-        left = others
+        left = operand
         if tl.load(entry) != 0:
-            left = own
+            left = shard
         total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for piece in range(RANGES):
             if RECEIVES:
@@ -119,10 +119,10 @@ def kernel(context: Context, places: Rectangles, order: Order, operands: Operand
     table, computes = tile_table(context, order), order.of(Kind.COMPUTE)
     spans = sorted({block.k_start for op in computes for block in op.blocks} | {extent.contraction})
     first, right = operands.values()
-    own, others = first, first
+    shard, operand = first, first
     if context.receives:
-        own = places.source(operands)[context.rank % len(places.source(operands))]
-        others = context.of(context.rank, "operand")
+        shard = places.source(operands)[context.rank % len(places.source(operands))]
+        operand = context.of(context.rank, "operand")
     sums = operator.reduces and any(op.awaits for op in computes)
     stage = context.of(context.rank, "stage") if operator.reduces else context.local
     out = context.local if context.receives else context.of(context.rank, "out")
@@ -130,7 +130,7 @@ def kernel(context: Context, places: Rectangles, order: Order, operands: Operand
     return Kernel(
         function=gemm_pieces,
         arguments=(
-            *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (own, others)),
+            *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (shard, operand)),
             TensorDescriptor.from_tensor(right, [size.k, size.n]), context.local, out, stage, words, len(table),
             torch.tensor(spans, dtype=torch.int32, device=context.device), extent.columns, chunk * extent.columns,
             puts_most(plan), context.addresses("counters"), context.epoch, context.error, context.limit_ns,
