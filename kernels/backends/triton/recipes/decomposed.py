@@ -13,7 +13,8 @@ from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes.base import num_tiles
-from kernels.schemes.decomposed_plan import ONE, pieces_of
+from kernels.schemes.decomposed_plan import pieces_of
+from  import ONE
 from kernels.trial import Trial
 
 
