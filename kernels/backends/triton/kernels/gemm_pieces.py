@@ -22,7 +22,7 @@ from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
 from kernels.schemes import fused
-from  import ONE
+from kernels.schemes.reads import ONE
 
 GROUP_ROWS = 8
 """Rows of tiles that are computed together, column by column, so that operands are found in the L2."""

@@ -14,7 +14,7 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes.base import num_tiles
 from kernels.schemes.decomposed_plan import pieces_of
-from  import ONE
+from kernels.schemes.reads import ONE
 from kernels.trial import Trial
 
 
