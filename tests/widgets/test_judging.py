@@ -120,7 +120,7 @@ def test_who_computes_is_on_the_form_where_it_can_be_chosen(question: Question) 
     assert "kernel" not in question.axes.rows
     question.machine.value = "h200_nvl2"
     question.ask(GPUS)
-    assert "decomposed" in question.refused["wb-scheme"]
+    assert "decomposed" not in question.refused["wb-scheme"]
     question.scheme.value = "sequential"
     kernel = question.axes.rows["kernel"]
     assert (kernel.control.value, dict(question.asked.schedule(question.machine_value).axes).get("kernel")) == (

@@ -94,7 +94,7 @@ def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, l
 
 def test_a_scheme_that_the_ranks_do_not_run_is_refused_and_simulated_where_nobody_measures() -> None:
     gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
-    asked = problem("gemm_all_to_all", SIZES["gemm"], world=4, dtype="bfloat16")
+    asked = problem("gemv_all_reduce", SIZES["gemv"], world=4, dtype="bfloat16")
     space = Space((Choice("decomposed"),))
     with pytest.raises(Refusal, match=r"decomposed does not run on backend = triton.*Accepted: sequential, fused"):
         recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1)
