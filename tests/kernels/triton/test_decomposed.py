@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+import triton.language as tl
 
 from kernels.backends.triton import branches, recipes
 from kernels.backends.triton import streams as of_streams
 from kernels.backends.triton.branches import Block
 from kernels.backends.triton.calls import decomposed
+from kernels.backends.triton.kernels.piece import put_pieces
 from kernels.backends.triton.streams import OfGpu
 from kernels.plan import Kind
 from kernels.schemes import expand
@@ -92,6 +94,17 @@ def test_one_launch_keeps_the_rules_of_memory_order(operator: str, axes: dict[st
     assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
     assert "wgmma.wait_group.sync.aligned \t1" in compiled.ptx or "wait_group.sync.aligned 1" in compiled.ptx
     assert made.spared == 3, "one SM for each warp that waits beside it"
+
+
+def test_pieces_leave_sixteen_bytes_at_once_and_are_signalled_by_whoever_is_last() -> None:
+    data, counters, words = (torch.zeros(64, dtype=dtype) for dtype in (torch.bfloat16, torch.int32, torch.int64))
+    compiled = warmed_up(put_pieces, (data, 4104, words, 4104, words, 4, words, counters),
+                         {"BLOCK_M": 16, "BLOCK_N": 256, "DTYPE": tl.bfloat16, "num_warps": 8})  # fmt: skip
+    kernel = Kernel(compiled.ptx, compiled.arguments)
+    assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
+    assert [each for each in kernel.instructions if each.is_store and "target_at" in kernel.comes_from(each.address)]
+    assert [each for each in kernel.instructions if each.is_release and "counters_at" in
+            kernel.comes_from(each.address)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("axes", "shape", "words"), [
