@@ -48,11 +48,10 @@ def put_pieces(
     last one raises the peer's counter.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    # 16 bytes leave at once: pieces that do not begin and end with as many are refused
-    source_pitch, target_pitch = tl.multiple_of(source_pitch, 8), tl.multiple_of(target_pitch, 8)
     for number in range(count):
         entry = puts + number * PUT_WORDS
         peer, rows = tl.load(entry), tl.load(entry + 3).to(tl.int32)
+        # 16 bytes leave at once: pieces that do not begin and end with as many are refused
         width = tl.multiple_of(tl.load(entry + 4).to(tl.int32), 8)
         source_start, target_start = tl.multiple_of(tl.load(entry + 1), 8), tl.multiple_of(tl.load(entry + 2), 8)
         target = device.peer(target_at, peer, DTYPE) + target_start
