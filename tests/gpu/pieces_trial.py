@@ -58,12 +58,18 @@ def schedules() -> Iterator[dict[str, Any]]:
             yield {"pieces": pieces, "engine": "library", "steps": "uniform", "launches": "per_piece"}
 
 
+def parts_of(baseline: dict[str, Any]) -> tuple[str, ...]:
+    """What of a baseline exists and is measured once: torch's own operator has no parts."""
+    if baseline["collective"] == "overlapped":
+        return ("whole",)
+    return ("whole", "compute", "communication") if len(baseline) == 1 else ("whole", "compute")
+
+
 def block(of: Problem) -> gang.Sitting:
     """Baselines with their parts, and all schedules of pieces, some with their parts."""
     machine, fabric = machine_here(), parse("nvlink")
     listed: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
-        *(("sequential", axes, ("whole", "compute", "communication") if len(axes) == 1 else ("whole", "compute"))
-          for axes in BASELINES),
+        *(("sequential", axes, parts_of(axes)) for axes in BASELINES),
         ("fused", {}, ("whole",)),
         *(("decomposed", axes, ("whole", "compute", "communication") if axes["pieces"] == 2 else ("whole",))
           for axes in schedules()),

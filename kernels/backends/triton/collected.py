@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernels.backends.triton.branches import Op
 from kernels.backends.triton.context import Context
-from kernels.backends.triton.rectangles import Product, Rectangles, flat, second
+from kernels.backends.triton.rectangles import Product, Rectangles, product, second
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.reference import Operands
@@ -59,9 +59,9 @@ class Collected(Rectangles):
         buffer = self._buffer(op)
         if self._receives:
             into = self.local[:, block.rows, block.columns]
-            return [Product(flat(buffer), right[block.k], flat(into), block.k_start > 0)]
+            return [product(buffer, right[block.k], into, adds=block.k_start > 0)]
         left = self.source(operands)[:, block.rows]
-        return [Product(flat(left), right[:, block.columns], flat(buffer), False)]
+        return [product(left, right[:, block.columns], buffer, adds=False)]
 
     def collective(self, op: Op, operands: Operands) -> Call:
         """The call of the library; what has gaps is packed before and unpacked behind it."""

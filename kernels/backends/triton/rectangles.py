@@ -38,12 +38,20 @@ class Product:
             torch.bmm(self.left, right, out=self.into)
 
 
-def flat(stack: Tensor) -> Tensor:
-    """*stack* [ranks, rows, width] as one matrix where its rows follow each other evenly, else as it is."""
+def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> Product:
+    """Of stacks [ranks, .., ..]: one matrix where the rows of both follow each other evenly, else a batch of both."""
+    rows, sums = _flat(left), _flat(into)
+    if rows is None or sums is None:
+        return Product(left, right, into, adds)
+    return Product(rows, right, sums, adds)
+
+
+def _flat(stack: Tensor) -> Tensor | None:
+    """*stack* [ranks, rows, width] as one matrix, or None where its rows do not follow each other evenly."""
     ranks, rows, width = stack.shape
     if ranks == 1 or stack.stride(0) == rows * stack.stride(1):
         return stack.as_strided((ranks * rows, width), stack.stride()[1:])
-    return stack
+    return None
 
 
 def second(operands: Operands) -> Tensor:
@@ -85,8 +93,8 @@ class Rectangles:
         """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
         right = second(operands)
         return [
-            Product(flat(self._left(run, operands)), right[run[0].k, run[0].columns], flat(self._into(run)),
-                    run[0].k_start > 0 or self._is_sum(run[0]))
+            product(self._left(run, operands), right[run[0].k, run[0].columns], self._into(run),
+                    adds=run[0].k_start > 0 or self._is_sum(run[0]))
             for run in runs(op.blocks, self._rank)
         ]  # fmt: skip
 
