@@ -1,0 +1,79 @@
+"""Which kernels are counted on a GPU: GEMMs of every tile order and group_rows, GEMVs, lookups; two parts by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.axes import Value
+from kernels.fabric import parse
+from kernels.operators import OPERATORS, problem
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import schedule
+from workbench.machines import machine
+
+MACHINE = "h200_nvl2"
+SEED = 17
+"""Decides which half of each class is fitted to; it is committed before anything was measured."""
+DEEP = (8192, 8192, 28672)
+"""The GEMM whose SMs drift apart: always held out."""
+GEMMS = ((4096, 4096, 4096), (8192, 8192, 4096), (8192, 5120, 5120), (2048, 8192, 8192), (16384, 4096, 3584),
+         (8192, 8192, 1024), (4096, 14336, 4096), (4096, 4096, 14336), (2048, 4096, 1792), (8192, 8192, 14336),
+         (1024, 8192, 8192), DEEP)  # fmt: skip
+GROUPS: tuple[dict[str, Value], ...] = (
+    {"group_rows": 8, "tile_order": "natural"}, {"group_rows": 1, "tile_order": "rotated"},
+    {"group_rows": 16, "tile_order": "remote_first"},
+)  # fmt: skip
+MORE: tuple[tuple[tuple[int, int, int], dict[str, Value]], ...] = (
+    ((8192, 8192, 4096), {"group_rows": 2}), ((8192, 8192, 4096), {"group_rows": 4}),
+    ((8192, 8192, 4096), {"tile_order": "interleaved", "slice_tiles": 8}), (DEEP, {"group_rows": 4}),
+    ((4096, 4096, 14336), {"tile": "128x128x64"}), ((8192, 8192, 4096), {"tile": "128x128x64", "group_rows": 4}),
+)  # fmt: skip
+GEMVS = ((8192, 8192, 1), (8192, 28672, 1), (8192, 28672, 8), (28672, 8192, 4), (4096, 4096, 2), (2048, 16384, 8))
+TABLES = ((8, 1_000_000, 128, 4096, 20), (8, 100_000, 128, 4096, 20), (4, 20_000, 128, 8192, 8),
+          (16, 1_000_000, 64, 2048, 32), (2, 50_000, 256, 8192, 10))  # fmt: skip
+Row = dict[str, Any]
+
+
+def kernels() -> list[Row]:
+    """Every kernel with its number, class, part, operator, shape, dtype, axes and resident programs of an SM."""
+    rows = [_row(work, *point) for work, point in _points()]
+    chosen = random.Random(SEED)
+    for work in dict.fromkeys(row["work"] for row in rows):
+        same = [row for row in rows if row["work"] == work and not _is_deep(row)]
+        for row in chosen.sample(same, len(same) // 2):
+            row["part"] = "fit"
+    return [{"number": number, **row} for number, row in enumerate(rows)]
+
+
+def point(row: Row) -> tuple[Problem, Schedule]:
+    """The problem and the schedule of a kernel."""
+    of = problem(row["operator"], row["shape"], dtype=row["dtype"], world=1)
+    return of, schedule(of, "fused", row["axes"], machine(MACHINE), parse("nvlink"))
+
+
+def _points() -> Iterator[tuple[str, tuple[str, dict[str, Any], str, dict[str, Value]]]]:
+    shaped = [(shape, axes) for shape in GEMMS for axes in GROUPS] + list(MORE)
+    for (m, n, k), axes in shaped:
+        yield "gemm", ("gemm_all_to_all", {"m": m, "n": n, "k": k}, "bfloat16", axes)
+    for n, k, tokens in GEMVS:
+        yield "gemv", ("gemv_all_reduce", {"n": n, "k": k, "tokens": tokens}, "bfloat16", {})
+    for law in ("uniform", "power_law"):
+        for tables, rows, dim, batch, pooling in TABLES:
+            for dtype in ("float32", "bfloat16"):
+                yield f"lookups, {law}", ("embedding_all_to_all", {
+                    "tables_per_rank": tables, "rows": rows, "dim": dim, "batch": batch, "pooling": pooling,
+                    "indices": law}, dtype, {})  # fmt: skip
+
+
+def _row(work: str, operator: str, shape: dict[str, Any], dtype: str, axes: dict[str, Value]) -> Row:
+    row: Row = {"work": work, "part": "held_out", "operator": operator, "shape": shape, "dtype": dtype, "axes": axes}
+    _, chosen = point(row)
+    resident = machine(MACHINE).device.resident_blocks.get(OPERATORS[operator].work, 1)
+    return {**row, "axes": dict(chosen.axes), "resident": int(resident)}
+
+
+def _is_deep(row: Row) -> bool:
+    return row["work"] == "gemm" and row["shape"]["k"] == DEEP[2]
