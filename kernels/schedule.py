@@ -8,7 +8,10 @@ from typing import Any
 
 from kernels.axes import Value
 
-UNNAMED: Mapping[str, Mapping[str, Value]] = {"sequential": {"kernel": "library"}}
+UNNAMED: Mapping[str, Mapping[str, Value]] = {
+    "sequential": {"kernel": "library"},
+    "fused": {"load_hint": "normal", "store_hint": "normal"},
+}
 """By scheme, axes that came after schedules of it had been stored, with the value that all of those have.
 
 No schedule names that value, so that a trial that was stored before the axis has the same key as one that asks for it

@@ -16,7 +16,7 @@ from kernels.plan import Ints, Plan, Planner, Tiles
 from kernels.problem import Problem
 from kernels.ranges import Ranges
 from kernels.schedule import Schedule
-from kernels.schemes import base, launches, packets, reads
+from kernels.schemes import base, hints, launches, packets, reads
 from kernels.schemes.base import Blocks, Cut, Scheme
 from kernels.schemes.finish import Units, deliver, exchange
 from kernels.schemes.slices import SLICES, TURNS, offered_sizes, slice_size
@@ -120,6 +120,7 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
             "sums to all.",
         ),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
+        *hints.axes(),
     )  # fmt: skip
 
 
@@ -305,6 +306,7 @@ def alone(problem: Problem, size: Value) -> Schedule:
         "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
         "grid": 0, "comm_sms": 0, packets.SHOTS: packets.unnamed(problem),
+        hints.LOAD: hints.NORMAL, hints.STORE: hints.NORMAL,
     }  # fmt: skip
     known = tuple((name, usual[name]) for name in reads.of_fused(problem, "triton"))
     return reads.read(problem, Schedule("fused", known), "triton")

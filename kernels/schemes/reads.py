@@ -8,7 +8,7 @@ from kernels.axes import Value
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.schedule import UNNAMED, Schedule
-from kernels.schemes import packets
+from kernels.schemes import hints, packets
 from kernels.schemes.packets import SHOTS
 
 TILE_ORDER = "tile_order"
@@ -16,7 +16,7 @@ TILE_ORDER = "tile_order"
 IN_TURNS = "interleaved"
 """The tile order that sends a slice of each rank's rows in turns."""
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
-         "comm_sms", SHOTS)  # fmt: skip
+         "comm_sms", SHOTS, hints.LOAD, hints.STORE)  # fmt: skip
 """All that a fused kernel was ever told."""
 KERNEL = "kernel"
 """The axis of sequential schedules that says who computes."""
@@ -33,15 +33,20 @@ GPU = {
     ("gemm", False): (*GEMM, "grid"),
     ("gemm", True): (*GEMM, "grid", "comm_sms"),
     ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
-    ("gather", False): ("tile", "tile_order", "slice_tiles", "grid"),
+    ("gather", False): ("tile", "tile_order", "slice_tiles", "grid", hints.LOAD, hints.STORE),
 }
 """By what is computed, and whether its operand comes in. A GEMV's packets carry their own signal, so it has no slices.
-A lookup is one warp without a pipeline. Blocks that only send, and staging, are for operands that come in."""
+A lookup is one warp without a pipeline. Blocks that only send, and staging, are for operands that come in. Hints are
+for its loads and stores: bulk copies take none, and what a GEMV loads ahead (`cp.async`) loses them in Triton."""
 
 
 def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes that the fused kernel of *backend* reads for *problem*, in the order of a schedule."""
-    operator = OPERATORS[problem.operator]
+    return _of_operator(problem.operator, backend)
+
+
+def _of_operator(name: str, backend: str) -> tuple[str, ...]:
+    operator = OPERATORS[name]
     return CPU if backend == "cpu" else GPU[operator.work, operator.flow is Flow.RECEIVE]
 
 
@@ -60,8 +65,11 @@ def all_axes(problem: Problem, schedule: Schedule, backend: str) -> dict[str, Va
 
 def later(operator: str, scheme: str, backend: str) -> frozenset[str]:
     """The axes that came after schedules of *scheme* had been stored."""
-    sent = scheme == "fused" and backend != "cpu" and operator in SENT_IN_PACKETS
-    return frozenset((*UNNAMED.get(scheme, {}), *((SHOTS,) if sent else ())))
+    names = frozenset(UNNAMED.get(scheme, {}))
+    if scheme != "fused":
+        return names
+    sent = (SHOTS,) if backend != "cpu" and operator in SENT_IN_PACKETS else ()
+    return names.intersection(_of_operator(operator, backend)).union(sent)
 
 
 def unnamed(problem: Problem, scheme: str, backend: str) -> dict[str, Value]:

@@ -11,7 +11,7 @@ from kernels.fabric import parse
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import schedule
+from kernels.schemes import hints, schedule
 from workbench.machines import machine
 
 MACHINE = "h200_nvl2"
@@ -34,6 +34,11 @@ MORE: tuple[tuple[tuple[int, int, int], dict[str, Value]], ...] = (
 GEMVS = ((8192, 8192, 1), (8192, 28672, 1), (8192, 28672, 8), (28672, 8192, 4), (4096, 4096, 2), (2048, 16384, 8))
 TABLES = ((8, 1_000_000, 128, 4096, 20), (8, 100_000, 128, 4096, 20), (4, 20_000, 128, 8192, 8),
           (16, 1_000_000, 64, 2048, 32), (2, 50_000, 256, 8192, 10))  # fmt: skip
+HINTS: tuple[dict[str, Value], ...] = (
+    {}, *({hints.LOAD: hint} for hint in hints.EVICTION if hint != hints.NORMAL),
+    *({hints.STORE: hint} for hint in hints.MODIFIER if hint != hints.NORMAL),
+)  # fmt: skip
+"""Compared with each other, seconds, hits and bytes: the tier knows none of them, and nothing is fitted to them."""
 Row = dict[str, Any]
 
 
@@ -43,8 +48,8 @@ def kernels() -> list[Row]:
     chosen = random.Random(SEED)
     for work in dict.fromkeys(row["work"] for row in rows):
         same = [row for row in rows if row["work"] == work and not _is_deep(row)]
-        for row in chosen.sample(same, len(same) // 2):
-            row["part"] = "fit"
+        for row in chosen.sample(same, len(same) // 2) if work != "hints" else same:
+            row["part"] = "fit" if work != "hints" else "compared"
     return [{"number": number, **row} for number, row in enumerate(rows)]
 
 
@@ -66,6 +71,11 @@ def _points() -> Iterator[tuple[str, tuple[str, dict[str, Any], str, dict[str, V
                 yield f"lookups, {law}", ("embedding_all_to_all", {
                     "tables_per_rank": tables, "rows": rows, "dim": dim, "batch": batch, "pooling": pooling,
                     "indices": law}, dtype, {})  # fmt: skip
+    tables, rows, dim, batch, pooling = TABLES[1]
+    for hint in HINTS:
+        yield "hints", ("embedding_all_to_all", {
+            "tables_per_rank": tables, "rows": rows, "dim": dim, "batch": batch, "pooling": pooling,
+            "indices": "power_law"}, "float32", hint)  # fmt: skip
 
 
 def _row(work: str, operator: str, shape: dict[str, Any], dtype: str, axes: dict[str, Value]) -> Row:

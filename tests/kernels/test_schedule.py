@@ -72,7 +72,7 @@ def test_what_no_schedule_names_is_read_all_the_same_and_changes_no_key(
     assert name not in plain.to_json()["axes"]
     assert other.to_json()["axes"][name] == "another"
     with pytest.raises(KeyError):
-        Schedule("fused", tuple(axes))[name]
+        Schedule("decomposed", tuple(axes))[name]
 
 
 GPU_REFUSALS = [

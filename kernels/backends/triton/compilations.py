@@ -12,7 +12,8 @@ from kernels.trial import Trial
 
 __all__ = ["AXES", "Compilation", "compilations"]
 
-AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms", "shots")
+AXES = ("tile", "store", "num_warps", "num_stages", "slice_tiles", "comm_sms", "shots", "load_hint",
+        "store_hint")  # fmt: skip
 """Axes that kernels may be compiled differently for; the others are numbers that a kernel reads."""
 
 

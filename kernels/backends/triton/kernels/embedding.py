@@ -17,6 +17,7 @@ from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
 from kernels.backends.triton.tiles import walk
 from kernels.operators import OPERATORS
 from kernels.reference import Operands
+from kernels.schemes import hints
 
 
 @triton.jit
@@ -132,7 +133,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             "WORLD": problem.world, "PAIRS": walked.pairs, "TABLES": walked.tables, "DIM": problem["dim"],
             "ELEMENTS": walked.elements, "POOLING": problem["pooling"], "UNROLL": walked.unroll,
             "DTYPE": TRITON_DTYPES[problem.dtype], "EVEN": walked.even, "COMPUTE_ONLY": alone,
-            "ROWS_CACHE": "", "INDICES_CACHE": "evict_first", "STORE_CACHE": "",
+            "ROWS_CACHE": hints.eviction(schedule), "INDICES_CACHE": "evict_first",
+            "STORE_CACHE": hints.modifier(schedule),
         },
         num_warps=1,
         num_stages=1,

@@ -10,6 +10,7 @@ from kernels.backends.triton.recipes.fused import OneKernel, kinds
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import hints
 from kernels.schemes.base import num_tiles
 
 
@@ -21,7 +22,8 @@ def _facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tupl
     even = chunk % size.m == 0 and tables % max(1, size.n // dim) == 0
     rows, width = (problem["batch"], columns) if alone else (chunk, world * columns)
     numbers = num_tiles(problem, str(size)), rows, problem["rows"], tables, width
-    return "lookup", (world, dim, problem["pooling"], even, *kinds(*numbers))
+    return "lookup", (world, dim, problem["pooling"], even, hints.eviction(schedule), hints.modifier(schedule),
+                      *kinds(*numbers))  # fmt: skip
 
 
 KERNEL = OneKernel(refusal=limits.of_tile, facts=_facts,
