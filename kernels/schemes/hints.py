@@ -12,7 +12,7 @@ from kernels.axes import Axis
 from kernels.schedule import Schedule
 
 LOAD, STORE = "load_hint", "store_hint"
-"""The axes. Of loads: of rows of tables. Of stores: of sums."""
+"""The axes. Of loads: of rows of tables. Of stores: of sums of rows, and of tiles that threads store."""
 NORMAL = "normal"
 """What kernels did before they could be told, and what no schedule names."""
 EVICTION: Mapping[str, str] = {NORMAL: "", "evict_first": "evict_first", "evict_last": "evict_last"}

@@ -13,6 +13,9 @@ from kernels.schemes.packets import SHOTS
 
 TILE_ORDER = "tile_order"
 """The axis that decides whether another one is read."""
+REGISTERS = "registers"
+BY_THREADS = f"store = {REGISTERS}"
+"""How tiles leave where stores take hints."""
 IN_TURNS = "interleaved"
 """The tile order that sends a slice of each rank's rows in turns."""
 FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles", "write", "grid",
@@ -30,14 +33,15 @@ DECOMPOSED = ("tile", "pieces", "split", "steps", "grouping", "pattern", "engine
 CPU = ("tile", "tile_order", "slice_tiles", "write")
 GEMM = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order", "slice_tiles")
 GPU = {
-    ("gemm", False): (*GEMM, "grid"),
+    ("gemm", False): (*GEMM, "grid", hints.STORE),
     ("gemm", True): (*GEMM, "grid", "comm_sms"),
     ("gemv", False): ("tile", "num_warps", "num_stages", "tile_order", "grid", SHOTS),
     ("gather", False): ("tile", "tile_order", "slice_tiles", "grid", hints.LOAD, hints.STORE),
 }
 """By what is computed, and whether its operand comes in. A GEMV's packets carry their own signal, so it has no slices.
 A lookup is one warp without a pipeline. Blocks that only send, and staging, are for operands that come in. Hints are
-for its loads and stores: bulk copies take none, and what a GEMV loads ahead (`cp.async`) loses them in Triton."""
+for its loads and stores, and for tiles that threads store: bulk copies take none, and what a GEMV loads ahead
+(`cp.async`) loses them in Triton."""
 
 
 def of_fused(problem: Problem, backend: str) -> tuple[str, ...]:
@@ -59,7 +63,7 @@ def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
 def all_axes(problem: Problem, schedule: Schedule, backend: str) -> dict[str, Value]:
     """The axes of *schedule* as they are shown, with those whose value no schedule names."""
     values = dict(schedule.axes)
-    rest = unnamed(problem, schedule.scheme, backend)
+    rest = unnamed(problem, schedule.scheme, backend, values)
     return {**values, **{name: value for name, value in rest.items() if name not in values}}
 
 
@@ -72,15 +76,16 @@ def later(operator: str, scheme: str, backend: str) -> frozenset[str]:
     return names.intersection(_of_operator(operator, backend)).union(sent)
 
 
-def unnamed(problem: Problem, scheme: str, backend: str) -> dict[str, Value]:
+def unnamed(problem: Problem, scheme: str, backend: str, beside: Mapping[str, Value]) -> dict[str, Value]:
     """The axes that came after schedules of *scheme* had been stored, with the value that no schedule names.
 
-    Those of kernels.schedule.UNNAMED, and the one whose value depends on the problem.
+    Those of kernels.schedule.UNNAMED that are read *beside* other values, and the one whose value depends on the
+    problem.
     """
     values = dict(UNNAMED.get(scheme, {}))
     if SHOTS in later(problem.operator, scheme, backend):
         values[SHOTS] = packets.unnamed(problem)
-    left_out = unread(problem, scheme, values, backend)
+    left_out = unread(problem, scheme, {**beside, **values}, backend)
     return {name: value for name, value in values.items() if name not in left_out}
 
 
@@ -113,6 +118,10 @@ def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: 
     left_out = {name: "its kernel does not read it" for name in values if name in FUSED and name not in read}
     if not slices_matter(problem, values.get("tile_order"), backend) and "slice_tiles" in values:
         left_out.setdefault("slice_tiles", f"tiles leave one by one unless tile_order = {IN_TURNS}")
+    if hints.STORE in values and "store" in read and values.get("store") != REGISTERS:
+        left_out.setdefault(
+            hints.STORE, f"the bulk copy engine takes no hint, and tiles leave by it unless {BY_THREADS}"
+        )
     return left_out
 
 
@@ -127,7 +136,7 @@ def read(problem: Problem, schedule: Schedule, backend: str) -> Schedule:
     That is what older versions measured, as it is asked for today.
     """
     left_out = unread(problem, schedule.scheme, dict(schedule.axes), backend)
-    usual = unnamed(problem, schedule.scheme, backend)
+    usual = unnamed(problem, schedule.scheme, backend, dict(schedule.axes))
     named = ((name, value) for name, value in schedule.axes if name not in left_out and usual.get(name) != value)
     return Schedule(schedule.scheme, tuple(named))
 

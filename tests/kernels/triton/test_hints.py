@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.operators import OPERATORS
-from kernels.schedule import Schedule
+from kernels.operators import OPERATORS, Flow
+from kernels.schedule import Refusal, Schedule
 from kernels.schemes import hints, reads
 from kernels.trial import Trial
 from tests.kernels.triton.compile_sm90 import compile_kernel
@@ -66,8 +66,36 @@ def test_keys_that_were_stored_before_hints_mean_none() -> None:
     assert (rest[hints.LOAD], rest[hints.STORE]) == (hints.NORMAL, hints.NORMAL)
 
 
-def test_only_lookups_have_them() -> None:
-    """A GEMM's operands come by bulk copies; of a GEMV Triton drops the policy, since it loads ahead."""
-    having = {name for name in OPERATORS if {hints.LOAD, hints.STORE} & reads.later(name, "fused", "triton")}
-    assert having == {name for name, each in OPERATORS.items() if each.work == "gather"}
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter"])
+@pytest.mark.parametrize("hint", ["cs", "wt"])
+def test_tiles_that_threads_store_are_stored_as_they_are_asked_to_be(operator: str, hint: str) -> None:
+    shape = {"m": 8192, "n": 4096, "k": 4096}
+    plain, hinted = (counted(gpu_trial(operator, shape, world=4, dtype="bfloat16", store="registers", **axes))
+                     for axes in ({}, {hints.STORE: hint}))  # fmt: skip
+    said = SUMS.format(f".{hint}")
+    assert hinted[said] > 0
+    assert plain[said] == 0
+    assert plain[SUMS.format("")] == hinted[said] + hinted[SUMS.format("")]
+
+
+def test_a_bulk_copy_takes_no_hint() -> None:
+    """Who asks for one and does not say how tiles leave has them stored by threads; who says tma is refused."""
+    shape = {"m": 8192, "n": 4096, "k": 4096}
+    trial = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", **{hints.STORE: "cs"})
+    assert trial.schedule["store"] == "registers"
+    with pytest.raises(Refusal, match=r"the bulk copy engine takes no hint, .* unless store = registers"):
+        gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="tma", **{hints.STORE: "cs"})
+    usual = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16")
+    by_threads = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="registers")
+    assert hints.STORE not in reads.all_axes(usual.problem, usual.schedule, "triton")
+    assert reads.all_axes(by_threads.problem, by_threads.schedule, "triton")[hints.STORE] == hints.NORMAL
+
+
+def test_only_kernels_that_read_them_have_them() -> None:
+    """Operands of a GEMM come by bulk copies; of a GEMV Triton drops the policy, since it loads ahead."""
+    having = {hint: {name for name in OPERATORS if hint in reads.later(name, "fused", "triton")}
+              for hint in (hints.LOAD, hints.STORE)}  # fmt: skip
+    lookups_of = {name for name, each in OPERATORS.items() if each.work == "gather"}
+    sending = {name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE}
+    assert having == {hints.LOAD: lookups_of, hints.STORE: lookups_of | sending}
     assert not {hints.LOAD, hints.STORE} & reads.later("embedding_all_to_all", "fused", "cpu")

@@ -19,6 +19,7 @@ from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.reference import Operands
+from kernels.schemes import hints
 
 
 @triton.jit
@@ -53,6 +54,7 @@ def gemm_send(
     out_at, stage_at, counters_at, credits_at, done_at, epoch_at, arrived, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     DTYPE: tl.constexpr, REDUCES: tl.constexpr, BROADCASTS: tl.constexpr, TMA: tl.constexpr,
+    STORE_CACHE: tl.constexpr,
 ):  # fmt: skip
     """a [m, k] x b [k, n]; tile by tile to the rank that owns its rows; there summed over ranks where REDUCES.
 
@@ -118,7 +120,7 @@ def gemm_send(
                 else:
                     place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                     slot = device.peer(stage_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
-                    tl.store(slot + place, total.to(DTYPE), mask=mask)
+                    tl.store(slot + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
                     device.signal(device.peer(counters_at, owner, tl.int32) + number)
         else:
             if TMA:
@@ -126,7 +128,7 @@ def gemm_send(
             else:
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
-                tl.store(slot + place, total.to(DTYPE), mask=mask)
+                tl.store(slot + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
         stamp.write(stamps, at, stamp.SENT)
         stamp.begin(stamps, at + programs, at + programs < num_tiles)  # not above, where a flat loop runs ahead
     device.drain()
@@ -164,6 +166,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": operator.reduces and not alone,
             "BROADCASTS": operator.flow is Flow.BROADCAST and not alone, "TMA": schedule["store"] == "tma",
+            "STORE_CACHE": hints.modifier(schedule),
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),

@@ -9,6 +9,7 @@ from kernels.backends.triton.recipes.fused import OneKernel, kinds
 from kernels.operators import OPERATORS, Flow
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.schemes import hints
 from kernels.schemes.base import num_tiles
 
 
@@ -17,8 +18,8 @@ def _facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[str, tupl
     extent, sums = operator.extent(problem), operator.reduces and not alone
     rows = extent.rows if alone else operator.chunk_rows(problem)
     return "send and sum" if sums else "send", (
-        schedule["store"], schedule["num_warps"], schedule["num_stages"], 1 if alone else problem.world,
-        sums, operator.flow is Flow.BROADCAST and not alone,
+        schedule["store"], hints.modifier(schedule), schedule["num_warps"], schedule["num_stages"],
+        1 if alone else problem.world, sums, operator.flow is Flow.BROADCAST and not alone,
         *kinds(num_tiles(problem, schedule["tile"]), rows, extent.columns, extent.contraction),
     )  # fmt: skip
 
