@@ -82,7 +82,7 @@ def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart
     data = pd.DataFrame(records, columns=["label", "source", "l2_mib", "read", "aloud"])
     base = alt.Chart(data).encode(
         x=alt.X("l2_mib:Q", title="L2 (MiB)", scale=alt.Scale(type="log", base=2)),
-        y=alt.Y("read:Q", title="DRAM read (MB)", scale=alt.Scale(zero=True)),
+        y=alt.Y("read:Q", title="DRAM read (MB)", scale=alt.Scale(type="log")),
         color=alt.Color("label:N", title=None), tooltip=[alt.Tooltip("aloud:N", title="This point")],
         description=alt.Description("aloud:N"),
     )  # fmt: skip
