@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from workbench import cli_options as options
 from workbench.cli_collective import MACHINE, network_of
-from workbench.cli_show import show_rows, tell
+from workbench.cli_show import say, show_rows, tell
 from workbench.cli_table import Column, show_table
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from kernels.machine import Machine as Place
     from workbench.simulator.network import Network
+    from workbench.simulator.step.configurations import Setting, Step
     from workbench.simulator.step.model import Model
 
 Row = dict[str, Any]
@@ -46,6 +48,12 @@ Slowdown = Annotated[float, typer.Option(help="How many times as long a slow ran
 Imbalance = Annotated[
     float, typer.Option(help="A rank's lookups and routed tokens are within this share of the usual.")
 ]
+Chakra = Annotated[
+    Path | None, typer.Option(help="Write the step's graph to this new file, as a Chakra execution trace of one rank.")
+]
+Perfetto = Annotated[
+    Path | None, typer.Option(help="Write the step's timeline to this new file, as Perfetto opens it.")
+]
 Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow, or to have more.", min=0)]
 
 
@@ -61,27 +69,61 @@ def predict_step(
     slowdown: Slowdown = 1.5,
     imbalance: Imbalance = 0.0,
     seed: Seed = 0,
+    chakra: Chakra = None,
+    perfetto: Perfetto = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Estimate a training or inference step on many ranks: how much fused operators save, and what stays exposed.
 
-    Operators are priced tile by tile inside a host, and by one rank that stands for all beyond it.
+    Operators are priced tile by tile inside a host, and by one rank that stands for all beyond it. --chakra and
+    --perfetto write the step of the configuration that is named, or the sequential one.
     """
     from workbench.machines import machine as machine_called
     from workbench.simulator.step import band
     from workbench.simulator.step.configurations import Setting, Stragglers
     from workbench.simulator.step.model import model as model_called
     from workbench.simulator.step.prices import Prices
+    from workbench.step_trace import KINDS, WAYS
+    from workbench.targets import Target, told
 
     known, on = model_called(model), machine_called(machine)
     network = _network(on, fabric, world)
     slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
     setting = Setting(model=known, prices=Prices(on, network), stragglers=slow)
+    targets = {kind: Target(path, force=force) for kind, path in (("chakra", chakra), ("perfetto", perfetto)) if path}
+    if targets:
+        _one_step({"--network-rate": network_rate, "--dense-scale": dense_scale, "--configuration": configuration})
+        for kind, target in targets.items():
+            target.refuse(KINDS[kind])
     rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
+    for kind, target in targets.items():
+        was_there = target.path.exists()
+        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.words}"))
+        say(told(target.path, was_there))
     if json:
         show_rows(rows, _summary(known, on, network, rows))
         return
     _show(rows, _summary(known, on, network, rows))
+
+
+def _one_step(options_given: dict[str, list[Any] | None]) -> None:
+    """Refuse to write down one step where several are asked for."""
+    for option, values in options_given.items():
+        if values and len(values) > 1:
+            raise ValueError(
+                f"{option} has {len(values)} values, and 1 step is written down. Accepted: one value of it."
+            )
+
+
+def _step(setting: Setting, row: Row, configuration: list[str] | None) -> Step:
+    """The step of the configuration that is named, or the sequential one, at the rate and the dense scale of *row*."""
+    from workbench.simulator.step.configurations import CONFIGURATIONS, SEQUENTIAL, step
+
+    network = setting.prices.network
+    prices = setting.prices.over(network.with_rates(len(network.levels) - 1, row["network_bytes_per_second"]))
+    at = replace(setting, prices=prices, dense_scale=row["dense_scale"])
+    return step(at, CONFIGURATIONS[configuration[0]] if configuration else SEQUENTIAL)
 
 
 def _network(on: Place, fabric: Path | None, world: int | None) -> Network:

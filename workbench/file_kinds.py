@@ -16,6 +16,8 @@ MADE = "Made with the Overlap Workbench."
 _TAIL_BYTES = 200
 _MOST_BYTES = 2**29
 """What is larger, nobody of us wrote: a report has some MB, the first line of a recording some kB."""
+CHAKRA_START = b"\x07\x0a\x050.0.4"
+"""The metadata message of a Chakra trace: seven bytes, of which five are its schema's version."""
 _ROWS = frozenset(ROW_KEYS[:8])
 _SAMPLES = frozenset({"run", "key", "rank", "index", "seconds", "at"})
 _PICTURES = (b"<svg", b"<?xml", b"\x89PNG", b"\xff\xd8", b"GIF8")
@@ -87,6 +89,11 @@ def _trace(path: Path) -> bool:
     return start.startswith(b"{") and MADE.encode() in start
 
 
+def _chakra(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(CHAKRA_START)) == CHAKRA_START
+
+
 def _recording(path: Path) -> bool:
     with path.open("rb") as lines:
         first = texts.parsed(lines.readline(_MOST_BYTES))
@@ -111,4 +118,5 @@ EXPORTS = {
     "perfetto": FileKind("export", "a trace", _trace),
     "recording": FileKind("export", "a recording", _recording),
 }
+CHAKRA = FileKind("export", "a Chakra trace", _chakra)
 MACHINE = FileKind("calibration", "a machine", _machine)

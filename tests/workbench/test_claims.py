@@ -121,5 +121,27 @@ def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
     assert (row["id"], row["published"], row["verified"], row["source"]) == ("R09", 20.0, True, "recorded")
     shown = CliRunner().invoke(app, ["claims", "R23"]).stdout
     assert "unverified" in shown
-    with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R03"):
+    with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R01"):
         answers(["R99"])
+
+
+@pytest.mark.parametrize("name", ["R01", "R02", "R06"])
+def test_between_nodes_is_estimated_over_a_stated_list_of_shapes(every: dict[str, Answer], name: str) -> None:
+    ours = every[name].ours
+    assert (ours.source, ours.machine, every[name].direction) == ("estimated", "h200_ib", True)
+    assert "our kernels do not run there" in ours.why
+    for case in ours.cases:
+        assert case["time_s"] >= max(case["compute_s"], 0) > 0
+        assert case["reduction"] == pytest.approx(1 - case["time_s"] / case["baseline_s"])
+
+
+def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: dict[str, Answer]) -> None:
+    ours = every["R11"].ours
+    *inside, dense, sums = ours.cases
+    assert len({(case["network_bytes_per_second"], case["dense_scale"], case["configuration"]) for case in inside}) == 8
+    saved = [100 * case["reduction"] for case in inside]
+    assert (ours.low, ours.high) == (min(saved), max(saved))
+    assert ours.low <= ours.value <= ours.high
+    assert all(abs(case["reduction"]) < 0.05 for case in (dense, sums)), "negative cases"
+    assert min(saved) > 0
+    assert every["R12"].ours.cases == ours.cases

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from workbench.claims import cached, finer, recorded, unanswered
+from workbench.claims import across, cached, finer, recorded, unanswered
 from workbench.claims.answers import Answer, Ours
 from workbench.published import Published, published
 
@@ -23,6 +23,7 @@ class Ask:
     def __init__(self) -> None:
         self._book = cache(recorded.gpu_rows)
         self.ways: Mapping[str, Way] = {
+            **across.WAYS,
             **dict.fromkeys(("R03", "R04", "R05", "R07", "R08", "R09", "R10"), self._by(recorded.within_a_node)),
             "R20": self._by(finer.ideal), "R21": self._by(finer.schedules), "R23": finer.mesh, "R25": finer.losses,
             "R30": unanswered.not_built, "R40": cached.studied, "R41": cached.best_static,
