@@ -24,7 +24,7 @@ SETTLED_MS = 900
 """Style sheets, charts and the splash screen follow a change of theme."""
 SIZE = {"width": 1366, "height": 768}
 MODES = ("light", "dark")
-TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far")
+TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far", "A step on many ranks")
 SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
 RECORDING = "h200_nvl2_gemm"
 

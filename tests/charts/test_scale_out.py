@@ -29,6 +29,13 @@ def test_the_parts_of_a_bar_are_its_time_and_the_exposed_part_is_its_share() -> 
     assert {record["high_ms"] for record in records if record["part"] == "exposed"} == {20, 15}
 
 
+def test_live_it_names_one_dataset_and_draws_the_same_bars() -> None:
+    live = scale_out.live()
+    assert live.to_dict()["data"] == {"name": scale_out.DATASET}
+    assert "fused forward, 4,096 ranks, exposed: 1.5 ms" in svg(live, {scale_out.DATASET: scale_out.rows(STEPS)})
+    assert "<svg" in svg(live, {scale_out.DATASET: []})
+
+
 def test_where_it_shows_is_told_by_layer_and_by_dimension_for_both() -> None:
     records = scale_out.where_rows(STEPS[0])
     assert [(record["place"], record["configuration"], record["exposed_ms"]) for record in records] == [

@@ -14,12 +14,13 @@ from workbench.charts.words import milliseconds, title
 
 QUESTION = "How long is a step on more and more ranks?"
 WHERE = "Where does communication show?"
+DATASET = "steps"
 BASELINE = "sequential"
 PARTS = {"hidden or computing": 1.0, "exposed": 0.45}
 """The parts of a bar and how solid they are."""
 CONTEXT = "Estimated, nothing was run. Pale: communication that nothing hides, and above it its share of the step."
 CONTEXT_WHERE = "Estimated. Exposed: no computation runs meanwhile."
-COLUMNS = ("world", "configuration", "scheme", "part", "low_ms", "high_ms", "share", "aloud")
+COLUMNS = ("world", "side", "configuration", "scheme", "part", "low_ms", "high_ms", "share", "aloud")
 PLACES = ("place", "configuration", "scheme", "exposed_ms", "aloud")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -28,20 +29,29 @@ Rows = Sequence[Mapping[str, Any]]
 def chart(steps: Rows, context: str = "") -> alt.LayerChart:
     """*steps* are rows of `predict-step`, one configuration at several worlds, each beside its sequential step."""
     data = pd.DataFrame(rows(steps), columns=list(COLUMNS))
-    names = list(dict.fromkeys(data["configuration"]))
-    base = alt.Chart(data).encode(
+    return _drawn(data, present(SCHEMES, list(data["scheme"])), context)
+
+
+def live(context: str = "") -> alt.LayerChart:
+    """The same over the dataset `DATASET`, to which `rows(...)` are appended."""
+    return _drawn(alt.NamedData(DATASET), SCHEMES, context)
+
+
+def _drawn(data: Any, schemes: Sequence[str], context: str) -> alt.LayerChart:
+    base = alt.Chart().encode(
         x=alt.X("world:O", title="Ranks", axis=alt.Axis(labelAngle=0, format=",d")),
-        xOffset=alt.XOffset("configuration:N", sort=names),
+        xOffset=alt.XOffset("side:O"),
         tooltip=[alt.Tooltip("aloud:N", title="This part")], description=alt.Description("aloud:N"),
     )  # fmt: skip
     solid = alt.Scale(domain=list(PARTS), range=list(PARTS.values()), type="ordinal")
     bars = base.mark_bar().encode(
         y=time_y("low_ms", alt.Scale(zero=True)), y2="high_ms:Q",
-        color=scheme(alt.Color, present(SCHEMES, list(data["scheme"]))),
+        color=scheme(alt.Color, schemes),
         opacity=alt.Opacity("part:N", scale=solid, legend=alt.Legend(title=None, orient="bottom")),
     )  # fmt: skip
     shares = base.transform_filter("datum.part === 'exposed'").mark_text(dy=-6, fontSize=10, aria=False)
     return alt.LayerChart(
+        data=data,
         layer=[bars, shares.encode(y=time_y("high_ms", alt.Scale(zero=True)), text=alt.Text("share:Q", format=".0%"))],
         title=title(QUESTION, [text for text in (context, CONTEXT) if text]),
         description="Bars of the time of a step over the number of ranks, sequential beside overlapped.",
@@ -62,7 +72,8 @@ def _bar(step: Mapping[str, Any], name: str, scheme_name: str, time: tuple[float
     words = name.replace("_", " ")
     ends = {"hidden or computing": (0.0, time_s * (1 - share)), "exposed": (time_s * (1 - share), time_s)}
     return [{
-        "world": step["world"], "configuration": words, "scheme": scheme_name, "part": part, "share": share,
+        "world": step["world"], "side": int(name != BASELINE), "configuration": words, "scheme": scheme_name,
+        "part": part, "share": share,
         "low_ms": milliseconds(low_s), "high_ms": milliseconds(high_s),
         "aloud": f"{words}, {step['world']:,} ranks, {part}: {milliseconds(high_s - low_s)} ms",
     } for part, (low_s, high_s) in ends.items()]  # fmt: skip

@@ -177,6 +177,7 @@ class Explorer:
     def _offer_landscape(self) -> None:
         axes = self.question.asked.axes(self.question.machine_value)
         self.panels.landscape.offer({axis.name: len(axis.values) for axis in axes})
+        self.panels.step.offer(str(self.question.problem.preset.value))
 
     def _cells(self, x: str, y: str) -> Sequence[Row]:
         """Estimates of the question with axes *x* and *y* taking every value."""

@@ -26,6 +26,7 @@ from workbench.widgets.live_chart import Click, LiveChart
 from workbench.widgets.losses_panel import LossesPanel
 from workbench.widgets.problem_choice import ProblemChoice
 from workbench.widgets.session import News
+from workbench.widgets.step_panel import StepPanel
 from workbench.widgets.words import note_html
 
 REDRAW_SECONDS = 0.5
@@ -35,13 +36,14 @@ RUNNING_SECONDS = 0.2
 """Marks of what is being timed move so often."""
 SAMPLES_MOST = 400
 """Of one trial on the chart; the store keeps all of them."""
-TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST = (
+TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST, STEP = (
     "Trials",
     "Along an axis",
     "Landscape",
     "Where time goes",
     "Samples",
     "Best so far",
+    "A step on many ranks",
 )
 NOTHING = (
     "Nothing has run yet. The landscape is estimated, like the timeline: write down what you expect, then press Run."
@@ -75,9 +77,9 @@ class Panels:
         self.samples = LiveChart(samples.live())
         self.along, self.losses = AlongPanel(), LossesPanel(store)
         self.landscape = LandscapePanel(estimates, self._on_landscape)
-        self.samples_note = html("wb-samples-note")
+        self.samples_note, self.step = html("wb-samples-note"), StepPanel()
         tabs = {TRIALS: self.trials, ALONG: self.along.view, LANDSCAPE: self.landscape.view, LOSSES: self.losses.view}
-        tabs |= {SAMPLES: ipywidgets.VBox([self.samples_note, self.samples]), BEST: self.best}
+        tabs |= {SAMPLES: ipywidgets.VBox([self.samples_note, self.samples]), BEST: self.best, STEP: self.step.view}
         self._names = list(tabs)
         self.tabs = ipywidgets.Tab(list(tabs.values()), titles=tuple(tabs))
         self.tabs.add_class("wb-panels")
@@ -107,6 +109,7 @@ class Panels:
     def _opened(self, _: Any) -> None:
         """What is about the form or about one trial is made when somebody looks."""
         self.landscape.look(self.open == LANDSCAPE)
+        self.step.look(self.open == STEP)
         self._show_losses()
 
     @property
