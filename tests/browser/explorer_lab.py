@@ -24,7 +24,7 @@ from cluster import launch
 from tests.browser.lab import REPOSITORY, Lab, Notebook, environment_of, running_server
 
 PACKAGES = ("workbench", "kernels", "cluster", "notebooks")
-SHIPPED = ("machines", "problems", "recordings")
+SHIPPED = ("machines", "models", "problems", "recordings")
 NOTEBOOK = "explore.ipynb"
 _number = count()
 PATIENCE_MS = 90_000

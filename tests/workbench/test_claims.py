@@ -1,8 +1,10 @@
 """The papers beside ours: every answer is formed from files or computed, and says from where; no figure is pinned."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -97,6 +99,14 @@ def test_a_kept_summary_says_when_the_simulator_has_changed(monkeypatch: pytest.
     assert "The simulator has changed since" in cached.best_static(number("R41")).why
     monkeypatch.setattr(cached, "simulator_print", lambda: cached._kept()["simulator_print"])
     assert "has changed" not in cached.best_static(number("R41")).why
+
+
+def test_what_a_replay_imports_is_what_its_print_is_of() -> None:
+    folder = Path(cached.__file__).parents[1] / "simulator" / "cache"
+    text = "".join((folder / f"{name}.py").read_text() for name in cached.REPLAYS)
+    imported = set(re.findall(r"from workbench\.simulator\.cache\.(\w+) import", text))
+    imported |= set(re.findall(r"from workbench\.simulator\.cache import (\w+)\n", text))
+    assert imported <= set(cached.REPLAYS)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """What the replays of all applications said of the cache paper: kept in a file, since they take minutes.
 
-`workbench cache --workloads all --policies all --json | python -m workbench.claims.cached` keeps them anew.
+`workbench cache --workloads all --policies all --json | python -m workbench.claims` keeps them anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +19,26 @@ from workbench.resources import data_directory
 
 COMMAND = "workbench cache --workloads all --policies all"
 KIND = texts.TextKind(
-    "summary of replays", "a summary of replays", "a JSON file that workbench/claims/cached.py writes"
+    "summary of replays", "a summary of replays", "a JSON file that `python -m workbench.claims` writes"
 )
 KEPT = ("git_commit", "cpu", "python")
 """What is kept of who replayed: simulated cycles are the same everywhere."""
 NEEDED = {"applications": int, "optimised_within_2pct_of_best_static": int, "worst_regret": float,
           "worst_regret_application": str, "best_static_differs": int, "caches": str}  # fmt: skip
+REPLAYS = (
+    "bits",
+    "hierarchy",
+    "lines",
+    "patterns",
+    "policies",
+    "simulate",
+    "state",
+    "step",
+    "study",
+    "trace",
+    "workloads",
+)
+"""The files of workbench/simulator/cache/ that replay an application."""
 HOLDS = 1.0
 
 
@@ -80,7 +92,7 @@ def _kept() -> dict[str, Any]:
 def simulator_print() -> str:
     """12 hexadecimal digits of the files that replay, and of the caches on which they do."""
     folder = Path(__file__).parents[1] / "simulator" / "cache"
-    files = [*sorted(folder.glob("*.py")), data_directory() / "caches" / "gcn3_hbm.toml"]
+    files = [*(folder / f"{name}.py" for name in REPLAYS), data_directory() / "caches" / "gcn3_hbm.toml"]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
@@ -89,7 +101,3 @@ def keep(document: Mapping[str, Any]) -> dict[str, Any]:
     known = provenance()
     return {"command": COMMAND, "date": str(datetime.now(UTC).date()), "simulator_print": simulator_print(),
             "provenance": {name: known[name] for name in KEPT}, "summary": document["summary"]}  # fmt: skip
-
-
-if __name__ == "__main__":
-    path().write_text(json.dumps(keep(json.load(sys.stdin)), indent=1) + "\n")

@@ -78,7 +78,7 @@ class StepPanel:
         self.chart.replace(scale_out.DATASET, scale_out.rows(steps))
         most = steps[-1]
         self.message.value = note_html(
-            f"{known.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {percent_text(most['reduction'])} less "
+            f"{known.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_words(most['reduction'])} "
             f"on {most['world']:,} ranks. {NOBODY} More: notebooks/scale_out.ipynb, `workbench predict-step {name}`."
         )
 
@@ -97,6 +97,10 @@ class StepPanel:
         self.message.value = note_html(
             f"No model of {', '.join(names())} has this problem: choose a preset of one of them."
         )
+
+
+def _words(reduction: float) -> str:
+    return f"{percent_text(abs(reduction))} {'less' if reduction >= 0 else 'more'} than sequential"
 
 
 def _steps(name: str, configuration: str) -> list[dict[str, Any]]:
