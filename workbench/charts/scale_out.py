@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from kernels.schemes import BASELINE
 from workbench.charts.looks import SCHEMES, present, scheme
 from workbench.charts.times import time_x, time_y
 from workbench.charts.words import milliseconds, title
@@ -15,7 +16,6 @@ from workbench.charts.words import milliseconds, title
 QUESTION = "How long is a step on more and more ranks?"
 WHERE = "Where does communication show?"
 DATASET = "steps"
-BASELINE = "sequential"
 PARTS = {"hidden or computing": 1.0, "exposed": 0.45}
 """The parts of a bar and how solid they are."""
 CONTEXT = "Estimated, nothing was run. Pale: communication that nothing hides, and above it its share of the step."
