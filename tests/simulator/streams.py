@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from hypothesis import strategies as st
 
 from kernels.operators import problem
-from kernels.plan import EVERYTHING, Kind, Launches, Plan, Planner, Pool, Step
+from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Launches, Plan, Planner, Pool, Step
 from kernels.schedule import Schedule
 from workbench.simulator.price.steps import StepCosts
 
@@ -63,3 +64,28 @@ def costs_of(plan: Plan, works: Sequence[Work]) -> StepCosts:
                      issue=np.array([work.seconds for work in works], dtype=float),
                      transit=np.array([work.transit for work in works], dtype=float),
                      delay=np.zeros(len(plan)), start_seconds=0.0)  # fmt: skip
+
+
+HELD = ((Kind.COMPUTE, Pool.COMPUTE), *((Kind.PUT, pool) for pool in (Pool.COMPUTE, Pool.COPY_ENGINE, Pool.LINK)))
+"""Kinds of the steps that are drawn, and whose units they hold."""
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Plan, list[Work]]:
+    """Steps of two ranks in up to eight launches, whose later steps wait for earlier ones."""
+    count = draw(st.integers(1, 8))
+    launches = [
+        Launch(draw(st.integers(ANY_STREAM, 2)), draw(st.integers(-1, 1)), draw(st.integers(0, 1)))
+        for _ in range(count)
+    ]
+    works = []
+    for number in range(draw(st.integers(1, 24))):
+        kind, pool = draw(st.sampled_from(HELD))
+        most = int(capacity()[0, pool])
+        # a launch waits for earlier launches of its stream: a step that they wait for must not be in a later one
+        launch = draw(st.integers(works[-1].launch if works else 0, count - 1))
+        after = draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else set()
+        share = draw(st.one_of(st.just(EVERYTHING), st.integers(1, most)))
+        seconds, transit = draw(st.integers(0, 5)), draw(st.integers(0, 4)) if kind is Kind.PUT else 0
+        works.append(Work(seconds, launch, share, kind, pool, tuple(sorted(after)), transit))
+    return plan_of(works, launches), works

@@ -6,15 +6,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.fabric import LINK_WORDS
 from kernels.outcome import Span
-from kernels.plan import ANY_STREAM, Kind, Plan, Pool
+from kernels.plan import Kind, Plan, Pool
+from workbench.simulator import waits
 from workbench.simulator.pools import has_crew, shares
 from workbench.simulator.price.steps import StepCosts
+
+if TYPE_CHECKING:
+    from workbench.simulator.large import Ended
+
+COMPILED_FROM = 2_000
+"""Steps from which a Plan is worth compiled code. Both ways give the same numbers, to the last bit."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,24 +53,38 @@ class Played:
         return float(self.rank_end.max(initial=0.0))
 
 
-def play(plan: Plan, costs: StepCosts) -> Played:
+def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Played:
     """Plays *plan*: whenever units of a pool are free, the first of the steps that are ready for it takes its share.
 
     First is who belongs to the launch with the highest priority, and of those who has the lowest turn. It waits until
     its whole share is free, and nobody overtakes it meanwhile; nothing that runs is interrupted. A launch on a stream
     begins when all steps of the one before it there have been issued.
+
+    *compiled*: by numba, which is worth its start for large Plans; None: as the Plan's size suggests.
     """
-    stage = _Stage(plan, costs)
-    stage.run()
-    assert stage.unfinished == 0, f"{stage.unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
-    issued, finish = np.array(stage.issued), np.array(stage.finish)
+    by_numba = len(plan) >= COMPILED_FROM if compiled is None else compiled
+    stage, unfinished = (_by_compiled if by_numba else _plainly)(plan, costs)
+    assert unfinished == 0, f"{unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
+    issued, finish = np.asarray(stage.issued), np.asarray(stage.finish)
     ends = np.full(plan.problem.world, costs.start_seconds)
     if len(plan):
         np.maximum.at(ends, plan.rank, issued)
         lands = np.where((plan.kind == Kind.PUT), plan.peer, plan.rank)
         np.maximum.at(ends, lands, finish)
-    return Played(start=np.array(stage.start), issued=issued, left=np.array(stage.left), finish=finish,
-                  waited_for=np.array(stage.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
+    return Played(start=np.asarray(stage.start), issued=issued, left=np.asarray(stage.left), finish=finish,
+                  waited_for=np.asarray(stage.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
+
+
+def _plainly(plan: Plan, costs: StepCosts) -> tuple[_Stage, int]:
+    stage = _Stage(plan, costs)
+    stage.run()
+    return stage, stage.unfinished
+
+
+def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
+    from workbench.simulator.large import played  # numba takes half a second: Plans that are small go without
+
+    return played(plan, costs)
 
 
 class _Stage:
@@ -82,14 +105,14 @@ class _Stage:
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
         self._free_at: dict[int, float] = defaultdict(float)
-        self._step, self._place = _order(plan)
-        gate, self._opens = _gates(plan)
-        launches = _next_launches(plan)
+        self._step, self._place = (column.tolist() for column in waits.order(plan))
+        gate, self._opens = waits.gates(plan)
+        launches = waits.next_launches(plan)
         self._launch = plan.launch.tolist() if launches else []
         self._unissued = np.bincount(plan.launch).tolist() if launches else []
         self._behind = _behind(launches, self._launch, gate)
-        self._missing = _missing(plan, gate, launches)
-        self._followers = _followers(plan, gate)
+        self._missing = waits.missing(plan, gate, launches).tolist()
+        self._followers = _by_step(*waits.followers(plan, gate))
         self._ready = self._first_ready(gate)
 
     def run(self) -> None:
@@ -183,29 +206,6 @@ class _Stage:
         return ready
 
 
-def _order(plan: Plan) -> tuple[list[int], list[int]]:
-    """The steps from who goes first to who goes last, and the place of each step among them."""
-    priority = plan.launches.priority
-    first = np.lexsort((plan.turn, -priority[plan.launch])) if priority.any() else np.argsort(plan.turn, kind="stable")
-    place = np.empty_like(first)
-    place[first] = np.arange(len(plan))
-    return first.tolist(), place.tolist()
-
-
-def _next_launches(plan: Plan) -> dict[int, int]:
-    """Launch -> the next one on the same rank and stream, of the launches that have steps."""
-    has_steps = np.bincount(plan.launch, minlength=len(plan.launches)) > 0
-    ordered = np.flatnonzero(has_steps & (plan.launches.stream != ANY_STREAM))
-    rank, stream = plan.launches.rank[ordered].tolist(), plan.launches.stream[ordered].tolist()
-    last: dict[tuple[int, int], int] = {}
-    behind = {}
-    for launch, at in zip(ordered.tolist(), zip(rank, stream, strict=True), strict=True):
-        if at in last:
-            behind[last[at]] = launch
-        last[at] = launch
-    return behind
-
-
 def _behind(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> dict[int, list[int]]:
     """By launch: the gates of the steps of the one behind it. *launch* is by step."""
     of_launch: dict[int, list[int]] = {after: [] for after in launches.values()}
@@ -215,35 +215,10 @@ def _behind(launches: Mapping[int, int], launch: Sequence[int], gate: Ints) -> d
     return {before: of_launch[after] for before, after in launches.items()}
 
 
-def _missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> list[int]:
-    """By gate, how much is waited for there: steps, and the launch before."""
-    waits = np.diff(plan.after_start)
-    if launches:
-        has_one_before = np.zeros(len(plan.launches), dtype=np.int64)
-        has_one_before[list(launches.values())] = 1
-        waits += has_one_before[plan.launch]
-    return np.bincount(gate, waits, minlength=len(plan)).astype(np.int64).tolist()
-
-
-def _gates(plan: Plan) -> tuple[Ints, dict[int, Sequence[int]]]:
-    """A step waits at its own gate; a collective at that of rank 0's, which opens once it is ready on all ranks."""
-    gate = np.arange(len(plan))
-    calls = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
-    opens: dict[int, list[int]] = {}
-    first: dict[int, int] = {}
-    for step, number in zip(calls.tolist(), plan.index[calls].tolist(), strict=True):
-        gate[step] = first.setdefault(number, step)
-        opens.setdefault(int(gate[step]), []).append(step)
-    return gate, dict(opens)
-
-
-def _followers(plan: Plan, gate: Ints) -> list[list[int]]:
-    """By step: the gates at which somebody waits for it."""
-    waiting = np.repeat(gate, np.diff(plan.after_start))
-    order = np.argsort(plan.after, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(plan.after, minlength=len(plan)))]).tolist()
-    flat = waiting[order].tolist()
-    return [flat[bounds[step] : bounds[step + 1]] for step in range(len(plan))]
+def _by_step(bounds: Ints, flat: Ints) -> list[list[int]]:
+    """Rows of *flat* between *bounds*, as lists."""
+    start, values = bounds.tolist(), flat.tolist()
+    return [values[first:stop] for first, stop in pairwise(start)]
 
 
 def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
