@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kernels.plan import Plan
 from workbench.simulator import compiled, waits
-from workbench.simulator.pools import Shares, shares
-from workbench.simulator.price.steps import StepCosts
+from workbench.simulator.pools import Shares
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,25 +26,27 @@ class Ended(NamedTuple):
     waited_for: Ints
 
 
-def played(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
-    """*plan* played by compiled code, and how many steps never finish."""
-    held = shares(plan, costs.pool, costs.share, costs.capacity)
-    at, numbers, seconds = laid_out(plan, costs, held)
-    finished = int(compiled.run(at, numbers, seconds, len(held.capacity), costs.start_seconds))
+def played(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[Ended, int]:
+    """*plan* played by compiled code from *begin*, and how many steps never finish.
+
+    *costs*: issue, transit, ahead and delay of StepCosts; *links*: its numbers of egress links.
+    """
+    at, numbers, seconds = laid_out(plan, held, costs, links)
+    finished = int(compiled.run(at, numbers, seconds, len(held.capacity), begin))
     rows = seconds[: len(plan) * compiled.SECONDS].reshape(len(plan), compiled.SECONDS)
     start, issued, left, finish = (rows[:, column].copy() for column in range(compiled.START, compiled.SECONDS))
     waited_for = numbers[at.waited_for : at.waited_for + len(plan)]
     return Ended(start, issued, left, finish, waited_for), len(plan) - finished
 
 
-def laid_out(plan: Plan, costs: StepCosts, held: Shares) -> tuple[compiled.Places, Ints, Floats]:
+def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> tuple[compiled.Places, Ints, Floats]:
     """*plan* as it stands before its first event: where its columns begin, its numbers and its seconds."""
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
     order, place = waits.order(plan)
     gate, _ = waits.gates(plan)
     launches = waits.next_launches(plan)
     missing = waits.missing(plan, gate, launches)
-    link = np.where(costs.link >= 0, plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link, -1)
+    link = np.where(links >= 0, plan.rank * (int(links.max(initial=0)) + 1) + links, -1)
     ready, waiting = _first_ready(held, missing[gate] == 0, place)
     of_launch, nobody = _rows(plan.launch, num_launches), np.zeros(num_launches, dtype=np.int64)
     numbers = _Numbers()
@@ -61,12 +62,12 @@ def laid_out(plan: Plan, costs: StepCosts, held: Shares) -> tuple[compiled.Place
         "touched": numbers.add(np.arange(num_queues)), "is_touched": numbers.add(np.ones(num_queues, dtype=np.int64)),
         "events": numbers.add(np.zeros(count + 1, dtype=np.int64)), "waited_for": numbers.add(np.full(count, -1)),
     }  # fmt: skip
-    free_at, links = count * compiled.SECONDS, int(link.max(initial=-1)) + 1
-    seconds = np.zeros(free_at + links + count + 1)
+    free_at, num_links = count * compiled.SECONDS, int(link.max(initial=-1)) + 1
+    seconds = np.zeros(free_at + num_links + count + 1)
     rows = seconds[:free_at].reshape(count, compiled.SECONDS)
-    for column, values in enumerate((costs.issue, costs.transit, costs.ahead, costs.delay)):
+    for column, values in enumerate(costs):
         rows[:, column] = values
-    return compiled.Places(**places, seconds=0, free_at=free_at, times=free_at + links), numbers.laid(), seconds
+    return compiled.Places(**places, seconds=0, free_at=free_at, times=free_at + num_links), numbers.laid(), seconds
 
 
 class _Numbers:

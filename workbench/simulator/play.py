@@ -84,7 +84,9 @@ def _plainly(plan: Plan, costs: StepCosts) -> tuple[_Stage, int]:
 def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
     from workbench.simulator.large import played  # numba takes half a second: Plans that are small go without
 
-    return played(plan, costs)
+    held = shares(plan, costs.pool, costs.share, costs.capacity)
+    seconds = (costs.issue, costs.transit, costs.ahead, costs.delay)
+    return played(plan, held, seconds, costs.link, costs.start_seconds)
 
 
 class _Stage:
