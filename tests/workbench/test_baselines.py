@@ -160,6 +160,15 @@ def test_estimates_are_compared_with_every_baseline(store: Store) -> None:
     assert {each["sequential_s"] for each in store.rows(sitting.run)} == {row["sequential_s"]}
 
 
+def test_estimates_of_pieces_have_their_losses_and_their_share_of_the_ideal() -> None:
+    pieces = replace(ASKED, operator="all_gather_gemm", schemes=("decomposed",), settings=(("pieces", ("1",)),))
+    (row,) = predictions(pieces.experiment(), HERE)
+    assert row["decomposition_loss"]["compute"] >= 1
+    assert 1 < row["ideal_speedup"] <= 2
+    assert 0 < row["share_of_ideal"] <= 1
+    assert row["compute_s"] < row["time_s"] < row["sequential_s"]
+
+
 def _estimated(schedules: tuple[Schedule, ...], experiment: Experiment) -> Iterator[dict[str, Any]]:
     for one in schedules:
         trial = experiment.trial(experiment.problems[0], one, experiment.fabric)
