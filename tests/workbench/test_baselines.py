@@ -166,7 +166,7 @@ def test_estimates_of_pieces_have_their_losses_and_their_share_of_the_ideal() ->
     assert row["decomposition_loss"]["compute"] >= 1
     assert 1 < row["ideal_speedup"] <= 2
     assert 0 < row["share_of_ideal"] <= 1
-    assert row["compute_s"] < row["time_s"] < row["sequential_s"]
+    assert row["compute_s"] < row["time_s"]
 
 
 def _estimated(schedules: tuple[Schedule, ...], experiment: Experiment) -> Iterator[dict[str, Any]]:
