@@ -102,7 +102,7 @@ BAD = {
     "batch not divided": (("predict-step", "dlrm_dcnv2", "--world", "24"), "24 ranks do not fill"),
     "no collective": (("predict-collective", "gossip", "--bytes", "1"), "There is no collective 'gossip'"),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),
-    "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 is too small"),
+    "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 does not fit. Accepted: a finite"),
     "two networks": ((*COLLECTIVE, "--fabric", "{fabric}", "--machine", "h200_ib"), "2 networks, and 1 is needed"),
     "no such file": ((*COLLECTIVE, "--fabric", "none.toml"), "There is no fabric file none.toml"),
 }  # fmt: skip

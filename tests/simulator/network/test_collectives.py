@@ -150,7 +150,8 @@ def test_inner_and_outer_ranks_share_a_network() -> None:
     [
         ({"name": "gossip"}, "There is no collective 'gossip'. Accepted: all_reduce, all_gather"),
         ({"algorithm": "tree"}, "There is no algorithm 'tree'. Accepted: ring, direct"),
-        ({"num_bytes": 0}, "bytes = 0 is too small"),
+        ({"num_bytes": 0}, "bytes = 0 does not fit"),
+        ({"num_bytes": float("inf")}, "bytes = inf does not fit"),
         ({"chunks": 0}, "chunks = 0 is too small"),
         ({"algorithm": "hierarchical", "inside": "tree"}, "inside = 'tree' is no way to do one level"),
     ],

@@ -60,6 +60,8 @@ def test_sizes_follow_world_and_groups(tmp_path: Path) -> None:
         (HEAD.replace("dtype = 'float32'\n", "") + LAYER, "m.toml has no 'dtype'"),
         (HEAD.replace("float32", "int4") + LAYER, "dtype = 'int4' is unknown"),
         (HEAD + LAYER.replace("k = 16\n", ""), "m.toml, layer 'a' has no 'k'. It needs name, kind, n, k"),
+        (HEAD.replace("true", "1") + LAYER, "training = 1 does not fit. Accepted: true or false"),
+        ("provenance = 3\n" + HEAD + LAYER, "provenance = 3 does not fit. Accepted: a table"),
         (HEAD + LAYER.replace("dense", "sparse"), "layer 'a': kind = 'sparse' is unknown. Accepted: embedding, dense"),
         (HEAD + LAYER + "heads = 3\n", "layer 'a' has the unknown key 'heads'"),
         (HEAD + LAYER + "repeat = 0\n", "repeat = 0 does not fit. Accepted: a whole number from 1"),

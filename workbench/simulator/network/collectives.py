@@ -223,7 +223,7 @@ def _check(name: str, num_bytes: float, algorithm: str, chunks: int) -> None:
         raise Refusal(f"There is no collective {name!r}. Accepted: {', '.join(COLLECTIVES)}.")
     if algorithm not in ALGORITHMS:
         raise Refusal(f"There is no algorithm {algorithm!r}. Accepted: {', '.join(ALGORITHMS)}.")
-    if not num_bytes > 0:
-        raise Refusal(f"bytes = {num_bytes:g} is too small: {num_bytes:g} <= 0. Accepted: 1 byte or more.")
+    if not 0 < num_bytes < float("inf"):
+        raise Refusal(f"bytes = {num_bytes:g} does not fit. Accepted: a finite number above 0.")
     if chunks < 1:
         raise Refusal(f"chunks = {chunks} is too small: {chunks} < 1. Accepted: 1 or more.")

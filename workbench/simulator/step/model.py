@@ -133,13 +133,17 @@ def load(path: Path) -> Model:
     data, where = texts.toml(path, KIND), path.name
     _check_keys(data, _NEEDED, _TOP, where)
     _check_dtype(data["dtype"], where)
+    if not isinstance(data["training"], bool):
+        raise ValueError(f"{where}: training = {data['training']!r} does not fit. Accepted: true or false.")
+    if not isinstance(data.get("provenance", {}), dict):
+        raise ValueError(f"{where}: provenance = {data['provenance']!r} does not fit. Accepted: a table of sources.")
     groups, repeat = (_counts(data.get(key, {}), f"{where} [{key}]") for key in ("groups", "repeat"))
     if not isinstance(data["layer"], list) or not data["layer"]:
         raise ValueError(f"{where} has no [[layer]], and a model needs 1 or more. Accepted: {KIND.accepted}.")
     layers = tuple(_layer(entry, where) for entry in data["layer"])
     made = Model(
         name=str(data["name"]), title=str(data["title"]), source=str(data["source"]), dtype=data["dtype"],
-        training=data["training"] is True, samples=data["samples"], layers=layers, groups=groups, repeat=repeat,
+        training=data["training"], samples=data["samples"], layers=layers, groups=groups, repeat=repeat,
         provenance=data.get("provenance", {}),
     )  # fmt: skip
     _check_names(made, where)
