@@ -72,7 +72,7 @@ def test_one_rank_does_not_communicate(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "world"), [*product(("dlrm", "dlrm_dcnv2"), (16, 1024)), ("mixtral_8x7b", 32)])
 def test_twice_the_bandwidth_never_slows_a_step(name: str, world: int) -> None:
-    known, rates, first = model(name), 6.25e9 * 2.0 ** np.arange(6), prices(world)
+    known, rates, first = model(name), 1.25e10 * 2.0 ** np.arange(4), prices(world)
     for schemes in (*CONFIGURATIONS.values(), SEQUENTIAL):
         linked = [first.over(first.network.with_rates(1, float(rate))) for rate in rates]
         times = [timed(tasks(known, each, schemes)).time_s for each in linked]
@@ -164,7 +164,7 @@ def test_every_kind_of_layer_can_be_done_and_every_gemm_has_a_mirror() -> None:
 
 
 def test_whoever_overlaps_has_its_processor_no_longer_than_it_lasts() -> None:
-    for world, schemes in product((8, 64), CONFIGURATIONS.values()):
+    for world, schemes in product((2, 64), CONFIGURATIONS.values()):
         for task in tasks(model("dlrm"), prices(world), schemes):
             assert all(0 <= begin <= end <= task.seconds * (1 + 1e-12) for begin, end in task.holds.values())
             assert task.compute_s <= task.holds.get(COMPUTE, (0.0, 0.0))[1] * (1 + 1e-12)
