@@ -84,10 +84,11 @@ def test_twice_the_bandwidth_never_slows_a_step(name: str, world: int) -> None:
 def test_one_rank_for_all_is_close_to_tier_b_where_both_can_be_asked(name: str, scheme: str) -> None:
     """Eight GPUs of a host, played tile by tile, and again as if they were a network of their own.
 
-    Pieces are not: copy engines move them inside a host, and calls of the library beyond.
+    Small GEMMs are not: SMs push their rows inside a host, and NICs send them beyond. Nor are pieces: copy engines
+    move them inside a host, and calls of the library beyond.
     """
     m, n, k = GEMMS[name]
-    one = problem(name, {"m": 2 * m, "n": 2 * n, "k": 2 * k}, dtype="bfloat16", world=8)
+    one = problem(name, {"m": 4 * m, "n": 4 * n, "k": 4 * k}, dtype="bfloat16", world=8)
     host = prices(8).network
     apart = Network("apart", host.levels[:1])
     played = Prices(MACHINE, host).operator(one, scheme, host)
