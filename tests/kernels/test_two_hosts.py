@@ -1,4 +1,4 @@
-"""Four CPU ranks on two emulated hosts take as long as estimates say: sequential, decomposed and fused."""
+"""Four CPU ranks on two emulated hosts take as long as every tier says: sequential, decomposed and fused."""
 
 from dataclasses import replace
 from statistics import median
@@ -16,9 +16,9 @@ from kernels.schemes import schedule
 from kernels.trial import Trial
 from workbench import machines
 from workbench.simulator.grid import times
-from workbench.simulator.network.collectives import collective
 from workbench.simulator.network.levels import Network
 from workbench.simulator.predict import compute_alone_seconds, predict
+from workbench.simulator.step.prices import Prices
 
 OFF = 0.10
 """How far an estimate may be from the measured median."""
@@ -48,28 +48,22 @@ def as_fast_as_here(machine: Machine, asked: Problem, compute_s: float) -> Machi
 @pytest.mark.alone
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
 def test_estimates_over_two_hosts_are_what_is_measured(gangs: Any, operator: str) -> None:
-    """The wire takes 250 ms. Computation alone is timed in turns with the others, so that all share the same cores."""
+    """By play, the closed form and steps of models. The wire takes 250 ms.
+
+    Computation alone is timed in turns with the others, so that all share the same cores.
+    """
     asked, shipped = problem(operator, {"m": 512, "n": 256, "k": 512}, world=WORLD), machines.machine(machines.LAPTOP)
     fabric = parse("emulated:hosts=2").resolve(OPERATORS[operator].wire_bytes(asked), WIRE_S, WORLD)
     alone = asked_on(asked, "sequential", shipped, parse("shared_memory"), "compute")
     trials = [asked_on(asked, name, shipped, fabric) for name in SCHEDULES]
     of_alone, *outcomes = gangs(WORLD).outcomes([alone, *trials])
     machine = as_fast_as_here(shipped, asked, median_s(of_alone))
-    off: dict[str, tuple[float, ...]] = {}
+    network = Network("two hosts", fabric.links(WORLD))
+    prices, off = Prices(machine, network), dict[str, tuple[float, ...]]()
     for trial, outcome in zip(trials, outcomes, strict=True):
         measured = median_s(outcome)
         played = predict(trial, machine, with_spans=False).time_s
         closed = float(times(asked, trial.schedule.scheme, dict(trial.schedule.axes), machine, fabric)[0])
-        off[trial.schedule.scheme] = (played / measured - 1, closed / measured - 1)
-    of_steps = median_s(of_alone) + collective_s(asked, fabric)
-    off["sequential, as steps of models have it"] = (of_steps / median_s(outcomes[0]) - 1,)
-    assert max(abs(each) for both in off.values() for each in both) <= OFF, off
-
-
-def collective_s(asked: Problem, fabric: Fabric) -> float:
-    """The direct collective of *asked* as `workbench predict-collective` prices it, over the links of *fabric*."""
-    kind = OPERATORS[asked.operator]
-    piece = kind.wire_bytes(asked) / (asked.world - 1)
-    gathers = kind.collective == "all_gather"
-    network = Network("two hosts", fabric.links(asked.world))
-    return collective(network, kind.collective, piece if gathers else piece * asked.world, "direct").seconds
+        of_steps = prices.operator(asked, trial.schedule.scheme, network).whole_s
+        off[trial.schedule.scheme] = tuple(each / measured - 1 for each in (played, closed, of_steps))
+    assert max(abs(each) for tiers in off.values() for each in tiers) <= OFF, off
