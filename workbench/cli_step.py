@@ -146,6 +146,7 @@ def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> 
 
 def _show(rows: Sequence[Row], summary: Row) -> None:
     from kernels.units import percent_text, rate_text, seconds_text
+    from workbench.simulator.step.configurations import DRAWS
 
     several = {key: len({row[key] for row in rows}) > 1 for key in ("network_bytes_per_second", "dense_scale")}
     show_table([
@@ -170,5 +171,5 @@ def _show(rows: Sequence[Row], summary: Row) -> None:
     if first["stragglers"] or first["imbalance"]:
         tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; its lookups and "
              f"routed tokens are within {percent_text(first['imbalance'])} of the usual. Times are means of "
-             "8 draws, exposed parts those of ranks that are equal.")  # fmt: skip
+             f"{DRAWS} draws, exposed parts those of ranks that are equal.")  # fmt: skip
     tell(f"All is estimated. {summary['note']}")

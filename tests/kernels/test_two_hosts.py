@@ -1,5 +1,6 @@
 """Four CPU ranks on two emulated hosts take as long as every tier says: sequential, decomposed and fused."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -22,10 +23,13 @@ from workbench.simulator.step.prices import Prices
 
 OFF = 0.10
 """How far an estimate may be from the measured median."""
+TRIES = 3
+"""A computer that does something else besides is late once; an estimate that is wrong is so every time."""
 TIMED = Protocol(name="timed", warmups=0, repeats=3)
 SCHEDULES: dict[str, dict[str, Any]] = {"sequential": {}, "decomposed": {"pieces": 4}, "fused": {}}
 WORLD = 4
 WIRE_S = 0.25
+Errors = dict[str, tuple[float, ...]]
 
 
 def asked_on(asked: Problem, name: str, machine: Machine, fabric: Fabric, part: str = "whole") -> Trial:
@@ -56,14 +60,25 @@ def test_estimates_over_two_hosts_are_what_is_measured(gangs: Any, operator: str
     fabric = parse("emulated:hosts=2").resolve(OPERATORS[operator].wire_bytes(asked), WIRE_S, WORLD)
     alone = asked_on(asked, "sequential", shipped, parse("shared_memory"), "compute")
     trials = [asked_on(asked, name, shipped, fabric) for name in SCHEDULES]
-    of_alone, *outcomes = gangs(WORLD).outcomes([alone, *trials])
-    machine = as_fast_as_here(shipped, asked, median_s(of_alone))
-    network = Network("two hosts", fabric.links(WORLD))
+    tries: list[Errors] = []
+    while not tries or (len(tries) < TRIES and largest(tries[-1]) > OFF):
+        of_alone, *measured_s = map(median_s, gangs(WORLD).outcomes([alone, *trials]))
+        tries.append(errors(trials, measured_s, as_fast_as_here(shipped, asked, of_alone)))
+    assert largest(tries[-1]) <= OFF, tries
+
+
+def errors(trials: Sequence[Trial], measured_s: Sequence[float], machine: Machine) -> Errors:
+    """By scheme, how far each of the three estimates is from what was measured, as a share of it."""
+    network = Network("two hosts", trials[0].fabric.links(WORLD))
     prices, off = Prices(machine, network), dict[str, tuple[float, ...]]()
-    for trial, outcome in zip(trials, outcomes, strict=True):
-        measured = median_s(outcome)
+    for trial, measured in zip(trials, measured_s, strict=True):
+        scheme, axes = trial.schedule.scheme, dict(trial.schedule.axes)
         played = predict(trial, machine, with_spans=False).time_s
-        closed = float(times(asked, trial.schedule.scheme, dict(trial.schedule.axes), machine, fabric)[0])
-        of_steps = prices.operator(asked, trial.schedule.scheme, network).whole_s
-        off[trial.schedule.scheme] = tuple(each / measured - 1 for each in (played, closed, of_steps))
-    assert max(abs(each) for tiers in off.values() for each in tiers) <= OFF, off
+        closed = float(times(trial.problem, scheme, axes, machine, trial.fabric)[0])
+        of_steps = prices.operator(trial.problem, scheme, network).whole_s
+        off[scheme] = tuple(each / measured - 1 for each in (played, closed, of_steps))
+    return off
+
+
+def largest(off: Errors) -> float:
+    return max(abs(each) for tiers in off.values() for each in tiers)

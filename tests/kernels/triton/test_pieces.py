@@ -97,7 +97,7 @@ def test_pieces_that_a_library_moves_come_right(operator: str, monkeypatch: pyte
     trials = every(operator, ["library"])
     assert len(trials) == len(SPLITS[operator])
     for trial in trials:
-        box, meeting, results = [None] * WORLD, threading.Barrier(WORLD, timeout=20), {}
+        box, meeting, results = [None] * WORLD, threading.Barrier(WORLD, timeout=100), {}
 
         def play(context: Context, of: Trial, group: Group, results: dict[int, Tensor]) -> None:
             made = decomposed.calls(context, [operands(of.problem, context.rank, SEED)], of.part, group)

@@ -139,6 +139,14 @@ def test_dlrm_gains_by_what_is_fused_and_by_the_rate_of_the_network() -> None:
     assert all(abs(row["reduction"]) < 0.05 for row in (*dense, *small))
 
 
+def test_a_rate_is_that_of_the_outermost_level_that_leads_to_anybody() -> None:
+    """Eight ranks are one host, whose own links are what a stated rate is of."""
+    inside = setting("dlrm", 8).prices.network.levels[0].bandwidth_bytes_per_second
+    usual, slow = (band(setting("dlrm", 8), rates=rates, names=["fused"])[0] for rates in ((), (inside / 4,)))
+    assert [row["network_bytes_per_second"] for row in (usual, slow)] == [inside, inside / 4]
+    assert slow["baseline_s"] > usual["baseline_s"]
+
+
 def test_on_the_network_that_the_paper_is_recalled_to_have_each_pass_gains_a_tenth() -> None:
     """Its versions say about 10 and 21 %; sizes and network are recalled, and which passes were fused is not known."""
     torus = Setting(model=model("dlrm"), prices=Prices(MACHINE, named(Path("torus128"))))

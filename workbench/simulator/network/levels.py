@@ -47,6 +47,11 @@ class Network:
         """`8 x 128`: the counts of the levels that lead to anybody, the innermost first."""
         return " x ".join(str(level.count) for level in self.levels if level.count > 1) or "1"
 
+    @property
+    def outermost(self) -> int:
+        """The outermost level that leads to anybody; 0 of one rank."""
+        return max((at for at, level in enumerate(self.levels) if level.count > 1), default=0)
+
     def inner(self, count: int) -> Network:
         """The first *count* ranks: neighbours fill the inner levels first. Refusal if they do not fill them evenly."""
         return self._with(self._shares(count))

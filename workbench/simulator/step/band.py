@@ -22,10 +22,10 @@ def band(
     """
     made: list[Row] = []
     network = first.prices.network
-    for rate in rates or (network.levels[-1].bandwidth_bytes_per_second,):
+    for rate in rates or (network.levels[network.outermost].bandwidth_bytes_per_second,):
         for scale in dense_scales or (first.dense_scale,):
             _check({"network rate": rate, "dense scale": scale})
-            prices = first.prices.over(network.with_rates(len(network.levels) - 1, rate))
+            prices = first.prices.over(network.with_rates(network.outermost, rate))
             made += rows(replace(first, prices=prices, dense_scale=scale), names)
     return made
 

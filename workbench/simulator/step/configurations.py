@@ -125,7 +125,7 @@ def _row(setting: Setting, name: str, made: Step, baseline: Step) -> Row:
     low, high = (inside and machine.spread) or UNCALIBRATED
     return {
         "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.words,
-        "network_bytes_per_second": network.levels[-1].bandwidth_bytes_per_second,
+        "network_bytes_per_second": network.levels[network.outermost].bandwidth_bytes_per_second,
         "dense_scale": setting.dense_scale, "stragglers": setting.stragglers.probability,
         "slowdown": setting.stragglers.slowdown, "imbalance": setting.stragglers.imbalance,
         "seed": setting.stragglers.seed,

@@ -112,7 +112,7 @@ class Graph:
         sent = Sent("all_reduce", waiting.num_bytes, group)
         moved = self.prices.collective(self.links(group), sent.collective, sent.num_bytes)
         names = f"{waiting.layers[0]} .. {waiting.layers[-1]}" if len(set(waiting.layers)) > 1 else waiting.layers[0]
-        self._add(_call(f"gradients of {names}", waiting.layers[-1], GRADIENTS, sent, moved, waiting.tasks[-1:]))
+        self._add(_call(f"gradients of {names}", waiting.layers[-1], GRADIENTS, sent, moved, waiting.tasks))
 
     def _add(self, task: Task) -> int:
         self.tasks.append(task)
