@@ -16,7 +16,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import base, launches, library
 from kernels.schemes.base import Blocks
 from kernels.schemes.finish import Units, deliver
-from kernels.schemes.reads import LAUNCHES, ONE
+from kernels.schemes.reads import LAUNCHES, ONE, PER_PIECE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +31,13 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.rectangle)
+
+    def and_all(self) -> Pieces:
+        """These, and behind them one that is all of them."""
+        rows, columns, k = (
+            (np.append(start, 0), np.append(stop, stop[-1])) for start, stop in (self.rows, self.columns, self.k)
+        )
+        return Pieces(rows, columns, k, np.append(self.rectangle, 0))
 
 
 def split_of(problem: Problem, schedule: Schedule) -> str:
@@ -98,7 +105,8 @@ def expand(problem: Problem, schedule: Schedule) -> Plan:
     """The Plan of a complete schedule. Only those of GPUs say how many launches compute."""
     pieces = pieces_of(problem, schedule)
     chunks, (turn, piece, step) = _chunk_orders(problem), _blocks(problem, schedule, len(pieces))
-    blocks = Blocks.of(turn, ranges.some(pieces.rows, piece), ranges.some(pieces.columns, piece))
+    known = pieces.and_all()
+    blocks = Blocks.of(turn, ranges.some(known.rows, piece), ranges.some(known.columns, piece))
     cut = base.cut(blocks, base.size_of(schedule))
     layout = Layout(chunks, turn, piece, step, cut.bounds)
     tiles = [replace(cut.tiles, chunk=of_rank[cut.tiles.chunk]) for of_rank in chunks]
@@ -123,6 +131,15 @@ def adds_up(problem: Problem, schedule: Schedule) -> bool:
     return schedule[LAUNCHES] == ONE or (apart and problem.world <= 2)
 
 
+def own_in_one(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a GPU computes its own shard in one step, first or last: nothing that it waits for comes in pieces.
+
+    Launches of smaller pieces would only take longer. Own pieces of a sum meet those of peers, one after the other.
+    """
+    by_itself = schedule.get(LAUNCHES) == PER_PIECE and schedule["steps"] == "local_first"
+    return by_itself and not base.operator_of(problem).reduces
+
+
 def _chunk_orders(problem: Problem) -> Ints:
     """[rank, turn]: data come from rank - 1 first if every rank sends to rank + 1 first."""
     itself, peers = np.arange(problem.world), base.peers_of(problem.world)
@@ -144,7 +161,8 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
         step = np.cumsum(np.diff(piece * 2 + (turn == itself), prepend=-1) != 0) - 1
     if not apart:
         return turn, piece, step
-    local, rest = (np.full(pieces, itself), np.arange(pieces), np.arange(pieces)), (turn, piece, step)
+    own = np.array([pieces]) if own_in_one(problem, schedule) else np.arange(pieces)  # see Pieces.and_all
+    local, rest = (np.full_like(own, itself), own, np.arange(len(own))), (turn, piece, step)
     first, last = (local, rest) if receives else (rest, local)
     later = last[2] + int(first[2].max(initial=-1)) + 1
     return np.append(first[0], last[0]), np.append(first[1], last[1]), np.append(first[2], later)
@@ -153,7 +171,7 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
 def _computes(planner: Planner, layout: Layout, pieces: Pieces) -> Ints:
     """[rank, step] the compute steps, which wait for nothing yet."""
     piece, rank = layout.piece[layout.first[:-1]], np.arange(planner.problem.world)[:, None]
-    return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.k, piece))
+    return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.and_all().k, piece))
 
 
 def _send(planner: Planner, layout: Layout, pieces: Pieces) -> None:
@@ -174,21 +192,24 @@ def _receive(planner: Planner, layout: Layout, pieces: Pieces) -> None:
     computed, rank = _computes(planner, layout, pieces), np.arange(planner.problem.world)[:, None]
     of_block = computed[:, layout.step]
     pairs = [(of_block, arrived[rank, layout.chunk, layout.piece])]
-    sums = ranges.before(layout.turn * len(pieces) + pieces.rectangle[layout.piece])
+    sums = ranges.before(layout.turn * len(pieces) + pieces.and_all().rectangle[layout.piece])
     pairs.append((of_block, np.where(sums >= 0, of_block[:, sums], -1)))
     waiting, needed = (np.concatenate(column, axis=None) for column in zip(*pairs, strict=True))
     planner.wait(*ranges.distinct(waiting[needed >= 0], needed[needed >= 0]))
 
 
 def _put_pieces(planner: Planner, pieces: Pieces) -> Ints:
-    """[rank, source, piece] the step after which that piece of the source's rows is on rank; -1: own rows."""
+    """[rank, source, piece] the step after which that piece of the source's rows is on rank; -1: own rows.
+
+    The last piece is all of them, which only own rows are.
+    """
     world, count = planner.problem.world, len(pieces)
     rank, number, turn = np.indices((world, count, world - 1))
     if planner.schedule["pattern"] == "ring":
         rank, turn, number = np.indices((world, world - 1, count))
     peer = base.peers_of(world)[rank, turn]
     rows, k = ranges.some(pieces.rows, number), ranges.some(pieces.k, number)
-    arrived = np.full((world, world, count), -1)
+    arrived = np.full((world, world, count + 1), -1)
     arrived[peer, rank, number] = base.put_rows(planner, rank, peer, rows, k=k)
     return arrived
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from kernels.schemes import library, reads
-from kernels.schemes.decomposed_plan import adds_up
+from kernels.schemes.decomposed_plan import adds_up, own_in_one
 from workbench.simulator.messages import (
     Messages,
     arrivals,
@@ -120,6 +120,13 @@ def _piece(points: Points, chunks: int) -> Floats:
     return mean + points.overhead
 
 
+def _own(points: Points) -> Floats:
+    """All steps of a rank's own shard, where they are apart."""
+    if not own_in_one(points.problem, points.worded):
+        return points.number("pieces") * _piece(points, 1)
+    return points.step(1, points.chunk, points.columns, points.contraction) + points.overhead
+
+
 def _decomposed_send(points: Points) -> Floats:
     peers, pieces = points.world - 1, points.number("pieces")
     part = _bytes(points, points.chunk, points.columns) / pieces
@@ -137,12 +144,12 @@ def _decomposed_send(points: Points) -> Floats:
         step = pieces if ring else np.ones_like(pieces)
         period = each if ring else peers * each + (zero if apart else one)
         first = [(peer * step + 1) * each for peer in range(peers)]
-        lane = pieces * (peers * each + one)
+        lane = pieces * peers * each + _own(points)
     else:
         group = _piece(points, peers + (not apart))
         period = group + peers * puts.on_lane
         first = [group + (peer + 1) * puts.on_lane for peer in range(peers)]
-        lane = pieces * (period + (one if apart else zero))
+        lane = pieces * period + (_own(points) if apart else zero)
     ready = [begin + (pieces - 1) * period for begin in first]
     numbers = [(p * pieces + 1, (p + 1) * pieces) if ring else (p + 1 + 0 * pieces, (pieces - 1) * peers + p + 1)
                for p in range(peers)]  # fmt: skip
@@ -220,10 +227,12 @@ def _decomposed_receive(points: Points) -> Floats:
         return np.maximum(call + pieces * (unpack + everything), pieces * call + unpack + everything)
     ring, alone = points.word("pattern") == "ring", points.word("grouping") == "unfused"
     if ring or alone:
-        return _behind(points, _operands(points, part, pieces, ring), pieces * points.world * one, (one, one))
+        total = pieces * peers * one + _own(points)
+        return _behind(points, _operands(points, part, pieces, ring), total, (one, one))
     if points.word("steps") == "local_first":
         remote = _piece(points, peers)
-        return _behind(points, _operands(points, part, pieces), pieces * (one + remote), (remote,) * 2, together=True)
+        total = _own(points) + pieces * remote
+        return _behind(points, _operands(points, part, pieces), total, (remote, remote), together=True)
     return _behind(points, _operands(points, part, pieces), pieces * everything, (everything,) * 2, together=True)
 
 
