@@ -161,8 +161,8 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
         step = np.cumsum(np.diff(piece * 2 + (turn == itself), prepend=-1) != 0) - 1
     if not apart:
         return turn, piece, step
-    own = np.array([pieces]) if own_in_one(problem, schedule) else np.arange(pieces)  # see Pieces.and_all
-    local, rest = (np.full_like(own, itself), own, np.arange(len(own))), (turn, piece, step)
+    shard = np.array([pieces]) if own_in_one(problem, schedule) else np.arange(pieces)  # see Pieces.and_all
+    local, rest = (np.full_like(shard, itself), shard, np.arange(len(shard))), (turn, piece, step)
     first, last = (local, rest) if receives else (rest, local)
     later = last[2] + int(first[2].max(initial=-1)) + 1
     return np.append(first[0], last[0]), np.append(first[1], last[1]), np.append(first[2], later)

@@ -124,13 +124,13 @@ def test_a_gpu_s_piece_costs_a_call_of_the_library_where_calls_were_measured(gpu
     measured = replace(gpu_pod, rates=(*gpu_pod.rates, *speeds))
     plan = expand(GEMM, schedule(GEMM, "decomposed", {"pieces": 2}, measured, NVLINK))
     steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
-    own, piece = (float(work_seconds(measured, "library_gemm", "float32", 2 * m * 512 * 1024)) for m in (128, 64))
-    assert compute_seconds(plan, measured, NVLINK)[steps].tolist() == pytest.approx([piece, piece, own] * 2)
+    shard, piece = (float(work_seconds(measured, "library_gemm", "float32", 2 * m * 512 * 1024)) for m in (128, 64))
+    assert compute_seconds(plan, measured, NVLINK)[steps].tolist() == pytest.approx([piece, piece, shard] * 2)
     sending = expand(
         GEMM, schedule(GEMM, "decomposed", {"pieces": 2, "engine": "sm", "comm_sms": 32}, measured, NVLINK)
     )
     steps = np.flatnonzero(sending.kind == Kind.COMPUTE)
-    slower = [each * 132 / 100 for each in (piece, piece, own)]
+    slower = [each * 132 / 100 for each in (piece, piece, shard)]
     assert compute_seconds(sending, measured, NVLINK)[steps].tolist() == pytest.approx(slower * 2)
 
 
