@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,10 @@ def _fields(kind: type, entry: dict[str, Any], where: str) -> Any:
     for field in fields(kind):
         if field.name in entry:
             _check_value(field.name, entry[field.name], str(field.type), where)
-    try:
-        return kind(**entry)
-    except TypeError as error:
-        raise ValueError(f"{where}: {error}. Accepted: {', '.join(field.name for field in fields(kind))}.") from None
+    needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    if absent := [name for name in needed if name not in entry]:
+        raise ValueError(f"{where} has no {absent[0]!r}. It needs {', '.join(needed)}.")
+    return kind(**entry)
 
 
 def _collective(entry: dict[str, Any], where: str) -> Collective:

@@ -19,7 +19,8 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
     if not kinds:
         return
     print()
-    tell("Errors of whole trials, and in brackets of problems that nothing was fitted to:")
+    tell("Errors of whole trials, and in brackets of problems that nothing was fitted to. Roofline: the median error "
+         "of a trivial estimate, to compare with.")  # fmt: skip
     show_table([
         Column("trials", [_beside(kind, "count", "unseen", str) for kind in kinds], "number"),
         Column("median", [_beside(kind, "median", "unseen_median", percent_text) for kind in kinds], "number"),

@@ -87,5 +87,6 @@ def _show(rows: list[Row], network: Network, num_bytes: float) -> None:
         Column("of\nbound", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows], "number"),
         Column("note", [row["message"] for row in rows]),
     ])  # fmt: skip
-    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} ranks. All is "
+    ranks = "rank" if network.world == 1 else "ranks"
+    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All is "
          "estimated; nothing of it was measured.")  # fmt: skip

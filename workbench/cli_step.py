@@ -161,7 +161,8 @@ def _show(rows: Sequence[Row], summary: Row) -> None:
         Column("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
     ])  # fmt: skip
     first = rows[0]
-    tell(f"{summary['title']}: one step of {summary['network']} ranks of {summary['machine']}, linked as in "
+    ranks = "rank" if first["world"] == 1 else "ranks"
+    tell(f"{summary['title']}: one step of {summary['network']} {ranks} of {summary['machine']}, linked as in "
          f"{summary['fabric']}, {rate_text(first['network_bytes_per_second'])} a rank on the outermost level"
          f"{' of the first row' if several['network_bytes_per_second'] else ''}.")  # fmt: skip
     most = [f"{part['layer']} {part['pass']} {seconds_text(part['exposed_s'])}"

@@ -122,6 +122,8 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     common = same([facts(row) for row in rows])
     axes = Axes.of(rows)
     tell_shared({name: words for name, words in common.items() if name != "protocol"}, axes)
+    if others := sorted({row["estimated_for"] for row in rows if row["estimated_for"] != row["machine"]}):
+        tell(f"estimates: for {', '.join(others)}; no bounds hold there")
     print()
     shown = sorted(rows, key=lambda row: -abs(row["error"]))[: None if every else few(1)]
     tell("Furthest off:")

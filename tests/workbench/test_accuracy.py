@@ -91,6 +91,15 @@ def test_validate_ends_with_1_beyond_a_bound(
     told = capsys.readouterr()
     assert len(json.loads(told.out)["summary"]["broken_bounds"]) == 1
     assert "median error" in told.err
+    assert cli.status([*words, "--machine", "h200_nvl8"]) == 0, "bounds are of its own machine"
+    assert not json.loads(capsys.readouterr().out)["summary"]["broken_bounds"]
+
+
+def test_a_recording_without_trials_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "cut.jsonl"
+    empty.write_text("\n")
+    assert cli.status(["validate", "--recording", str(empty)]) == 2
+    assert "has 0 recorded trials. Accepted: " in capsys.readouterr().err
 
 
 def test_validate_shows_errors_beside_the_roofline_and_of_problems_that_nothing_was_fitted_to() -> None:

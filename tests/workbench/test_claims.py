@@ -131,6 +131,7 @@ def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
     assert (row["id"], row["published"], row["verified"], row["source"]) == ("R09", 20.0, True, "recorded")
     shown = CliRunner().invoke(app, ["claims", "R23"]).stdout
     assert "unverified" in shown
+    assert [answer.published.id for answer in answers(["r40"])] == ["R40"]
     with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R01"):
         answers(["R99"])
 

@@ -101,6 +101,7 @@ BAD = {
     "no share": ((*STEP, "--imbalance", "3"), "imbalance = 3 is no share. Accepted: 0 to 1"),
     "batch not divided": (("predict-step", "dlrm_dcnv2", "--world", "24"), "24 ranks do not fill"),
     "no collective": (("predict-collective", "gossip", "--bytes", "1"), "There is no collective 'gossip'"),
+    "inside of nothing": ((*COLLECTIVE, "--algorithm", "direct", "--inside", "ring"), "inside = ring changes nothing"),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),
     "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 does not fit. Accepted: a finite"),
     "two networks": ((*COLLECTIVE, "--fabric", "{fabric}", "--machine", "h200_ib"), "2 networks, and 1 is needed"),

@@ -37,11 +37,12 @@ class Ask:
 def answers(ids: Sequence[str] = ()) -> list[Answer]:
     """Ours beside each published number of *ids*, or beside all that can be asked here; ValueError lists them."""
     ways = Ask().ways
+    wanted = [name.upper() for name in ids]
     known = [one.id for one in published() if one.id in ways]
-    if unknown := [name for name in ids if name not in ways]:
+    if unknown := [name for name in ids if name.upper() not in ways]:
         raise ValueError(f"{unknown[0]} is not among the {len(ways)} published numbers that we answer. Accepted: "
                          f"{', '.join(known)}.")  # fmt: skip
-    chosen = [one for one in published() if one.id in (ids or ways)]
+    chosen = [one for one in published() if one.id in (wanted or ways)]
     return [Answer(published=one, ours=ways[one.id](one)) for one in chosen]
 
 

@@ -39,7 +39,7 @@ def test_terms_can_be_stated(tmp_path: Path) -> None:
         ),
         (LEVEL.replace("count = 8", "count = 0"), "count = 0 does not fit. Accepted: a whole number above 0"),
         (LEVEL.replace("latency", "delay"), "has the unknown key 'delay_seconds'"),
-        (LEVEL.replace("latency_seconds = 1e-6", ""), "latency_seconds"),
+        (LEVEL.replace("latency_seconds = 1e-6", ""), "has no 'latency_seconds'. It needs topology, count, bandwidth"),
         ("hosts = 2\n" + LEVEL, "has the unknown key 'hosts'"),
         ("endpoint_seconds = 'no'\n" + LEVEL, "endpoint_seconds = 'no' does not fit"),
         ("[dimension]\ncount = 8\n", r"has no \[\[dimension\]\]"),

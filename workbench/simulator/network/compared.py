@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.schedule import Refusal
-from workbench.simulator.network.collectives import ALGORITHMS, bound, collective
+from workbench.simulator.network.collectives import ALGORITHMS, HIERARCHICAL, bound, collective
 from workbench.simulator.network.levels import Network
 
 Row = dict[str, Any]
@@ -19,6 +19,9 @@ def priced(
 
     Refusal if *algorithm* itself cannot be. Times in seconds, sizes in bytes.
     """
+    if inside is not None and algorithm not in (None, HIERARCHICAL):
+        raise Refusal(f"inside = {inside} changes nothing with algorithm = {algorithm}: only {HIERARCHICAL} goes level "
+                      f"by level. Accepted: algorithm = {HIERARCHICAL}, or no inside.")  # fmt: skip
     if algorithm is not None:
         return [_row(network, name, num_bytes, algorithm, chunks, inside)]
     rows = []
