@@ -66,7 +66,8 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "share of ideal": _said(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
         "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
         "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
-        "contention loss": _said(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
+        "contention loss": _said(_ratio, float, together.get(metrics.COMPUTE))
+        or _said(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
         "decomposition loss of communication": _said(_ratio, float, losses.get(metrics.COMMUNICATION)),
         "contention loss of communication": _said(_ratio, float, together.get(metrics.COMMUNICATION)),
         "algbw": _said(rate_text, bandwidths.algbw, problem, wire_s),
