@@ -11,6 +11,8 @@ from workbench.cli_table import Column, show_table
 from workbench.naming import operator_title
 
 Row = Mapping[str, Any]
+LARGE = 9.0
+"""An error from here on is told as estimated / measured."""
 
 
 def show_accuracy(summary: Mapping[str, Any]) -> None:
@@ -19,15 +21,19 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
     if not kinds:
         return
     print()
-    tell("Errors of whole trials, and in brackets of problems that nothing was fitted to. Roofline: the median error "
-         "of a trivial estimate, to compare with.")  # fmt: skip
+    tell("Errors of whole trials, and in brackets of problems that nothing was fitted to:")
     show_table([
         Column("trials", [_beside(kind, "count", "unseen", str) for kind in kinds], "number"),
-        Column("median", [_beside(kind, "median", "unseen_median", percent_text) for kind in kinds], "number"),
-        Column("p90", [_beside(kind, "p90", "unseen_p90", percent_text) for kind in kinds], "number"),
-        Column("weighted", [percent_text(kind["weighted"]) for kind in kinds], "number"),
-        Column("bias", [percent_text(kind["bias"], "+") for kind in kinds], "number"),
-        Column("roofline", [percent_text(kind["trivial_median"]) for kind in kinds], "number"),
+        Column("median", [_beside(kind, "median", "unseen_median", error_text) for kind in kinds], "number"),
+        Column("p90", [_beside(kind, "p90", "unseen_p90", error_text) for kind in kinds], "number"),
+        Column("schedule", _names(kinds)),
+    ])  # fmt: skip
+    print()
+    tell("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
+    show_table([
+        Column("weighted", [error_text(kind["weighted"]) for kind in kinds], "number"),
+        Column("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
+        Column("roofline", [error_text(kind["trivial_median"]) for kind in kinds], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
@@ -36,13 +42,18 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
         Column("order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"),
         Column("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
         Column("inside", [percent_text(kind["inside_interval"]) for kind in kinds], "number"),
-        Column("half-width", [percent_text(kind["half_width"]) for kind in kinds], "number"),
+        Column("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
     for pair in summary["speed_ups"]:
         tell(f"{pair['scheme']} over sequential on {pair['machine']}, {pair['pairs']} pairs: the ratio is estimated "
-             f"{percent_text(pair['median'], '+')} off in the middle, p90 {percent_text(pair['p90'])}.")  # fmt: skip
+             f"{error_text(pair['median'], '+')} off in the middle, p90 {error_text(pair['p90'])}.")  # fmt: skip
     print()
+
+
+def error_text(error: float, sign: str = "") -> str:
+    """`12 %`; `43x` where the estimate is ten times as long as the time and more: a narrow terminal holds that."""
+    return percent_text(error, sign) if error < LARGE else f"{error + 1:,.0f}x"
 
 
 def _names(kinds: Sequence[Row]) -> list[str]:

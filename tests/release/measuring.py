@@ -43,7 +43,7 @@ def operator(site: Site, name: str) -> Figures:
     answer = site.commands.ask("run", name, *site.sizes(name), *words, "--json", within_s=RUN_S)
     rows = answer.document()["rows"]
     schemes = [row["scheme"] for row in rows]
-    require(sorted(schemes) == sorted(site.questions.schemes), f"{name} has rows of {', '.join(schemes)}.")
+    require(sorted(schemes) == sorted(site.questions.schemes(name)), f"{name} has rows of {', '.join(schemes)}.")
     for row in rows:
         _require_measured(row, site.world)
     beside = {row["scheme"]: row["sequential_s"] for row in rows}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from kernels.operators import OPERATORS
 
 GEMM = "gemm_all_to_all"
 OTHER_GEMMS = ("all_gather_gemm", "all_to_all_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
@@ -48,8 +51,8 @@ class Questions:
 
     shapes: dict[str, str]
     """By operator."""
-    schemes: tuple[str, ...]
-    """What `run` compares where no scheme is stated."""
+    schemes: Callable[[str], tuple[str, ...]]
+    """What `run` compares of an operator where no scheme is stated."""
     sweep: SpaceFile
     """Every collective of the baseline, and some fused schedules: one block."""
     long: SpaceFile
@@ -58,6 +61,7 @@ class Questions:
     """The same for a gang of one rank."""
 
 
+PIECES, WHOLE = ("sequential", "decomposed", "fused"), ("sequential", "fused")
 _SWEPT_CPU = '[scheme.sequential]\n[scheme.fused]\ntile_order = "all"'
 _SWEPT_GPU = '[scheme.sequential]\ncollective = "all"\n[scheme.fused]\ntile_order = "all"'
 _FUSED_CPU = '[scheme.fused]\ntile_order = "all"\nslice_tiles = [1, 2]\ntile = ["256x256x256", "128x256x256"]'
@@ -67,14 +71,14 @@ _FUSED_GPU = '[scheme.fused]\ntile_order = ["remote_first", "rotated"]\ngroup_ro
 QUESTIONS = {
     "cpu": Questions(
         shapes=TINY,
-        schemes=("sequential", "decomposed", "fused"),
+        schemes=lambda operator: PIECES,
         sweep=SpaceFile("quick", "m=64 n=64 k=64", _SWEPT_CPU, 5),
         long=SpaceFile("thorough", "m=512 n=256 k=256", _FUSED_CPU, 16),
         alone=SpaceFile("thorough", "m=512 n=256 k=256", _FUSED_CPU, 16),
     ),
     "triton": Questions(
         shapes=SMALL,
-        schemes=("sequential", "fused"),
+        schemes=lambda operator: PIECES if OPERATORS[operator].work == "gemm" else WHOLE,
         sweep=SpaceFile("quick", SMALL[GEMM], _SWEPT_GPU, 8),
         long=SpaceFile("default", SMALL[GEMM], _FUSED_GPU, 16),
         alone=SpaceFile("default", SMALL[GEMM], _FUSED_GPU, 16),

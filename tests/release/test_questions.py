@@ -59,7 +59,7 @@ def test_every_operator_is_asked_and_runs(backend: str) -> None:
         request = Request(operator=operator, shape=pairs(shape.split(), "--shape"), machine=machine.name).measured()
         experiment = request.experiment()
         points = experiment.points(experiment.problems[0], machine, measured=True)
-        assert tuple(chosen.scheme for chosen in points.schedules) == questions.schemes
+        assert tuple(chosen.scheme for chosen in points.schedules) == questions.schemes(operator)
 
 
 @pytest.mark.parametrize("backend", QUESTIONS)

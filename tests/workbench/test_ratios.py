@@ -15,7 +15,7 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.protocol import PROTOCOLS
 from tests.workbench.test_schema import BEFORE_BLOCKS
-from workbench import forecast
+from workbench import ahead, forecast
 from workbench.answer import FromCluster
 from workbench.charts import trials
 from workbench.cli_answer import _summary
@@ -247,7 +247,7 @@ def test_what_is_measured_again_is_timed_in_one_block(
     store: Store, fake_cluster: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes: otherwise the sentence that names --fresh would not be true."""
-    monkeypatch.setattr(forecast, "LONGEST_SECONDS", 1e-9)
+    monkeypatch.setattr(ahead, "LONGEST_SECONDS", 1e-9)
     eight = Space((Choice("sequential"), Choice("decomposed", (("pieces", tuple(range(1, 9))),))))
     asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
     link = parse("emulated:bandwidth_bytes_per_second=1e9")

@@ -73,7 +73,7 @@ def test_what_is_compared_on_gpus_is_what_their_kernels_can(host_with_gpus: Host
     host_with_gpus(4)
     measured = replace(ASKED, backend="triton", world=4).measured()
     assert measured.schemes == recipes.schemes(measured.problem(measured.machine_description()))
-    assert measured.experiment().title == "GEMM -> all-to-all: sequential, fused"
+    assert measured.experiment().title == "GEMM -> all-to-all: sequential, decomposed, fused"
     assert replace(ASKED, schemes=("decomposed",), machine="h200_nvl4").measured().schemes == ("decomposed",)
     assert replace(ASKED).measured().schemes == ("sequential", "decomposed", "fused")
 

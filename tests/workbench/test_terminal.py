@@ -258,7 +258,7 @@ LISTS: dict[str, Sequence[str]] = {
     "benchmark": ["21.4 ms", "5.05e+05 points/s", "0.56"],
     "calibrate": [
         *(seconds_text(getattr(CALIBRATED.costs, f"{name}_seconds")) for name in ("launch", "signal")),
-        "rate.gemv",
+        "rate.gather",
         "collective.all_reduce",
     ],
     "doctor": [*(str(place["place"]) for place in PLACES), *(str(p["address"]) for p in PLACES if "address" in p)],
