@@ -24,7 +24,7 @@ from cluster import launch
 from tests.browser.lab import REPOSITORY, Lab, Notebook, environment_of, running_server
 
 PACKAGES = ("workbench", "kernels", "cluster", "notebooks")
-SHIPPED = ("machines", "models", "problems", "recordings")
+SHIPPED = ("fabrics", "machines", "models", "problems", "published.csv", "recordings")
 NOTEBOOK = "explore.ipynb"
 _number = count()
 PATIENCE_MS = 90_000
