@@ -11,6 +11,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 
+from workbench.reports.listening import KernelManager
+
 _ACCEPTED = "Accepted: a notebook that runs here, or its stored outputs, without executing it."
 
 
@@ -29,6 +31,7 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
         copy,
         resources={"metadata": {"path": str(directory)}},
         kernel_name=kernel,
+        kernel_manager_class=KernelManager,
         # ipykernel warns of unencrypted TCP on standard error; it listens on loopback only
         extra_arguments=["--log-level=ERROR"] if kernel.startswith("python") else [],
         timeout_func=lambda cell: max(1, round(ends - time.monotonic())),
