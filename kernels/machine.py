@@ -13,6 +13,9 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TUNED = "library_tuned_"
 """Begins the name of a collective's curve that is of the library's fastest setting at each size."""
 CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES))
+LIMITS = ("shared_memory_per_block_bytes", "shared_memory_unit_bytes", "registers", "register_unit", "partitions",
+          "warp_threads", "threads", "blocks", "reserved_bytes_per_block")  # fmt: skip
+"""Of one SM; the last one may be left out, and is 0 then."""
 NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
@@ -43,6 +46,8 @@ class Device:
     """Shared memory (LDS) of one SM (CU); 0 on a CPU."""
     resident_blocks: Mapping[str, float] = field(default_factory=dict)
     """By work, blocks that share an SM where a kernel waits for memory alone; 1 of what is not named."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """By name (LIMITS), what one SM has for resident blocks (kernels/occupancy.py); empty: not stated."""
     load_bytes_per_second: float = 0.0
     """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
 

@@ -14,6 +14,7 @@ from kernels import texts
 from kernels.machine import (
     BACKENDS,
     CURVES_OF_COLLECTIVES,
+    LIMITS,
     LINKS,
     NO_SOURCE,
     PROVENANCES,
@@ -139,8 +140,18 @@ def _check_value(name: str, value: object, form: str, where: str) -> None:
         rule = rule.replace("from 0", "above 0")
     if not holds(value) or (name in _ABOVE_0 and value == 0):
         raise ValueError(f"{where}: {name} = {value!r} does not fit. Accepted: {rule}.")
+    if name == "limits":
+        _check_limits(value, where)
     if name in _WORDS and value not in _WORDS[name]:
         raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_WORDS[name])}.")
+
+
+def _check_limits(value: Any, where: str) -> None:
+    _check_known(value, set(LIMITS), f"{where} limits")
+    if absent := [key for key in LIMITS[:-1] if key not in value]:
+        raise ValueError(f"{where} limits has no {absent[0]!r}. It needs {', '.join(LIMITS[:-1])}.")
+    if broken := [key for key in value if value[key] != int(value[key])]:
+        raise ValueError(f"{where} limits: {broken[0]} = {value[broken[0]]} does not fit. Accepted: a whole number.")
 
 
 def _check_top(data: dict[str, Any], where: str) -> None:

@@ -94,7 +94,7 @@ def _kind(ranks: Hardware) -> str:
 def _device(ranks: Hardware, told: Specification, like: Machine) -> tuple[Device, dict[str, str]]:
     """The device, and where each value is from that is not simply told."""
     usual = like.device
-    sources = {f"device.{key}": f"assumed: as of {like.name}" for key in ("copy_engines", "resident_blocks")}
+    sources = {f"device.{key}": f"assumed: as of {like.name}" for key in ("copy_engines", "resident_blocks", "limits")}
     given = {
         "slots": told.slots, "memory_bytes": ranks.memory_bytes or told.memory_bytes, "l2_bytes": told.l2_bytes,
         "shared_memory_per_slot_bytes": told.shared_memory_per_slot_bytes,
@@ -115,9 +115,18 @@ def _device(ranks: Hardware, told: Specification, like: Machine) -> tuple[Device
     )
     device = Device(
         kind="gpu", name=ranks.model, copy_engines=usual.copy_engines, resident_blocks=usual.resident_blocks,
+        limits=_limits(usual, int(known["shared_memory_per_slot_bytes"])),
         matrix_flops_per_second={"bfloat16": half, "float16": half, "float32": single}, **known,
     )  # fmt: skip
     return device, sources
+
+
+def _limits(usual: Device, shared_bytes: int) -> dict[str, float]:
+    """Those of *usual*, but for what follows from an SM's *shared_bytes*: a block may have all that is not reserved."""
+    limits = dict(usual.limits)
+    if shared_bytes != usual.shared_memory_per_slot_bytes and limits:
+        limits["shared_memory_per_block_bytes"] = shared_bytes - limits.get("reserved_bytes_per_block", 0)
+    return limits
 
 
 def _link(ranks: Hardware, told: Specification) -> tuple[float, str]:

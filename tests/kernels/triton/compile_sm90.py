@@ -63,6 +63,8 @@ class Compiled:
     ptx: str
     arguments: tuple[str, ...]
     cubin: bytes
+    shared_bytes: int
+    """Of one block, as Triton tells the driver."""
 
     def sass(self, folder: Path) -> str:
         return self._object_dump(folder, "-sass")
@@ -72,6 +74,12 @@ class Compiled:
         found = re.findall(r"(?:STACK|LOCAL):(\d+)", self._object_dump(folder, "-res-usage"))
         assert found, "cuobjdump says nothing of local memory"
         return sum(map(int, found))
+
+    def registers(self, folder: Path) -> int:
+        """Of one thread."""
+        told = re.search(r"REG:(\d+)", self._object_dump(folder, "-res-usage"))
+        assert told, "cuobjdump says nothing of registers"
+        return int(told[1])
 
     def _object_dump(self, folder: Path, option: str) -> str:
         path = folder / "kernel.cubin"
@@ -162,7 +170,7 @@ def warmed_up(function: Any, arguments: Sequence[Any], named: dict[str, Any]) ->
     with _nobodys_gpu():
         made = function.warmup(*arguments, **named, grid=(1,))
     names = [name for argument, kind in made.src.signature.items() for name in _flat(argument, kind)]
-    return Compiled(made.asm["ptx"], (*names, *SCRATCH), made.asm["cubin"])
+    return Compiled(made.asm["ptx"], (*names, *SCRATCH), made.asm["cubin"], made.metadata.shared)
 
 
 def _flat(name: str, kind: Any) -> list[str]:

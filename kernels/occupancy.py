@@ -1,0 +1,183 @@
+"""How many blocks of a kernel an SM can hold at once, and what padding of its shared memory makes of that number.
+
+The rule is that of CUDA's occupancy calculator: each block takes shared memory, registers, threads and a place, and the
+SM holds as many blocks as the scarcest of them allows. Occupancy shaping (arXiv:2606.09200) gives each block more
+shared memory than it needs, so that fewer are resident and others' blocks fit beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.axes import Tile
+from kernels.machine import Machine
+from kernels.schedule import Refusal
+
+BARRIER_BYTES = 132
+"""Most that Triton 3.6 and 3.7 add to a GEMM's operands and result for barriers and alignment, compiled for sm_90."""
+OTHER_REGISTERS = 32
+"""Of a thread beside its sums: about what our GEMMs in half precision take for addresses and loops on sm_90."""
+REGISTERS_MOST = 255
+"""Of one thread."""
+SUM_BYTES = 4
+"""Sums are made in float32, one 32-bit register each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one SM (a CU of AMD's) has for blocks, as its machine file states it."""
+
+    shared_bytes: int
+    """Shared memory (LDS) of the SM."""
+    most_shared_bytes: int
+    """That one block may have."""
+    reserved_bytes: int
+    """Shared memory that the driver keeps beside each block."""
+    shared_unit_bytes: int
+    """Shared memory is given out in multiples of it."""
+    registers: int
+    """Of 32 bits, of the SM."""
+    register_unit: int
+    """A warp's registers are given out in multiples of it."""
+    partitions: int
+    """Equal parts of the SM (SIMD units) that each hold their own registers; a block's warps are dealt to them."""
+    warp_threads: int
+    threads: int
+    blocks: int
+
+    def shared_of(self, shared_bytes: int) -> int:
+        """Bytes that an SM gives for a block that asks for *shared_bytes*."""
+        return _up(shared_bytes + self.reserved_bytes, self.shared_unit_bytes)
+
+    def warps_of(self, threads: int) -> int:
+        """Warps that each partition holds of a block."""
+        return -(-threads // (self.warp_threads * self.partitions))
+
+    def registers_of(self, block: Block) -> int:
+        """Registers that each partition gives for *block*."""
+        return self.warps_of(block.threads) * _up(block.registers * self.warp_threads, self.register_unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one block of a kernel takes."""
+
+    shared_bytes: int
+    registers: int
+    """Of each thread."""
+    threads: int
+
+
+NCCL = Block(0, 96, 512)
+"""A block of NCCL 2.28 on Hopper as far as its sources say: 512 threads (Simple; up to 640) of at most 96 registers
+(src/include/device.h, makefiles/common.mk). Its shared memory comes on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Bytes to be added to a block's shared memory for a number of resident blocks: the fewest, and the most."""
+
+    fewest: int
+    most: int
+
+
+def limits_of(machine: Machine) -> Limits:
+    """The limits of an SM of *machine*; Refusal where its file does not state them."""
+    given, device = machine.device.limits, machine.device
+    if not given:
+        raise Refusal(
+            f"The machine {machine.name} does not say how many blocks an SM holds. Its file has no [device.limits]. "
+            "Accepted: a machine of GPUs that states them, such as h200_nvl8."
+        )
+    return Limits(
+        shared_bytes=int(device.shared_memory_per_slot_bytes),
+        most_shared_bytes=int(given["shared_memory_per_block_bytes"]),
+        reserved_bytes=int(given.get("reserved_bytes_per_block", 0)),
+        shared_unit_bytes=int(given["shared_memory_unit_bytes"]),
+        registers=int(given["registers"]),
+        register_unit=int(given["register_unit"]),
+        partitions=int(given["partitions"]),
+        warp_threads=int(given["warp_threads"]),
+        threads=int(given["threads"]),
+        blocks=int(given["blocks"]),
+    )
+
+
+def resident_blocks(limits: Limits, shared_bytes: int, registers: int, threads: int) -> int:
+    """Blocks of *threads* threads, with *registers* each and *shared_bytes* together, that one SM holds; 0: none fits.
+
+    Source: CUDA's occupancy calculator (cuda_occupancy.h).
+    """
+    return beside(limits, Block(0, 0, 0), 0, Block(shared_bytes, registers, threads))
+
+
+def beside(limits: Limits, resident: Block, count: int, other: Block) -> int:
+    """Blocks like *other* that still fit on an SM that holds *count* blocks like *resident*; 0: none.
+
+    Where it is 0, a communication kernel waits for a block of the computation to end, whatever its priority.
+    """
+    if other.shared_bytes > limits.most_shared_bytes:
+        return 0
+    shared = limits.shared_bytes - count * limits.shared_of(resident.shared_bytes)
+    registers = limits.registers // limits.partitions - count * limits.registers_of(resident)
+    left = [
+        shared // limits.shared_of(other.shared_bytes) if limits.shared_of(other.shared_bytes) else limits.blocks,
+        (limits.threads - count * resident.threads) // max(other.threads, 1),
+        limits.blocks - count,
+    ]
+    if needed := limits.registers_of(other):
+        left.append(registers // needed)
+    return max(0, min(left))
+
+
+def padding(limits: Limits, block: Block, blocks: int) -> Padding:
+    """How much larger *block*'s shared memory must be for exactly *blocks* of them to be resident.
+
+    Refusal, with both byte counts, where the block takes too much already; or where another limit allows fewer.
+    """
+    most = _down(limits.shared_bytes // blocks, limits.shared_unit_bytes) - limits.reserved_bytes
+    most = min(most, limits.most_shared_bytes)
+    taken = block.shared_bytes
+    if taken > most:
+        raise Refusal(
+            f"resident_blocks = {blocks} is too many. Each block takes {taken} bytes of shared memory, and {blocks} of "
+            f"them leave {most} for one: {taken} > {most}. Accepted: {_fewer(limits, block)}."
+        )
+    held = resident_blocks(limits, block.shared_bytes, block.registers, block.threads)
+    if held < blocks:
+        raise Refusal(
+            f"resident_blocks = {blocks} is too many. Its {block.threads} threads of {block.registers} registers let "
+            f"an SM hold {held}: {blocks} > {held}. Accepted: {_fewer(limits, block)}."
+        )
+    one_more = _down(limits.shared_bytes // (blocks + 1), limits.shared_unit_bytes) - limits.reserved_bytes
+    fewest = max(one_more + 1, block.shared_bytes) if held > blocks else block.shared_bytes
+    return Padding(fewest - block.shared_bytes, most - block.shared_bytes)
+
+
+def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True) -> Block:
+    """What a block of our GEMM takes, about: the operands of *stages* steps, and where *staged* its result, which
+    bulk copies read from shared memory; registers for its float32 sums.
+
+    Shared bytes are never below what Triton compiles for sm_90, and at most 132 above it. Source: papers on residency
+    use stages x (m k + k n) x itemsize; the rest was read from what was compiled.
+    """
+    operands = stages * (tile.m * tile.k + tile.k * tile.n) * itemsize
+    result = tile.m * tile.n * itemsize if staged else 0
+    threads = 32 * warps
+    sums = tile.m * tile.n // threads
+    return Block(operands + result + BARRIER_BYTES, min(sums + OTHER_REGISTERS, REGISTERS_MOST), threads)
+
+
+def _fewer(limits: Limits, block: Block) -> str:
+    held = resident_blocks(limits, block.shared_bytes, block.registers, block.threads)
+    if not held:
+        return "a smaller tile"
+    return f"{'1' if held == 1 else f'1 to {held}'}, or a smaller tile"
+
+
+def _up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
+def _down(count: int, unit: int) -> int:
+    return count // unit * unit
