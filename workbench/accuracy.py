@@ -57,20 +57,20 @@ def speed_ups(rows: Iterable[Row]) -> list[dict[str, Any]]:
     Of each the fastest in its block that was measured.
     """
     blocks = _by(whole(rows), lambda row: (row["machine"], *_case(row), row["block"] or row["run"]))
-    found: dict[tuple[str, str], list[float]] = {}
+    errors: dict[tuple[str, str], list[float]] = {}
     for block in blocks.values():
         fastest = {scheme: min(of_scheme, key=lambda row: float(row["measured_s"]))
                    for (scheme,), of_scheme in _by(block, lambda row: (row["scheme"],)).items()}  # fmt: skip
         if (base := fastest.pop(BASELINE, None)) is not None:
             for scheme, row in fastest.items():
                 estimated, measured = (row[name] / base[name] for name in ("estimated_s", "measured_s"))
-                found.setdefault((row["machine"], scheme), []).append(estimated / measured - 1)
+                errors.setdefault((row["machine"], scheme), []).append(estimated / measured - 1)
     return [
         {
             "machine": machine, "scheme": scheme, "pairs": len(signed), "median": median(signed),
             "p90": float(np.quantile(np.abs(signed), 0.9)),
         }
-        for (machine, scheme), signed in sorted(found.items())
+        for (machine, scheme), signed in sorted(errors.items())
     ]  # fmt: skip
 
 

@@ -76,8 +76,8 @@ class Told:
 class Again:
     """Of one list of trials that is asked for block by block."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, record: Told) -> None:
+        self.told = record
         self._together: list[Trial] = []
         self._alone: list[Trial] = []
         self._times_alone: Counter[str] = Counter()

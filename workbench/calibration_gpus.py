@@ -97,8 +97,8 @@ def keep(machine: Machine, to: Target | None) -> tuple[Machine, Path]:
 
 def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
     """What recordings *names* tell of *machine*: of calls in a row, as estimates are."""
-    found = [one.measurement for name in names for one in recordings.recordings(name)]
-    return [one for one in found if one.trial.machine == machine and not one.trial.is_one_call]
+    recorded = [one.measurement for name in names for one in recordings.recordings(name)]
+    return [one for one in recorded if one.trial.machine == machine and not one.trial.is_one_call]
 
 
 def _rows(sweep: Path) -> list[dict[str, Any]]:

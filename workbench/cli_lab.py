@@ -63,13 +63,13 @@ def lab(
         from cluster.dispatch import Cluster
         from workbench.calibration import in_background, is_calibrated_here
 
-        found = stack.enter_context(launch.borrow(address)) if address is not None else launch.running()
+        cluster = stack.enter_context(launch.borrow(address)) if address is not None else launch.running()
         page.check()
-        if found is None:
+        if cluster is None:
             # ranks take several times the processor time of the page to start, and nobody needs them before it
             page.wait_shown(CLUSTER_WAITS_SECONDS)
-            found = stack.enter_context(launch.local(ranks))
-        say(f"Cluster: {found.num_ranks} ranks at {found.address}. Ctrl-C ends the lab.")
+            cluster = stack.enter_context(launch.local(ranks))
+        say(f"Cluster: {cluster.num_ranks} ranks at {cluster.address}. Ctrl-C ends the lab.")
         if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
             stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
         for sentence in left_out.sentences():  # now, and not when the lab ends
@@ -126,10 +126,10 @@ def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
     known = signature(KINDS[kind]).parameters if kind in KINDS else {}
     fields: dict[str, Any] = {}
     for name, text in texts.items():
-        stated = str(known[name].annotation) if name in known else "str"
-        if stated.startswith("Sequence"):
+        annotation = str(known[name].annotation) if name in known else "str"
+        if annotation.startswith("Sequence"):
             fields[name] = text.split(",")
-        elif stated == "int":
+        elif annotation == "int":
             if re.fullmatch("[0-9]{1,9}", text) is None:
                 raise ValueError(f"--set {name}={text:.40} does not fit. Accepted: a whole number, such as {name}=4.")
             fields[name] = int(text)
@@ -186,13 +186,13 @@ def doctor(
             except Failed as error:  # this host is still worth looking at
                 cluster_words, status = str(error), cli_status.FAILED
         rows = probe.rows(client)
-    found = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
+    facts = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
     if json:
-        show_rows(rows, found)
+        show_rows(rows, facts)
         return status
     _show_places(rows)
     print()
-    show_table([Column("", list(found), "name"), Column("", list(found.values()))])
+    show_table([Column("", list(facts), "name"), Column("", list(facts.values()))])
     return status
 
 

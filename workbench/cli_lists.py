@@ -14,11 +14,11 @@ def operators(json: Json = False) -> None:
     from kernels.operators import OPERATORS
 
     rows = [
-        {"operator": name, "title": stated.title, "words": stated.words, "flow": stated.flow.value,
-         "collective": stated.collective, "shape": {key.name: key.doc for key in stated.keys},
-         "splits": dict(stated.splits), "tile_means": stated.tile_means, "occurs": stated.occurs,
-         "source": stated.source}
-        for name, stated in OPERATORS.items()
+        {"operator": name, "title": operator.title, "words": operator.words, "flow": operator.flow.value,
+         "collective": operator.collective, "shape": {key.name: key.doc for key in operator.keys},
+         "splits": dict(operator.splits), "tile_means": operator.tile_means, "occurs": operator.occurs,
+         "source": operator.source}
+        for name, operator in OPERATORS.items()
     ]  # fmt: skip
     if json:
         show_rows(rows, {"count": len(rows)})
@@ -37,8 +37,8 @@ def schemes(json: Json = False) -> None:
     """How it can be overlapped. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
     from kernels.schemes import SCHEMES
 
-    rows = [{"scheme": name, "idea": stated.idea, "axes": _axes(name), "source": stated.source}
-            for name, stated in SCHEMES.items()]  # fmt: skip
+    rows = [{"scheme": name, "idea": scheme.idea, "axes": _axes(name), "source": scheme.source}
+            for name, scheme in SCHEMES.items()]  # fmt: skip
     if json:
         show_rows(rows, {"count": len(rows)})
         return
@@ -58,8 +58,8 @@ def _axes(scheme: str) -> dict[str, str]:
     from kernels.schemes import axes
     from workbench.machines import LAPTOP, shipped_machine
 
-    asked = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
-    return {axis.name: axis.doc for axis in axes(asked, scheme, shipped_machine(LAPTOP), parse("shared_memory"))}
+    usual = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
+    return {axis.name: axis.doc for axis in axes(usual, scheme, shipped_machine(LAPTOP), parse("shared_memory"))}
 
 
 def machines(json: Json = False) -> None:

@@ -51,12 +51,12 @@ def calibrate(
     from workbench import machines
 
     if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
-        found, path = _of_ranks(quick, cluster, machine)
+        fitted, path = _of_ranks(quick, cluster, machine)
     else:
         _check_sources(probes, nccl)
         target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
-        found, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
-    _show_calibration(found, path, json)
+        fitted, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
+    _show_calibration(fitted, path, json)
 
 
 def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
@@ -67,9 +67,9 @@ def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machi
     from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS
 
     stop = Event()
-    with OnDemand(cluster, 2) as found, stoppable(stop):
+    with OnDemand(cluster, 2) as ranks, stoppable(stop):
         try:
-            return calibrated(found, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
+            return calibrated(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
         except Failed:
             if stop.is_set():
                 raise Stopped("Stopped: the machine stays as it was.") from None
@@ -174,8 +174,8 @@ def benchmark(
     from workbench.benchmark import benchmark as benchmarked
 
     with ExitStack() as stack:
-        found = stack.enter_context(attach(cluster)) if cluster is not None else None
-        answer = benchmarked(names or None, found)
+        ranks = stack.enter_context(attach(cluster)) if cluster is not None else None
+        answer = benchmarked(names or None, ranks)
     rows, summary = answer["rows"], answer["summary"]
     status = cli_status.FAILED if summary["failed"] else cli_status.DONE
     status = cli_status.STOPPED if summary["stopped"] else status

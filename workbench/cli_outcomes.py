@@ -67,9 +67,9 @@ def tell_each(parts: Sequence[Sequence[Row]], said: Iterable[str] = (), hidden: 
     for part in parts:
         print()
         more = Axes.of(part, axes)
-        own = {name: words for name, words in facts(part[0]).items() if name not in alike}
+        differing = {name: words for name, words in facts(part[0]).items() if name not in alike}
         if len(parts) > 1:
-            tell("; ".join(filter(None, (told(own, (*WHAT, *WHERE)), *more.lines()))))
+            tell("; ".join(filter(None, (told(differing, (*WHAT, *WHERE)), *more.lines()))))
         yield axes.and_also(more) if len(parts) > 1 else axes
 
 
@@ -93,8 +93,8 @@ def tell_shared(common: Mapping[str, str], axes: Axes, said: Iterable[str] = ())
 
 def by_problem(rows: Iterable[Row]) -> list[list[Entry]]:
     """The schedules of each problem: those a clock has timed before those only estimated, each the best first."""
-    found = one_problem.by_problem(row for row in rows if row["time_s"] is not None)
-    return [_entries(same) for same in found.values()]
+    timed = one_problem.by_problem(row for row in rows if row["time_s"] is not None)
+    return [_entries(same) for same in timed.values()]
 
 
 def _entries(rows: Sequence[Row]) -> list[Entry]:

@@ -111,15 +111,15 @@ def validate(
     from workbench.validation import off_now, validate_recordings
     from workbench.validation import validate as validated
 
-    stated = machines.machine(machine) if machine is not None else None
-    if stated is not None and not recording:
-        raise ValueError(f"--machine {stated.name} says whose estimates a recording is compared with, and 0 recordings "
+    whose = machines.machine(machine) if machine is not None else None
+    if whose is not None and not recording:
+        raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
                          "are named. Accepted: both; runs are compared with their own machine.")  # fmt: skip
     if recording:
-        rows, summary = validate_recordings(recording, stated)
+        rows, summary = validate_recordings(recording, whose)
     else:
         with _reading(store) as opened:
-            names = [opened.run(run)["id"]] if run else [found["id"] for found in reversed(opened.runs(RECENT))]
+            names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
             rows, summary = validated(opened, names)
     if json:
         show_rows(rows, summary)

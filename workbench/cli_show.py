@@ -39,8 +39,8 @@ def width(stream: TextIO) -> int | None:
     """Columns of the terminal that *stream* is; a pipe has none."""
     if not stream.isatty():
         return None
-    if (stated := os.environ.get("COLUMNS", "")).isdecimal():
-        return int(stated) or USUAL_COLUMNS
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal():
+        return int(columns) or USUAL_COLUMNS
     try:
         return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
     except (OSError, ValueError):
@@ -120,9 +120,9 @@ def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
         f"{' and '.join(some)}: --fresh measures them together.")  # fmt: skip
 
 
-def say_off(found: Sequence[Off]) -> None:
+def say_off(estimates: Sequence[Off]) -> None:
     """Which estimates are off, and the command that makes them right."""
-    for each in found:
+    for each in estimates:
         say(f"{each} {each.advice}")
 
 

@@ -115,8 +115,8 @@ def _widths(columns: Sequence[Column], room: int) -> list[int]:
 def _merged(columns: Sequence[Column]) -> list[Column]:
     """The first column, and all others as one of sentences."""
     name, *others = columns
-    told = zip(*map(_inline, others), strict=True)
-    return [name, Column("", ["; ".join(text.removesuffix(".") for text in texts if text) for texts in told])]
+    cells = zip(*map(_inline, others), strict=True)
+    return [name, Column("", ["; ".join(text.removesuffix(".") for text in texts if text) for texts in cells])]
 
 
 def _inline(column: Column) -> list[str]:

@@ -104,8 +104,8 @@ class Axes:
     def label(self, row: Row) -> str:
         """The row's scheme, and the axes that are its own."""
         common = self.common(row["scheme"])
-        own = {name: value for name, value in (row["axes"] or {}).items() if common.get(name) != value}
-        return f"{row['scheme']} {_pairs(own)}".strip()
+        differing = {name: value for name, value in (row["axes"] or {}).items() if common.get(name) != value}
+        return f"{row['scheme']} {_pairs(differing)}".strip()
 
     def and_also(self, more: Axes) -> Axes:
         """Both together."""

@@ -54,14 +54,14 @@ def alike(rows: Sequence[Row]) -> list[Row]:
     if not known or known[0].get("source") not in TIMED:
         return []
     scales, best = _scales(known), known[0]
-    told = {_schedule(best)}
-    found = []
+    listed = {_schedule(best)}
+    near = []
     for row in known[1:]:
         in_reach = row.get("block") == best.get("block") or None not in (_scale(row, scales), _scale(best, scales))
-        if in_reach and _schedule(row) not in told and not apart(_scaled(best, scales), _scaled(row, scales)):
-            told.add(_schedule(row))
-            found.append(row)
-    return found
+        if in_reach and _schedule(row) not in listed and not apart(_scaled(best, scales), _scaled(row, scales)):
+            listed.add(_schedule(row))
+            near.append(row)
+    return near
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,14 @@ def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]]
     ValueError where they have no schedule in common.
     """
     runs = [store.run(first), store.run(second)]
-    found = [timed(store.rows(run["id"])) for run in runs]
-    both = [question for question in found[0] if question in found[1]]
+    timings = [timed(store.rows(run["id"])) for run in runs]
+    both = [question for question in timings[0] if question in timings[1]]
     if not both:
         raise ValueError(
-            f"Runs {runs[0]['id']} and {runs[1]['id']} cannot be compared: of their {len(found[0])} and "
-            f"{len(found[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
+            f"Runs {runs[0]['id']} and {runs[1]['id']} cannot be compared: of their {len(timings[0])} and "
+            f"{len(timings[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
         )
-    pairs = [(found[0][question], found[1][question]) for question in both]
+    pairs = [(timings[0][question], timings[1][question]) for question in both]
     return [compared(*pair) for pair in pairs], differences(_facts(runs, pairs))
 
 

@@ -30,11 +30,11 @@ USUAL_COSTS = "a40_pcie4"
 """The machines whose fixed costs are assumed, by link."""
 
 
-def of_gpus(ranks: Hardware, count: int, told: Specification, costs_of: Machine) -> Machine:
+def of_gpus(ranks: Hardware, count: int, gpu: Specification, costs_of: Machine) -> Machine:
     """The machine of *count* GPUs of one host. Its fixed costs are those of *costs_of*."""
     like = f"assumed: as of {costs_of.name}"
-    device, sources = _device(ranks, told, costs_of)
-    link, how = _link(ranks, told)
+    device, sources = _device(ranks, gpu, costs_of)
+    link, how = _link(ranks, gpu)
     name = gpu_name(ranks, count)
     reason = f"{TOLD} ({ranks})"
     provenance = {
@@ -91,24 +91,24 @@ def _kind(ranks: Hardware) -> str:
     return NVLINK if model(ranks.model).form == "sxm" else PCIE
 
 
-def _device(ranks: Hardware, told: Specification, like: Machine) -> tuple[Device, dict[str, str]]:
+def _device(ranks: Hardware, gpu: Specification, like: Machine) -> tuple[Device, dict[str, str]]:
     """The device, and where each value is from that is not simply told."""
     usual = like.device
     sources = {f"device.{key}": f"assumed: as of {like.name}" for key in ("copy_engines", "resident_blocks", "limits")}
     given = {
-        "slots": told.slots, "memory_bytes": ranks.memory_bytes or told.memory_bytes, "l2_bytes": told.l2_bytes,
-        "shared_memory_per_slot_bytes": told.shared_memory_per_slot_bytes,
-        "memory_bytes_per_second": told.memory_bytes_per_second,
+        "slots": gpu.slots, "memory_bytes": ranks.memory_bytes or gpu.memory_bytes, "l2_bytes": gpu.l2_bytes,
+        "shared_memory_per_slot_bytes": gpu.shared_memory_per_slot_bytes,
+        "memory_bytes_per_second": gpu.memory_bytes_per_second,
     }  # fmt: skip
     sources |= {f"device.{key}": f"assumed: not told; as of {like.name}" for key, value in given.items() if not value}
     known: dict[str, Any] = {key: value or getattr(usual, key) for key, value in given.items()}
-    if told.memory_bytes_per_second:
+    if gpu.memory_bytes_per_second:
         sources["device.memory_bytes_per_second"] = "assumed: twice the memory's clock times its width, as torch tells"
-    capability = told.capability if told.capability in FLOP_PER_CLOCK else USUAL_CAPABILITY
-    clock = told.clock_hz or USUAL_CLOCK_HZ
+    capability = gpu.capability if gpu.capability in FLOP_PER_CLOCK else USUAL_CAPABILITY
+    clock = gpu.clock_hz or USUAL_CLOCK_HZ
     half, single = (each * clock * known["slots"] for each in FLOP_PER_CLOCK[capability])
     as_of = ".".join(map(str, capability))
-    told_clock = "the clock that torch tells" if told.clock_hz else "no clock was told; at"
+    told_clock = "the clock that torch tells" if gpu.clock_hz else "no clock was told; at"
     sources["device.matrix_flops_per_second"] = (
         f"assumed: {known['slots']} SMs x {FLOP_PER_CLOCK[capability][0]} FLOP of compute capability {as_of} x "
         f"{told_clock} {clock / 1e9:.3g} GHz"
@@ -129,15 +129,15 @@ def _limits(usual: Device, shared_bytes: int) -> dict[str, float]:
     return limits
 
 
-def _link(ranks: Hardware, told: Specification) -> tuple[float, str]:
+def _link(ranks: Hardware, gpu: Specification) -> tuple[float, str]:
     """Bytes per second of one direction, and why."""
-    if _kind(ranks) == NVLINK and told.nvlinks:
-        major = (told.capability or USUAL_CAPABILITY)[0]
+    if _kind(ranks) == NVLINK and gpu.nvlinks:
+        major = (gpu.capability or USUAL_CAPABILITY)[0]
         each = NVLINK_BYTES_PER_SECOND.get(major, USUAL_NVLINK)
-        return told.nvlinks * each, f"{told.nvlinks} NVLinks are up, at {each / 1e9:g} GB/s each way"
+        return gpu.nvlinks * each, f"{gpu.nvlinks} NVLinks are up, at {each / 1e9:g} GB/s each way"
     if _kind(ranks) == NVLINK:
         return 12 * USUAL_NVLINK, "nobody told how many NVLinks are up; as 12 of 25 GB/s each way"
-    generation, lanes = told.pcie or USUAL_PCIE
+    generation, lanes = gpu.pcie or USUAL_PCIE
     lane = PCIE_LANE_BYTES_PER_SECOND.get(generation, PCIE_LANE_BYTES_PER_SECOND[USUAL_PCIE[0]])
-    said = "as the driver tells" if told.pcie else "nobody told"
+    said = "as the driver tells" if gpu.pcie else "nobody told"
     return lanes * lane, f"{lanes} lanes of PCI Express {generation}, {said}; all GPUs under one switch"

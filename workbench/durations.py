@@ -80,14 +80,14 @@ class Durations:
 
     def whole_s(self, schedules: Sequence[Schedule]) -> list[float]:
         """Of many schedules; not finite where the closed form finds one illegal."""
-        found = np.full(len(schedules), np.inf)
+        seconds = np.full(len(schedules), np.inf)
         alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         for number, one in enumerate(schedules):
             alike.setdefault((one.scheme, tuple(name for name, _ in one.axes)), []).append(number)
         for (scheme, names), numbers in alike.items():
             columns = {name: np.array([schedules[number][name] for number in numbers]) for name in names}
-            found[numbers] = grid.times(self.problem, scheme, columns, self.machine, self.fabric)
-        return [float(seconds) for seconds in np.nan_to_num(found, nan=np.inf)]
+            seconds[numbers] = grid.times(self.problem, scheme, columns, self.machine, self.fabric)
+        return [float(one) for one in np.nan_to_num(seconds, nan=np.inf)]
 
     def compute_s(self, tile: object) -> float:
         """The computation alone with *tile*: what the sequential schedule takes without its communication."""

@@ -64,8 +64,8 @@ class Experiment:
             title=data["title"], parts=data["parts"], together=data["together"], fresh=data["fresh"],
         )  # fmt: skip
 
-    def trial(self, problem: Problem, asked: Schedule, fabric: Fabric, part: str = "whole") -> Trial:
-        return Trial(problem=problem, schedule=asked, backend=self.backend, machine=self.machine, fabric=fabric,
+    def trial(self, problem: Problem, schedule: Schedule, fabric: Fabric, part: str = "whole") -> Trial:
+        return Trial(problem=problem, schedule=schedule, backend=self.backend, machine=self.machine, fabric=fabric,
                      protocol=self.protocol, part=part)  # fmt: skip
 
     def points(self, problem: Problem, machine: Machine, *, measured: bool = False) -> Points:

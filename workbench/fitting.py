@@ -82,20 +82,20 @@ def fitting(machines: Iterable[Machine], ranks: Hardware, count: int, processor:
 
 
 def _of_model(machine: Machine, ranks: Hardware) -> str | None:
-    said, found = model(machine.device.name), model(ranks.model)
-    forms = said.form and found.form and said.form != found.form
-    if said.chip == found.chip and not forms:
+    said, theirs = model(machine.device.name), model(ranks.model)
+    forms = said.form and theirs.form and said.form != theirs.form
+    if said.chip == theirs.chip and not forms:
         return None
     return f"Its GPU is {machine.device.name}, but theirs is {ranks.model}"
 
 
 def _of_memory(machine: Machine, ranks: Hardware) -> str | None:
     named = model(ranks.model).memory_bytes
-    found = ranks.memory_bytes if ranks.memory_bytes is not None else named
+    theirs = ranks.memory_bytes if ranks.memory_bytes is not None else named
     said = machine.device.memory_bytes
-    if found is None or abs(found / said - 1) <= MEMORY_APART:
+    if theirs is None or abs(theirs / said - 1) <= MEMORY_APART:
         return None
-    return f"Its GPU has {said / 1e9:.0f} GB of memory, but theirs ({ranks.model}) has {found / 1e9:.0f} GB"
+    return f"Its GPU has {said / 1e9:.0f} GB of memory, but theirs ({ranks.model}) has {theirs / 1e9:.0f} GB"
 
 
 def _of_link(machine: Machine, ranks: Hardware) -> str | None:

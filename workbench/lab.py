@@ -105,23 +105,23 @@ def notebooks() -> Path:
     if not (shipped / EXPLORER).is_file():
         raise ValueError(f"The lab cannot start: {shipped / EXPLORER} is missing. Install the workbench again.")
     if shipped.parent == Path(resources.__file__).parent:
-        own = resources.runs_directory().parent / "notebooks"
-        if not own.exists():
-            _copied(shipped, own)
-        return own
+        copy = resources.runs_directory().parent / "notebooks"
+        if not copy.exists():
+            _copied(shipped, copy)
+        return copy
     return shipped
 
 
-def _copied(shipped: Path, own: Path) -> None:
+def _copied(shipped: Path, target: Path) -> None:
     """All of the folder or nothing: half a copy would be taken for the whole one for ever."""
-    unfinished = own.with_name(f".{uuid4().hex}.unfinished")
+    unfinished = target.with_name(f".{uuid4().hex}.unfinished")
     try:
         shutil.copytree(shipped, unfinished)
-        unfinished.rename(own)
+        unfinished.rename(target)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        if not own.exists():  # nor has another lab made it meanwhile
-            raise Failed(f"The lab's notebooks cannot be copied to {own}: {error.strerror or error}. Accepted: room "
+        if not target.exists():  # nor has another lab made it meanwhile
+            raise Failed(f"The lab's notebooks cannot be copied to {target}: {error.strerror or error}. Accepted: room "
                          "in a folder that you may write.") from error  # fmt: skip
 
 
@@ -140,9 +140,9 @@ def _url(process: subprocess.Popen[bytes]) -> str:
                              f"`{sys.executable} -m jupyterlab` says why.")  # fmt: skip
         # not yet there, half written, or written before the server listens
         with suppress(FileNotFoundError, json.JSONDecodeError, ConnectionRefusedError):
-            found = json.loads(left.read_text())
-            socket.create_connection((LOOPBACK, found["port"]), timeout=START_SECONDS).close()
-            return str(found["url"])
+            server = json.loads(left.read_text())
+            socket.create_connection((LOOPBACK, server["port"]), timeout=START_SECONDS).close()
+            return str(server["url"])
         time.sleep(0.05)
     raise Failed(f"JupyterLab started, but did not listen within {START_SECONDS:.0f} s. `{sys.executable} -m "
                      "jupyterlab` says why.")  # fmt: skip

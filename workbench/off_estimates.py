@@ -76,10 +76,10 @@ def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[Off]:
         outside = not guess["low_s"] <= timed["time_s"] <= guess["high_s"]
         group = timed["machine"], timed["backend"], timed["operator"]
         ratios.setdefault(group, []).append((outside, timed["time_s"] / guess["time_s"]))
-    found = []
+    off = []
     for (machine, backend, operator), each in ratios.items():
         beyond = [ratio for outside, ratio in each if outside]
         if len(beyond) >= FEWEST:
-            found.append(Off(machine=machine, backend=backend, operator=operator, outside=len(beyond), count=len(each),
+            off.append(Off(machine=machine, backend=backend, operator=operator, outside=len(beyond), count=len(each),
                              ratio=median(beyond)))  # fmt: skip
-    return found
+    return off

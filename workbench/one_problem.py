@@ -66,10 +66,10 @@ def with_all_axes(row: dict[str, Any]) -> dict[str, Any]:
 
 def by_problem(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     """*rows* problem by problem, in the order in which these were first heard of."""
-    found: dict[Key, list[Row]] = {}
+    grouped: dict[Key, list[Row]] = {}
     for row in rows:
-        found.setdefault(problem_of(row), []).append(row)
-    return found
+        grouped.setdefault(problem_of(row), []).append(row)
+    return grouped
 
 
 def of_first(rows: Sequence[Row]) -> list[Row]:

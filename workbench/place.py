@@ -30,7 +30,7 @@ class Place:
     hardware: Hardware
     count: int = 1
     """GPUs of a host; of CPU ranks 1: however many they are, their machine is the same."""
-    told: Callable[[], Specification] = lambda: specification.here()
+    gpu: Callable[[], Specification] = lambda: specification.here()
     """What one of the GPUs is like; it is asked only where no machine fits."""
 
     @property
@@ -89,17 +89,17 @@ def machine_of(place: Place) -> Machine:
             "Accepted: workers whose GPUs are of 1 kind."
         )
     costs_of = machines.shipped_machine(derived_machine.costs_like(place.hardware))
-    return derived_machine.of_gpus(place.hardware, place.count, place.told(), costs_of)
+    return derived_machine.of_gpus(place.hardware, place.count, place.gpu(), costs_of)
 
 
 def settled(place: Place) -> Machine:
     """The same, and a made one is written beside the runs: it has a name and a file like any other from then on."""
-    found = machine_of(place)
-    if found.name not in machines.names():
-        path = machines.calibrated_path(found.name)
+    machine = machine_of(place)
+    if machine.name not in machines.names():
+        path = machines.calibrated_path(machine.name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, toml(found))
-    return machines.machine(found.name)
+        files.write(path, toml(machine))
+    return machines.machine(machine.name)
 
 
 def refusal(machine: Machine, ranks: Hardware, count: int) -> str | None:

@@ -22,19 +22,19 @@ def predictions(experiment: Experiment, machine: Machine, store: Store | None = 
     """
     rows: list[dict[str, Any]] = []
     for problem in experiment.problems:
-        found = experiment.points(problem, machine)
+        points = experiment.points(problem, machine)
         fabric = link_here(experiment.fabric, problem, machine, store)
-        wholes = [experiment.trial(problem, asked, fabric) for asked in found.schedules]
+        wholes = [experiment.trial(problem, schedule, fabric) for schedule in points.schedules]
         keys = {trial.key for trial in wholes}
-        beside = experiment.beside(problem, found.schedules, fabric, machine).with_all()
+        beside = experiment.beside(problem, points.schedules, fabric, machine).with_all()
         timed = (*beside.block(wholes).trials, *beside.own_parts(wholes)) if wholes else ()
         trials = list({trial.key: trial for trial in timed}.values())
         answers = FromSimulator(machine).answer(trials, threading.Event())
         outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
         filled = metrics.fill([metrics.row_of(outcome, None, machine) for outcome in outcomes])
         rows += [row for row in filled if row["key"] in keys]
-        for asked, sentence in found.refused:
-            trial = experiment.trial(problem, asked, fabric)
+        for schedule, sentence in points.refused:
+            trial = experiment.trial(problem, schedule, fabric)
             refused = Failure(trial=trial, stage="refused", message=sentence, source="estimated")
             rows.append(metrics.row_of(refused, None, machine))
     return rows

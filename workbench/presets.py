@@ -81,14 +81,14 @@ def presets() -> tuple[Preset, ...]:
     home: dict[str, Path] = {}
 
     def own(path: Path) -> tuple[Preset, ...]:
-        found, here = _load(path, texts.modified_ns(path)), {**home}
-        for each in found:
+        loaded, here = _load(path, texts.modified_ns(path)), {**home}
+        for each in loaded:
             if each.name in here:
                 raise ValueError(f"{path} has the preset {each.name!r}, but {here[each.name]} has 1 of this name "
                                  "already. Accepted: any other name.")  # fmt: skip
             here[each.name] = path
         home.update(here)
-        return found
+        return loaded
 
     return tuple(each for of_file in left_out.readable(files, own) for each in of_file)
 
@@ -110,10 +110,10 @@ def preset(
     name: str, operator: str | None = None, *, world: int | None = None, dtype: str | None = None
 ) -> tuple[Problem, ...]:
     """The checked problems of preset *name*, or the one of *operator*, for *world* ranks (its own unless stated)."""
-    found = named(name)
+    chosen = named(name)
     if operator is None:
-        return found.problems(world=world, dtype=dtype)
-    return (found.problem(operator, world=world, dtype=dtype),)
+        return chosen.problems(world=world, dtype=dtype)
+    return (chosen.problem(operator, world=world, dtype=dtype),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,10 @@ class Sizes:
 
 def sizes(of: Problem) -> Sizes:
     """Local and global sizes of *of*."""
-    stated = operator_called(of.operator)
-    local = stated.local(of)
+    operator = operator_called(of.operator)
+    local = operator.local(of)
     num_bytes = sum(prod(shape) * (INDEX_BYTES if name == "indices" else of.itemsize) for name, shape in local.items())
-    return Sizes(local, stated.whole(of), num_bytes)
+    return Sizes(local, operator.whole(of), num_bytes)
 
 
 def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -145,11 +145,11 @@ _BY_WORLD = re.compile(r"(\d+)\s*([*/])\s*world")
 
 
 def _size(key: str, size: Size, world: int) -> Size:
-    found = _BY_WORLD.fullmatch(str(size))
-    if found is None or world < 1:
+    match = _BY_WORLD.fullmatch(str(size))
+    if match is None or world < 1:
         return size
-    count = int(found[1])
-    if found[2] == "*":
+    count = int(match[1])
+    if match[2] == "*":
         return count * world
     if count % world:
         divisors = ", ".join(str(ranks) for ranks in range(1, 129) if count % ranks == 0)
@@ -177,13 +177,13 @@ def _preset(data: Any, source: str | None, where: str) -> Preset:
         raise ValueError(f"{where}: {missing[0]} = {texts[missing[0]]!r} does not fit. Accepted: a text.")
     if not isinstance(data["problem"], list) or type(data["world"]) is not int:
         raise ValueError(f"{where} does not fit. Accepted: [[preset.problem]] entries and world = a whole number.")
-    found = Preset(
+    preset = Preset(
         **texts, world=data["world"], dtype=str(data["dtype"]), laptop=data.get("laptop", False) is True,
         divided=str(data.get("divided", "")), fabric=data.get("fabric"),
         entries=tuple(_entry(entry, where) for entry in data["problem"]),
     )  # fmt: skip
-    _check_preset(found, where)
-    return found
+    _check_preset(preset, where)
+    return preset
 
 
 def _entry(data: Any, where: str) -> Entry:
@@ -203,14 +203,14 @@ def _check_keys(data: Any, optional: set[str], needed: set[str], where: str) -> 
         raise ValueError(f"{where} has no {missing[0]!r}. It needs {', '.join(sorted(needed))}.")
 
 
-def _check_preset(found: Preset, where: str) -> None:
-    operators = [entry.operator for entry in found.entries]
+def _check_preset(preset: Preset, where: str) -> None:
+    operators = [entry.operator for entry in preset.entries]
     if twice := [name for name in operators if operators.count(name) > 1]:
         raise ValueError(f"{where} has {operators.count(twice[0])} problems of {twice[0]}, but a preset has 1 of "
                          "each operator. Accepted: two presets.")  # fmt: skip
     try:
-        found.problems()
-        if found.fabric is not None:
-            parse(str(found.fabric))
+        preset.problems()
+        if preset.fabric is not None:
+            parse(str(preset.fabric))
     except Refusal as refusal:
         raise ValueError(f"{where}: {refusal}") from None

@@ -68,14 +68,14 @@ def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, c
         for choice in space.choices:
             fitting(problem, choice.scheme, ranks)  # which says why the ranks run none
     favourites = sorted(favourites, key=lambda entry: entry[0])[: PLAYED * count]
-    played = sorted((looked.played(asked) for _, asked in favourites), key=lambda estimate: estimate.time_s)
+    played = sorted((looked.played(schedule) for _, schedule in favourites), key=lambda estimate: estimate.time_s)
     return [next(same) for _, same in groupby(played, key=_Steps())][:count], num_points
 
 
 def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fabric) -> dict[str, tuple[str, ...]]:
     """Settings that ask for all values of all axes of *schemes* that an estimate depends on."""
-    found = dict.fromkeys(axis.name for name in schemes for axis in axes(problem, name, machine, fabric))
-    return {name: (EVERY,) for name in found if name not in UNSEEN}
+    names = dict.fromkeys(axis.name for name in schemes for axis in axes(problem, name, machine, fabric))
+    return {name: (EVERY,) for name in names if name not in UNSEEN}
 
 
 class _Steps:
@@ -112,8 +112,8 @@ class _Looked:
     def _ranks(self) -> Runner | None:
         return Runner(self.machine, self.fabric) if self.measured else None
 
-    def _runs(self, asked: Schedule) -> bool:
-        return self._ranks is None or self._ranks.refusal(self.problem, asked) is None
+    def _runs(self, schedule: Schedule) -> bool:
+        return self._ranks is None or self._ranks.refusal(self.problem, schedule) is None
 
     def at(self, choice: Choice) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Every combination of the values that ranks run, and its estimate by closed form; nan where it cannot be."""
@@ -133,47 +133,47 @@ class _Looked:
         order = np.lexsort((changed, rounded))[: np.count_nonzero(np.isfinite(seconds))]
         for _, numbers in groupby(order, key=lambda number: rounded[number]):
             made = (self._made(scheme, crossed, int(number)) for number in islice(numbers, LOOKED_AT_MOST))
-            first = next(((number, asked) for number, asked in made if asked is not None), None)
+            first = next(((number, schedule) for number, schedule in made if schedule is not None), None)
             if first is not None:
                 yield float(seconds[first[0]]), first[1]
 
     def _made(self, scheme: str, crossed: Mapping[str, np.ndarray], number: int) -> tuple[int, Schedule | None]:
         """Point *number* as a schedule; None where only the scheme itself, or the ranks' backend, knows better."""
         point = {name: column[number].item() for name, column in crossed.items()}
-        asked = reads.read(self.problem, Schedule(scheme, tuple(point.items())), self.machine.backend)
+        wanted = reads.read(self.problem, Schedule(scheme, tuple(point.items())), self.machine.backend)
         try:
-            legal = schedule(self.problem, scheme, dict(asked.axes), self.machine, self.fabric)
+            legal = schedule(self.problem, scheme, dict(wanted.axes), self.machine, self.fabric)
         except Refusal:
             return number, None
         return number, legal if self._runs(legal) else None
 
-    def played(self, asked: Schedule) -> Estimate:
+    def played(self, schedule: Schedule) -> Estimate:
         """Its estimate, step by step."""
-        trial = Trial(problem=self.problem, schedule=asked, backend=self.machine.backend, machine=self.machine.name,
+        trial = Trial(problem=self.problem, schedule=schedule, backend=self.machine.backend, machine=self.machine.name,
                       fabric=self.fabric, protocol=self.protocol)  # fmt: skip
         return predict(trial, self.machine, with_spans=False)
 
     def alike(self, estimate: Estimate, space: Space) -> dict[str, tuple[Value, ...]]:
         """What does not matter to *estimate*, axis by axis, of what *space* asks about."""
-        asked = estimate.trial.schedule
-        wanted = dict(next(choice.values for choice in space.choices if choice.scheme == asked.scheme))
-        known = axes(self.problem, asked.scheme, self.machine, self.fabric)
-        found = {axis.name: tuple(self._alike(estimate, axis.name, self._offered(axis.values, wanted[axis.name])))
-                 for axis in known if axis.name in wanted and asked.get(axis.name) is not None}  # fmt: skip
-        return {name: others for name, others in found.items() if others}
+        best = estimate.trial.schedule
+        wanted = dict(next(choice.values for choice in space.choices if choice.scheme == best.scheme))
+        known = axes(self.problem, best.scheme, self.machine, self.fabric)
+        alike = {axis.name: tuple(self._alike(estimate, axis.name, self._offered(axis.values, wanted[axis.name])))
+                 for axis in known if axis.name in wanted and best.get(axis.name) is not None}  # fmt: skip
+        return {name: others for name, others in alike.items() if others}
 
     @staticmethod
     def _offered(offered: Sequence[Value], wanted: Sequence[Value]) -> Sequence[Value]:
         return offered if EVERY in wanted else wanted
 
     def _alike(self, estimate: Estimate, name: str, offered: Iterable[Value]) -> Iterator[Value]:
-        asked = estimate.trial.schedule
+        best = estimate.trial.schedule
         for value in offered:
-            other = Schedule(asked.scheme, tuple({**dict(asked.axes), name: value}.items()))
-            if value == asked[name] or refusal(self.problem, other, self.machine, self.fabric) is not None:
+            other = Schedule(best.scheme, tuple({**dict(best.axes), name: value}.items()))
+            if value == best[name] or refusal(self.problem, other, self.machine, self.fabric) is not None:
                 continue
             column = {key: np.array([each]) for key, each in other.axes}
-            near = grid.times(self.problem, asked.scheme, column, self.machine, self.fabric)[0]
+            near = grid.times(self.problem, best.scheme, column, self.machine, self.fabric)[0]
             if (
                 self._runs(other)
                 and abs(near / estimate.time_s - 1) < NEAR

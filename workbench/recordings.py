@@ -25,8 +25,8 @@ KIND = texts.TextKind("recording", "a recording", "a file of JSON lines", most_b
 
 def paths() -> dict[str, Path]:
     """The recordings that are shipped, by name."""
-    found = sorted((resources.data_directory() / "recordings").glob(f"*{SUFFIX}"))
-    return {path.stem: path for path in found}
+    files = sorted((resources.data_directory() / "recordings").glob(f"*{SUFFIX}"))
+    return {path.stem: path for path in files}
 
 
 def recordings(name: str | Path) -> list[Recorded]:
@@ -55,18 +55,18 @@ def read(path: Path) -> list[Recorded]:
 
     What was recorded before there were blocks counts as one block for each problem of the file.
     """
-    found: list[Recorded] = []
+    recorded: list[Recorded] = []
     numbers: dict[Problem, int] = {}
     for number, line in enumerate(texts.text(path, KIND).splitlines(), start=1):
         if line.strip():
             try:
-                found.append(_recorded(texts.parsed(line), path.stem, numbers))
+                recorded.append(_recorded(texts.parsed(line), path.stem, numbers))
             except ValueError as error:
                 raise ValueError(
                     f"{path} line {number} is not a recorded trial: {str(error).rstrip('.')}. Lines are those that "
                     "`workbench export RUN --to recording` writes."
                 ) from error
-    return found
+    return recorded
 
 
 def _recorded(line: Any, name: str, numbers: dict[Problem, int]) -> Recorded:
@@ -96,10 +96,10 @@ def of_run(store: Store, run: str) -> list[Recorded]:
 
 def write(store: Store, run: str, target: Target | Path, *, login: bool = False) -> Path:
     """The measurements of *run* as a recording; ValueError when there are none. *login*: it names who measured."""
-    found = of_run(store, run)
-    if not found:
+    entries = of_run(store, run)
+    if not entries:
         raise ValueError(f"Run {run} cannot become a recording: it has 0 measurements. Accepted: a run with some.")
-    lines = [json.dumps(_line(entry, run, login)) for entry in found]
+    lines = [json.dumps(_line(entry, run, login)) for entry in entries]
     return targets.of(target, store.path).write(EXPORTS["recording"], ("\n".join(lines) + "\n").encode())
 
 

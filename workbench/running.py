@@ -52,7 +52,7 @@ class Running:
 
     def rows(self, stopped: bool = False) -> list[dict[str, Any]]:
         """One for each trial of which all ranks have told an iteration: the median of the slowest rank's times."""
-        found: dict[str, dict[str, Any]] = {}
+        rows: dict[str, dict[str, Any]] = {}
         for (key, block), by_index in self._ranks.items():
             facts = self._facts.get(key)
             if facts is None:
@@ -60,7 +60,7 @@ class Running:
             slowest = [max(ranks.values()) for ranks in by_index.values() if len(ranks) == facts["world"]]
             if slowest:
                 low_s, high_s = median_interval(slowest) or (None, None)
-                found[key] = {**facts, "outcome": "running", "source": "measured", "block": block, "stage": None,
+                rows[key] = {**facts, "outcome": "running", "source": "measured", "block": block, "stage": None,
                               "time_s": median(slowest), "low_s": low_s, "high_s": high_s, "floor_s": None,
                               "samples": len(slowest), "stopped": stopped}  # fmt: skip
-        return list(found.values())
+        return list(rows.values())

@@ -73,8 +73,8 @@ def order(search: Search, count: int, seconds: Callable[[], Sequence[float]]) ->
         case "random":
             return random.Random(search.seed).sample(range(count), min(search.count or 0, count))
         case "estimate_first":
-            found = seconds()
-            return sorted(range(count), key=lambda number: found[number])[: search.count]
+            estimates = seconds()
+            return sorted(range(count), key=lambda number: estimates[number])[: search.count]
     return range(count)[: search.count]
 
 
@@ -109,9 +109,9 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
             waiting[proposed] = trial
         if len(waiting) == min(MOST, target - len(measured)):  # as many as are timed in turns
             times = yield list(waiting)
-            for asked, told in waiting.items():
-                failed = {} if asked in times else {"state": optuna.trial.TrialState.FAIL}
-                study.tell(told, times.get(asked), **failed)
+            for proposed, trial in waiting.items():
+                failed = {} if proposed in times else {"state": optuna.trial.TrialState.FAIL}
+                study.tell(trial, times.get(proposed), **failed)
             measured |= waiting.keys()
             waiting = {}
         if len(measured) == target:
@@ -122,13 +122,13 @@ def _optuna(search: Search, schedules: Sequence[Schedule], estimates: Estimates)
 
 def _values(schedules: Sequence[Schedule]) -> dict[str, dict[str, list[Value]]]:
     """Scheme -> axis -> the values that occur."""
-    found: dict[str, dict[str, list[Value]]] = {}
+    values: dict[str, dict[str, list[Value]]] = {}
     for schedule in schedules:
         for axis, value in schedule.axes:
-            occurring = found.setdefault(schedule.scheme, {}).setdefault(axis, [])
+            occurring = values.setdefault(schedule.scheme, {}).setdefault(axis, [])
             if value not in occurring:
                 occurring.append(value)
-    return found
+    return values
 
 
 def _names(schedule: Schedule) -> dict[str, Value]:
@@ -137,5 +137,5 @@ def _names(schedule: Schedule) -> dict[str, Value]:
 
 def _propose(trial: Any, values: Mapping[str, Mapping[str, Sequence[Value]]]) -> Schedule:
     scheme = trial.suggest_categorical("scheme", list(values))
-    mine = {axis: trial.suggest_categorical(f"{scheme}.{axis}", some) for axis, some in values[scheme].items()}
-    return Schedule(scheme, tuple(mine.items()))
+    chosen = {axis: trial.suggest_categorical(f"{scheme}.{axis}", some) for axis, some in values[scheme].items()}
+    return Schedule(scheme, tuple(chosen.items()))

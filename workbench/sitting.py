@@ -100,7 +100,7 @@ class Progress:
 class Sitting:
     """Iterate it in the thread that is to do the work; set `cancelled` from any other to end it."""
 
-    def __init__(self, store: Store, asked: Mapping[str, Any], facts: Mapping[str, Any], title: str = "") -> None:
+    def __init__(self, store: Store, question: Mapping[str, Any], facts: Mapping[str, Any], title: str = "") -> None:
         self.store = store
         self.progress = Progress()
         self.cancelled = threading.Event()
@@ -108,7 +108,7 @@ class Sitting:
         """By key: what samples may come of now."""
         self._gpus: set[tuple[int, str]] = set()
         """Rank and GPU, of all measurements."""
-        self.run = store.begin_run(asked, facts, title)
+        self.run = store.begin_run(question, facts, title)
         """The run's id."""
         self._events = self._guarded()
 
@@ -183,13 +183,13 @@ class Replay(Sitting):
                 with suppress(Refusal):  # recorded on a machine that could: then there is no estimate beside it
                     yield self._keep(predict(trial, self._machine, with_spans=False), self._machine)
             self.timing = {trial.key: trial}
-            for found in self._answer.play(entry, self.cancelled):
-                if isinstance(found, Sample):
-                    yield self._keep_sample(found)
+            for event in self._answer.play(entry, self.cancelled):
+                if isinstance(event, Sample):
+                    yield self._keep_sample(event)
                 else:
                     if trial.part == "whole" and trial.key not in self._settled:
-                        self._count(found)
+                        self._count(event)
                     self._settled.add(trial.key)
-                    yield self._keep(found, self._machine)
+                    yield self._keep(event, self._machine)
             if self.cancelled.is_set():
                 return

@@ -77,19 +77,19 @@ def points(
     left_out: dict[Schedule, str] = {}
     for choice in space.choices:
         every = any(EVERY in wanted for _, wanted in choice.values)
-        for asked in _asked(choice, axes(problem, choice.scheme, machine, fabric)):
-            stated = dict(_without_effect(choice, problem, asked, machine).axes)
+        for candidate in _asked(choice, axes(problem, choice.scheme, machine, fabric)):
+            settings = dict(_without_effect(choice, problem, candidate, machine).axes)
             try:
-                legal[_complete(problem, choice.scheme, stated, machine, fabric, ranks)] = None
+                legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
             except Refusal as refusal:
-                (left_out if every else refused)[asked] = str(refusal)
+                (left_out if every else refused)[candidate] = str(refusal)
     return Points(tuple(legal), tuple(refused.items()), tuple(left_out.items()))
 
 
-def left_out_words(found: Sequence[Points]) -> str:
+def left_out_words(by_problem: Sequence[Points]) -> str:
     """How many combinations of all values were left out, and for each axis or scheme that was to blame one reason."""
     reasons: dict[str, list[str]] = {}
-    for points in found:
+    for points in by_problem:
         for _, sentence in points.left_out:
             reasons.setdefault(sentence.partition(" ")[0], []).append(sentence)
     if not reasons:
@@ -100,19 +100,19 @@ def left_out_words(found: Sequence[Points]) -> str:
 
 
 def _complete(
-    problem: Problem, scheme: str, stated: Mapping[str, Value], machine: Machine, fabric: Fabric,
+    problem: Problem, scheme: str, settings: Mapping[str, Value], machine: Machine, fabric: Fabric,
     ranks: offers.Runner | None,
 ) -> Schedule:  # fmt: skip
     if ranks is not None:
-        return offers.complete(problem, scheme, stated, ranks)
-    return schedule(problem, scheme, stated, machine, fabric)
+        return offers.complete(problem, scheme, settings, ranks)
+    return schedule(problem, scheme, settings, machine, fabric)
 
 
-def _without_effect(choice: Choice, problem: Problem, asked: Schedule, machine: Machine) -> Schedule:
-    """*asked* without what only other tile orders of the same choice read: it is tried once."""
+def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machine: Machine) -> Schedule:
+    """*candidate* without what only other tile orders of the same choice read: it is tried once."""
     wanted = dict(choice.values).get(reads.TILE_ORDER, ())
     several = len(wanted) > 1 or EVERY in wanted
-    return reads.read(problem, asked, machine.backend) if several else asked
+    return reads.read(problem, candidate, machine.backend) if several else candidate
 
 
 def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:

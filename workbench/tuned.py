@@ -71,7 +71,7 @@ class Winner:
     def source(self) -> str:
         """Where and when, with which versions and kernels."""
         known = self.known
-        versions = [f"{name} {found}" for name, found in _versions(known)]
+        versions = [f"{name} {version}" for name, version in _versions(known)]
         hardware = known.hardware or known.facts.get("gpus")
         parts = [*([str(hardware)] if hardware else []), *versions, f"kernels {_kernels(known) or 'unknown'}"]
         return f"{known.where} of {datetime.fromtimestamp(known.at).date()}: {', '.join(parts)}"
@@ -100,10 +100,10 @@ def known(operator: str, store: Store | None = None, *, one_call: bool = False) 
 
     *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
     """
-    found = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
+    trials = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
              if _is_right_whole(entry.measurement, operator)]  # fmt: skip
-    found += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
-    return [each for each in found if each.trial.is_one_call == one_call]
+    trials += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
+    return [each for each in trials if each.trial.is_one_call == one_call]
 
 
 def _is_right_whole(measured: Measurement, operator: str) -> bool:
@@ -131,9 +131,9 @@ def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
     )  # fmt: skip
 
 
-def _with_print(facts: Facts, own: str | None) -> Facts:
+def _with_print(facts: Facts, source_print: str | None) -> Facts:
     """*facts* with the measurement's own print: a run may outlive a change of the kernels."""
-    return {**facts, "source_print": own} if own else facts
+    return {**facts, "source_print": source_print} if source_print else facts
 
 
 def tuned(
@@ -147,13 +147,13 @@ def tuned(
     that are asked for.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
-    mine = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
-    mine = [each for each in mine if _is_pinned(each.trial.schedule, pinned or {})]
-    distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in mine}
+    fitting = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
+    fitting = [each for each in fitting if _is_pinned(each.trial.schedule, pinned or {})]
+    distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in fitting}
     near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
     if near is None:
         return Tuned((), _absent(problem, machine, fabric, of_operator, here))
-    nearest = [each for each in mine if distances[each.trial.problem] == near]
+    nearest = [each for each in fitting if distances[each.trial.problem] == near]
     best: dict[str, Winner] = {}
     for each in _best_first(nearest, of_operator):
         if each.trial.schedule.scheme not in best and (winner := _winner(each, problem, machine, fabric, here)):
@@ -223,34 +223,34 @@ def _kernels(each: Known) -> str | None:
     return each.facts.get("source_print") or each.facts.get("kernel_fingerprint")
 
 
-def _distance(known: Problem, asked: Problem) -> float:
+def _distance(known: Problem, problem: Problem) -> float:
     """Doublings and halvings from shape to shape; infinite where anything but sizes differs."""
-    mine, other = dict(known.shape), dict(asked.shape)
-    if (known.dtype, known.world, set(mine)) != (asked.dtype, asked.world, set(other)):
+    shape, other = dict(known.shape), dict(problem.shape)
+    if (known.dtype, known.world, set(shape)) != (problem.dtype, problem.world, set(other)):
         return float("inf")
-    pairs = [(mine[name], other[name]) for name in mine]
+    pairs = [(shape[name], other[name]) for name in shape]
     if any(one != two for one, two in pairs if isinstance(one, str) or isinstance(two, str)):
         return float("inf")
     return sum(abs(log2(int(one) / int(two))) for one, two in pairs if not isinstance(one, str))
 
 
-def _is_pinned(asked: Schedule, pinned: Mapping[str, Sequence[Any]]) -> bool:
-    return all(str(value) in map(str, pinned[name]) for name, value in asked.axes if name in pinned)
+def _is_pinned(schedule: Schedule, pinned: Mapping[str, Sequence[Any]]) -> bool:
+    return all(str(value) in map(str, pinned[name]) for name, value in schedule.axes if name in pinned)
 
 
 def _versions(each: Known) -> list[tuple[str, str]]:
-    stated = {**(each.facts.get("versions") or {}), **((each.facts.get("ranks") or {}).get("versions") or {})}
-    return [(name, str(stated[name])) for name in VERSIONS[each.trial.backend] if stated.get(name)]
+    versions = {**(each.facts.get("versions") or {}), **((each.facts.get("ranks") or {}).get("versions") or {})}
+    return [(name, str(versions[name])) for name in VERSIONS[each.trial.backend] if versions.get(name)]
 
 
 def _different_versions(each: Known, here: Facts) -> list[str]:
-    mine = here["versions"]
-    told = [f"{name} {then}, here {mine.get(name) or 'none'}" for name, then in _versions(each)
-            if then != mine.get(name)]  # fmt: skip
+    versions = here["versions"]
+    differences = [f"{name} {then}, here {versions.get(name) or 'none'}" for name, then in _versions(each)
+            if then != versions.get(name)]  # fmt: skip
     kernels = _kernels(each)
     if kernels != here["source_print"]:
-        told.append(f"kernels {kernels or 'unknown'}, here {here['source_print']}")
-    return told
+        differences.append(f"kernels {kernels or 'unknown'}, here {here['source_print']}")
+    return differences
 
 
 def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[Known], here: Facts) -> str:

@@ -16,7 +16,6 @@ MOST = {
     "kernels/backends/triton/kernels": 5,
     "kernels/backends/triton/probes": 12,
     "kernels/ops": 8,
-    "workbench": 86,
     "workbench/benchmark": 3,
     "workbench/charts": 27,
     "workbench/reports": 18,
