@@ -45,8 +45,8 @@ def fairness(setting: Setting) -> Iterator[Row]:
 
 
 def _granted_s(setting: Setting) -> dict[str, float]:
-    found: dict[str, float] = setting.cluster.describe()["granted_seconds"]
-    return found
+    seconds: dict[str, float] = setting.cluster.describe()["granted_seconds"]
+    return seconds
 
 
 class Client:

@@ -55,8 +55,8 @@ def appends(setting: Setting) -> Iterator[Row]:
     from workbench.widgets import live_chart
 
     chart = live_chart.LiveChart(trials.live())
-    found = trials.rows([metrics.row_of(_measured(small(setting.machine), setting)[0], "", setting.machine)]) * ROWS
-    rows = found[:ROWS]
+    records = trials.rows([metrics.row_of(_measured(small(setting.machine), setting)[0], "", setting.machine)]) * ROWS
+    rows = records[:ROWS]
     for _ in range(1000 // len(rows)):
         chart.append(trials.DATASET, rows)
     seconds = []

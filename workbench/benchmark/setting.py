@@ -138,9 +138,9 @@ class Setting:
 def small(machine: Machine, protocol: Protocol = ONCE, iteration_s: float | None = None, scheme: str = "fused",
           **values: Value) -> Trial:  # fmt: skip
     """A trial of next to no work for two ranks; with *iteration_s* its wire, which costs no core, takes so long."""
-    asked = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 64}, world=WORLD)
+    usual = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 64}, world=WORLD)
     fast = Fabric(bandwidth_bytes_per_second=1e9)
-    sent = 64 // WORLD * 64 * asked.itemsize
+    sent = 64 // WORLD * 64 * usual.itemsize
     fabric = replace(fast, bandwidth_bytes_per_second=sent / iteration_s) if iteration_s else fast
-    return Trial(problem=asked, schedule=schedule(asked, scheme, values, machine, fabric), backend="cpu",
+    return Trial(problem=usual, schedule=schedule(usual, scheme, values, machine, fabric), backend="cpu",
                  machine=machine.name, fabric=fabric, protocol=protocol)  # fmt: skip

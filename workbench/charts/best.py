@@ -26,9 +26,9 @@ SOURCES = tuple(SOURCE_LOOKS)
 
 def chart(trials: Rows, over: str = "trials") -> alt.LayerChart:
     """The best of *trials*, which are of one problem, over their number or the time at which they came."""
-    found = rows(trials)
-    legends = present(SCHEMES, [row["scheme"] for row in found]), present(SOURCES, [row["look"] for row in found])
-    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), over, context(trials), legends)
+    records = rows(trials)
+    legends = present(SCHEMES, [row["scheme"] for row in records]), present(SOURCES, [row["look"] for row in records])
+    return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), over, context(trials), legends)
 
 
 def live(over: str = "trials", context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
@@ -44,26 +44,26 @@ def rows(
     *numbers* grows: hand over the same one at every append, and as *began_at* the first row's `at` (Unix time).
     """
     numbers = {} if numbers is None else numbers
-    found = []
+    records = []
     for row in listed(trials):
         if not is_whole(row):
             continue
         number = numbers.setdefault(str(row.get("key")), len(numbers) + 1)
         began_at = row.get("at") if began_at is None else began_at
         if row.get("time_s") is not None:
-            found.append(_record(row, number, began_at))
-    return found
+            records.append(_record(row, number, began_at))
+    return records
 
 
 def _record(row: Row, number: int, began_at: float | None) -> dict[str, Any]:
-    told = facts(row)
+    shown = facts(row)
     at = row.get("at")
-    return told | {
+    return shown | {
         "key": row.get("key"), "number": number, "scheme": row.get("scheme"), "look": row["source"],
         "elapsed_s": None if at is None or began_at is None else at - began_at,
         "is_timed": int(row["source"] in TIMED), "time_ms": milliseconds(row["time_s"]),
         "floor_ms": milliseconds(row.get("floor_s")), "sequential_ms": milliseconds(row.get("sequential_s")),
-        "aloud": f"Trial {number}, {told['schedule']}: {told['time']}, {told['source']}",
+        "aloud": f"Trial {number}, {shown['schedule']}: {shown['time']}, {shown['source']}",
     }  # fmt: skip
 
 

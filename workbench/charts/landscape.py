@@ -40,11 +40,11 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
     whole = [row for row in listed(trials) if is_whole(row)]
     missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
     left_out = f"Outcomes without {axis_words(x)} or {axis_words(y)}, and so not here: {missing}." if missing else ""
-    found = rows(whole, x, y, statistic)
-    looks = present(tuple(LOOKS), [row["look"] for row in found])
-    data = pd.DataFrame(found, columns=list(_COLUMNS))
+    records = rows(whole, x, y, statistic)
+    looks = present(tuple(LOOKS), [row["look"] for row in records])
+    data = pd.DataFrame(records, columns=list(_COLUMNS))
     drawn = _drawn(data, (x, y), statistic, ([context(whole), HINT, left_out], looks))
-    return drawn.properties(height=_height(len({row["y"] for row in found})))
+    return drawn.properties(height=_height(len({row["y"] for row in records})))
 
 
 def live(x: str, y: str, statistic: str = "best", context: str = "", num_rows: int = 8) -> alt.LayerChart:
@@ -69,11 +69,11 @@ def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str
         at_x, at_y = axis_value(row, x), axis_value(row, y)
         if is_whole(row) and at_x is not None and at_y is not None:
             cells.setdefault((at_x, at_y), []).append(row)
-    found = [_record(cell, at, statistic) for at, cell in cells.items()]
-    _place(found)
-    _mark_best(found)
-    _ink(found)
-    return found
+    records = [_record(cell, at, statistic) for at, cell in cells.items()]
+    _place(records)
+    _mark_best(records)
+    _ink(records)
+    return records
 
 
 def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str) -> dict
     shown = [row for row in timed if row["source"] == source]
     best = min(shown, key=lambda row: row["time_s"], default=cell[-1])
     time_s = None if source is None else best["time_s"] if statistic == "best" else fmean(r["time_s"] for r in shown)
-    told = facts(best)
+    words = facts(best)
     if statistic == "mean" and time_s is not None:
-        told["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {told['time']}"
-    return _EMPTY | told | {
+        words["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {words['time']}"
+    return _EMPTY | words | {
         "x": at[0], "y": at[1], "look": source or FAILED, "time_ms": milliseconds(time_s), "estimate": _estimate(timed),
         "count": len(shown), "key": best.get("key"), "scheme": best.get("scheme"), "axes": best.get("axes"),
-        "aloud": f"{at[0]} and {at[1]}: {told['time']}, {told['source']}, {told['schedule']}",
+        "aloud": f"{at[0]} and {at[1]}: {words['time']}, {words['source']}, {words['schedule']}",
     }  # fmt: skip
 
 
@@ -98,31 +98,31 @@ def _estimate(timed: Cell) -> str:
     return seconds_text(min(estimates)) if estimates else "none"
 
 
-def _place(found: list[dict[str, Any]]) -> None:
+def _place(records: list[dict[str, Any]]) -> None:
     """Numbers stand in their order; words in that in which they came."""
     for field in ("x", "y"):
-        words = list(dict.fromkeys(row[field] for row in found if isinstance(row[field], str)))
-        for row in found:
+        words = list(dict.fromkeys(row[field] for row in records if isinstance(row[field], str)))
+        for row in records:
             row[f"{field}_order"] = words.index(row[field]) if row[field] in words else row[field]
 
 
-def _mark_best(found: list[dict[str, Any]]) -> None:
+def _mark_best(records: list[dict[str, Any]]) -> None:
     for source in SOURCES:
-        mine = [row for row in found if row["look"] == source]
-        if mine:
-            min(mine, key=lambda row: row["time_ms"])["best"] = True
+        alike = [row for row in records if row["look"] == source]
+        if alike:
+            min(alike, key=lambda row: row["time_ms"])["best"] = True
 
 
-def _ink(found: list[dict[str, Any]]) -> None:
+def _ink(records: list[dict[str, Any]]) -> None:
     """The number in each cell, in the legend's unit, and the colour that is legible on it."""
-    times = [row["time_ms"] for row in found if row["time_ms"]]
+    times = [row["time_ms"] for row in records if row["time_ms"]]
     factor, _ = in_one_unit(times)
     lowest, highest = (math.log(edge(times)) for edge in (min, max)) if times else (0.0, 0.0)
-    for row in found:
+    for row in records:
         if row["time_ms"]:
             slow = (math.log(row["time_ms"]) - lowest) / ((highest - lowest) or 1.0)
             row["ink"] = ON_PALE if slow < 0.5 else ON_DEEP
-            row["label"] = f"{row['time_ms'] * factor:.3g}" if len(found) <= LABELS_MOST else None
+            row["label"] = f"{row['time_ms'] * factor:.3g}" if len(records) <= LABELS_MOST else None
 
 
 _COLUMNS = ("x", "y", "x_order", "y_order", "look", "time_ms", "estimate", "count", "best", "ink", "label", "key",
@@ -131,9 +131,9 @@ _EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"ink": INK}
 
 
 def _drawn(
-    data: Any, axes: tuple[str, str], statistic: str, told: tuple[Sequence[str], Sequence[str]]
+    data: Any, axes: tuple[str, str], statistic: str, words: tuple[Sequence[str], Sequence[str]]
 ) -> alt.LayerChart:
-    (x, y), (subtitle, looks) = axes, told
+    (x, y), (subtitle, looks) = axes, words
     inside = [layer.encode(x=_across(x), y=_upwards(y)) for layer in (_cells(statistic), _failures(), _numbers())]
     left, right = (
         symbol.encode(x=_across(x, at), y=_upwards(y)) for symbol, at in ((_sources(looks), 0.13), (_stars(), 0.8))

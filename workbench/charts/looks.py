@@ -25,9 +25,9 @@ INK = LOSS_COLOURS["floor"]
 SCHEMES = tuple(SCHEME_COLOURS)
 
 
-def present(table: Sequence[str], found: Sequence[object]) -> list[str]:
-    """The entries of *table* that were *found*, in its order: what a legend lists."""
-    return [entry for entry in table if entry in found]
+def present(table: Sequence[str], occurring: Sequence[object]) -> list[str]:
+    """The entries of *table* that are among *occurring*, in its order: what a legend lists."""
+    return [entry for entry in table if entry in occurring]
 
 
 ENTRY_PIXELS, LETTER_PIXELS = 32, 6.6

@@ -14,9 +14,9 @@ from workbench.one_problem import Key
 
 def problem_titles(of: Mapping[Key, Row]) -> dict[Key, str]:
     """For each key one row of whose problem is given: what tells that problem from the others. Of one: its sizes."""
-    told = {key: {name: words(row) for name, words in _WORDS.items()} for key, row in of.items()}
-    differing = [name for name in _WORDS if len({words[name] for words in told.values()}) > 1] or ["shape"]
-    return {key: ", ".join(filter(None, (words[name] for name in differing))) for key, words in told.items()}
+    words_of = {key: {name: words(row) for name, words in _WORDS.items()} for key, row in of.items()}
+    differing = [name for name in _WORDS if len({words[name] for words in words_of.values()}) > 1] or ["shape"]
+    return {key: ", ".join(filter(None, (words[name] for name in differing))) for key, words in words_of.items()}
 
 
 def _sizes(row: Row) -> str:

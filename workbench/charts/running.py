@@ -26,12 +26,12 @@ def words(row: Row) -> str:
 
 def _record(row: Row, numbers: MutableMapping[str, int], axis: str | None) -> dict[str, Any]:
     number = numbers.setdefault(str(row["key"]), len(numbers) + 1)
-    told = facts(row) | {"source": words(row), "verified": "yes, before the clock started"}
-    return told | {
+    shown = facts(row) | {"source": words(row), "verified": "yes, before the clock started"}
+    return shown | {
         "key": row["key"], "scheme": row["scheme"], "place": number, "number": number, "stopped": bool(row["stopped"]),
         "value": axis_value(row, axis) if axis else None, "time_ms": milliseconds(row["time_s"]),
         "low_ms": milliseconds(row["low_s"]), "high_ms": milliseconds(row["high_s"]),
-        "aloud": f"{told['schedule']}: {told['time']}, {told['source']}",
+        "aloud": f"{shown['schedule']}: {shown['time']}, {shown['source']}",
     }  # fmt: skip
 
 

@@ -38,10 +38,10 @@ WORDS = "words"
 
 def chart(trials: Rows, axis: str) -> alt.LayerChart:
     """*trials* over *axis*."""
-    found = rows(trials, axis)
-    legends = present(SCHEMES, [row["scheme"] for row in found]), present(SOURCES, [row["look"] for row in found])
-    values = [row["value"] for row in found if row["value"] is not None]
-    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), (axis, _scale(values)), context(trials), legends)
+    records = rows(trials, axis)
+    legends = present(SCHEMES, [row["scheme"] for row in records]), present(SOURCES, [row["look"] for row in records])
+    values = [row["value"] for row in records if row["value"] is not None]
+    return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), (axis, _scale(values)), context(trials), legends)
 
 
 def live(axis: str, values: Sequence[Value], context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
@@ -55,14 +55,14 @@ def rows(trials: Rows, axis: str) -> list[dict[str, Any]]:
 
 
 def _record(row: Row, axis: str) -> dict[str, Any]:
-    told, value = facts(row), axis_value(row, axis)
+    shown, value = facts(row), axis_value(row, axis)
     at = f"{axis_title(axis)} {'absent' if value is None else value}"
-    return told | {
+    return shown | {
         "key": row.get("key"), "scheme": row.get("scheme"), "look": row["source"], "value": value,
         "is_estimate": int(row["source"] == "estimated"), "time_ms": milliseconds(row["time_s"]),
         "low_ms": milliseconds(row.get("low_s")), "high_ms": milliseconds(row.get("high_s")),
         "floor_ms": milliseconds(row.get("floor_s")),
-        "aloud": f"{at}, {told['schedule']}: {told['time']}, {told['source']}",
+        "aloud": f"{at}, {shown['schedule']}: {shown['time']}, {shown['source']}",
     }  # fmt: skip
 
 

@@ -42,9 +42,10 @@ _SIDES = {GUESS: -1, "estimated": 1}
 
 def chart(trials: Rows, axis: str = TRIAL) -> alt.LayerChart:
     """All *trials* over their number or the value of *axis*."""
-    found = rows(trials, axis)
-    legends = present(SCHEMES, [row["scheme"] for row in found]), present(tuple(LOOKS), [row["look"] for row in found])
-    return _drawn(pd.DataFrame(found, columns=list(_COLUMNS)), axis, context(trials), legends)
+    records = rows(trials, axis)
+    looks = present(tuple(LOOKS), [row["look"] for row in records])
+    legends = present(SCHEMES, [row["scheme"] for row in records]), looks
+    return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), axis, context(trials), legends)
 
 
 def live(axis: str = TRIAL, context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
@@ -58,24 +59,24 @@ def rows(trials: Rows, axis: str = TRIAL, numbers: MutableMapping[str, int] | No
     *numbers* holds the trials' numbers by key and grows with each new key: hand over the same one at every append.
     """
     numbers = {} if numbers is None else numbers
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     with_floor: set[str] = set()
     for row in listed(trials):
         if not is_whole(row):
             continue
         number = numbers.setdefault(str(row.get("key")), len(numbers) + 1)
-        found.append(_record(row, number, axis))
+        records.append(_record(row, number, axis))
         if row.get("floor_s") is not None and row.get("key") not in with_floor:
             with_floor.add(row["key"])
-            found.append(_floor(row, number, axis))
-    return found
+            records.append(_floor(row, number, axis))
+    return records
 
 
 def guess(row: Row, guess_s: float, number: int, axis: str = TRIAL) -> dict[str, Any]:
     """The record of the time that the student expects of *row*'s trial."""
     time = seconds_text(guess_s)
-    told = {"time": time, "source": "your guess", "verified": "does not apply: a guess"}
-    return _placed(row, number, axis, GUESS) | told | {
+    shown = {"time": time, "source": "your guess", "verified": "does not apply: a guess"}
+    return _placed(row, number, axis, GUESS) | shown | {
         "time_ms": milliseconds(guess_s), "aloud": f"Your guess for trial {number}: {time}",
     }  # fmt: skip
 
@@ -105,8 +106,8 @@ def _record(row: Row, number: int, axis: str) -> dict[str, Any]:
 def _floor(row: Row, number: int, axis: str) -> dict[str, Any]:
     time = seconds_text(row["floor_s"])
     source = "floor: the best compute alone, or the least bytes over the link"
-    told = {"time": time, "source": source, "verified": "does not apply: a bound"}
-    return _placed(row, number, axis, FLOOR) | told | {
+    shown = {"time": time, "source": source, "verified": "does not apply: a bound"}
+    return _placed(row, number, axis, FLOOR) | shown | {
         "time_ms": milliseconds(row["floor_s"]), "aloud": f"Floor of trial {number}: {time}",
     }  # fmt: skip
 

@@ -144,25 +144,25 @@ FACTS = ("time", "schedule", "source", "machine", "fabric", "verified")
 
 def facts(row: Row) -> dict[str, str]:
     """What is told of *row* when it is pointed at."""
-    told = (time_words(row), schedule_words(row), source_words(row), machine_words(row),
+    texts = (time_words(row), schedule_words(row), source_words(row), machine_words(row),
             fabric_words(row.get("fabric")), verdict_words(row))  # fmt: skip
-    return dict(zip(FACTS, told, strict=True))
+    return dict(zip(FACTS, texts, strict=True))
 
 
 def context(rows: Rows) -> str:
     """What all *rows* have in common, for a subtitle: operator, sizes, world, machine, link."""
-    found = listed(rows)
+    given = listed(rows)
     shapes = [
         ", ".join(f"{shape_title(name)} = {value_title(value)}" for name, value in (row.get("shape") or {}).items())
-        for row in found
+        for row in given
     ]
     columns = [
-        [operator_title(row.get("operator")) for row in found],
+        [operator_title(row.get("operator")) for row in given],
         shapes,
-        [str(row.get("dtype") or "") for row in found],
-        [f"{row['world']} ranks" if row.get("world") else "" for row in found],
-        [machine_words(row) for row in found if row.get("source") in TIMED] or [machine_words(row) for row in found],
-        [fabric_words(row.get("fabric")).partition(", ")[0] for row in found],
+        [str(row.get("dtype") or "") for row in given],
+        [f"{row['world']} ranks" if row.get("world") else "" for row in given],
+        [machine_words(row) for row in given if row.get("source") in TIMED] or [machine_words(row) for row in given],
+        [fabric_words(row.get("fabric")).partition(", ")[0] for row in given],
     ]
     return BETWEEN.join(column[0] for column in columns if column and column[0] and len(set(column)) == 1)
 

@@ -80,24 +80,24 @@ class Case:
 def cases(rows: Sequence[Row]) -> list[Case]:
     """The cases of *rows* in the order in which they were first heard of."""
     whole, parts = parts_of(rows)
-    found = by_problem(_with_protocol(whole))
-    made = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in found.values()]
-    homeless = [part for part in parts if not any(_is_part_of(part, same[0]) for same in found.values())]
+    grouped = by_problem(_with_protocol(whole))
+    made = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in grouped.values()]
+    homeless = [part for part in parts if not any(_is_part_of(part, same[0]) for same in grouped.values())]
     return [*made, Case((), tuple(homeless))] if homeless else made
 
 
 def titles(of: Sequence[Case]) -> list[str]:
     """What tells each of the cases from the others: the operator where there are several, then sizes, ranks, link."""
-    told: list[list[str]] = [[] for _ in of]
+    parts: list[list[str]] = [[] for _ in of]
     for key in PROBLEM:
         values = [_value(case, key) for case in of]
         groups: dict[tuple[str, ...], set[str]] = {}
-        for words, value in zip(told, values, strict=True):
+        for words, value in zip(parts, values, strict=True):
             groups.setdefault(tuple(words), set()).add(value)
-        several = [len(groups[tuple(words)]) > 1 for words in told]
-        for words, value, differs in zip(told, values, several, strict=True):
+        several = [len(groups[tuple(words)]) > 1 for words in parts]
+        for words, value, differs in zip(parts, values, several, strict=True):
             words += [value] if differs else []
-    return [", ".join(words) for words in told]
+    return [", ".join(words) for words in parts]
 
 
 def problem_text(key: str, value: Any) -> str:

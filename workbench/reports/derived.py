@@ -84,8 +84,8 @@ def derived_table(numbers: Sequence[Derived]) -> Table:
 
 def _said(written: Callable[[float], str], number: Callable[..., float | None], *given: Any) -> str | None:
     """The number of what is *given*, written; None while a part of it is missing."""
-    found = None if None in given else number(*given)
-    return None if found is None else written(found)
+    value = None if None in given else number(*given)
+    return None if value is None else written(value)
 
 
 def _from(row: Row) -> Callable[[float], str]:

@@ -59,8 +59,8 @@ def _width(spec: Mapping[str, Any], least: float) -> float:
         return max((_width(view, least) for view in spec["vconcat"]), default=least)
     if "facet" in spec or "concat" in spec or "repeat" in spec:
         return WIDTH
-    stated = spec.get("width")
-    return WIDTH if stated == "container" else _number(stated, least)
+    width = spec.get("width")
+    return WIDTH if width == "container" else _number(width, least)
 
 
 def _number(value: Any, otherwise: float) -> float:

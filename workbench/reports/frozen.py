@@ -56,9 +56,9 @@ def _frozen_output(output: NotebookNode) -> NotebookNode | None:
 
 def _chart(data: NotebookNode) -> dict[str, Any] | None:
     """The specification in an output: under its mime type, or inside the page that Altair writes by default."""
-    found = next((value for mime, value in data.items() if _ANY_CHART.fullmatch(mime)), None)
-    if found is not None:
-        return plain(json.loads(found) if isinstance(found, str) else found)
+    specification = next((value for mime, value in data.items() if _ANY_CHART.fullmatch(mime)), None)
+    if specification is not None:
+        return plain(json.loads(specification) if isinstance(specification, str) else specification)
     page = data.get("text/html", "")
     start = _PAGE_ARGUMENTS.search(page) if "altair-viz-" in page else None
     if start is None:

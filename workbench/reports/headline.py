@@ -133,8 +133,8 @@ def overall(of: Sequence[Case]) -> str:
     """Of several problems: on how many overlap wins, and by how much."""
     judged = [case for case in of if _is_judged(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
-    told = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
-    gains = sorted(ratio for row in told if (ratio := metrics.gain(row)) is not None)
+    distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
+    gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
     won = [gain for gain in gains if gain > 1]
     if not judged:
         return f"{len(of)} problems; on none of them were overlapping and sequential schedules timed together."
@@ -190,7 +190,7 @@ def recommendation(case: Case) -> Recommendation | None:
         return None
     named = [(schedule_text(row, case.whole), _time(row)) for row in (case.fastest, *case.alike)]
     (schedule, time), *ties = named
-    return Recommendation(case.fastest, schedule, time, tuple(f"{name}: {told}" for name, told in ties), case.is_timed)
+    return Recommendation(case.fastest, schedule, time, tuple(f"{name}: {tied}" for name, tied in ties), case.is_timed)
 
 
 def _time(row: Row) -> str:

@@ -93,8 +93,8 @@ def _by(timed: Sequence[Row]) -> str:
 
 def _hardware(ran: Sequence[Row]) -> list[str]:
     """What the ranks ran on, as far as it was written down."""
-    told = dict.fromkeys(str(Hardware.from_json(row["hardware"])) for row in ran if row.get("hardware"))
-    return [f"The ranks ran on {'; or on '.join(told)}."] if told else []
+    models = dict.fromkeys(str(Hardware.from_json(row["hardware"])) for row in ran if row.get("hardware"))
+    return [f"The ranks ran on {'; or on '.join(models)}."] if models else []
 
 
 def _checking(ran: Sequence[Row]) -> list[str]:

@@ -62,17 +62,17 @@ def _part(row: Row) -> str:
 
 def lines(rows: Sequence[Row]) -> list[Line]:
     """The rows that have a time, joined by schedule, fastest first."""
-    found: dict[str, list[Line]] = {}
+    groups: dict[str, list[Line]] = {}
     for row in rows:
         if is_failure(row):
             continue
-        same = found.setdefault(_text([_part(row), *(row.get(key) for key in _SAME_TRIAL)]), [])
+        same = groups.setdefault(_text([_part(row), *(row.get(key) for key in _SAME_TRIAL)]), [])
         source = str(row.get("source"))
         line = next((line for line in same if source not in line.by_source), None)
         if line is None:
             same.append(line := Line())
         line.by_source[source] = row
-    return sorted((line for same in found.values() for line in same), key=lambda line: line.leading["time_s"])
+    return sorted((line for same in groups.values() for line in same), key=lambda line: line.leading["time_s"])
 
 
 def gain_words(rows: Sequence[Row]) -> str:

@@ -67,8 +67,8 @@ def title(notebook: NotebookNode) -> str:
 @cache
 def drawing_script() -> str:
     """Vega, Vega-Lite and our few lines that draw with them: 0.9 MB, once a page."""
-    own = (TEMPLATES / "report" / "charts.js").read_text("utf-8")
-    script = vl_convert.javascript_bundle(own, vl_version=LIBRARY_VERSION)
+    drawing = (TEMPLATES / "report" / "charts.js").read_text("utf-8")
+    script = vl_convert.javascript_bundle(drawing, vl_version=LIBRARY_VERSION)
     assert "</script" not in script.lower(), "the bundle would end its own element"
     assert "<!--" not in script, "the bundle would open a comment"
     return script

@@ -19,13 +19,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 def browser() -> str:
     """The program that prints, or one sentence on what to install."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
+    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if program is None:
         raise ValueError(
             f"Printing a PDF needs Chromium or Chrome, and the PATH has none of {', '.join(BROWSERS)}. Install one "
             "(Debian, Ubuntu: `apt install chromium`), or ask for html, which any browser prints."
         )
-    return found
+    return program
 
 
 def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:

@@ -99,17 +99,17 @@ def note(text: str) -> list[NotebookNode]:
 def run_cells(facts: Facts, rows: Sequence[Row], shown: Sequence[Shown] = (), level: int = 2) -> list[NotebookNode]:
     """All of one run below its title: what was found first, how it was found last. Headings begin at *level*."""
     rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
-    found, mark = cases(rows), "#" * level
-    told = [*shown, *[Shown()] * (len(found) - len(shown))]
-    cells = [lead(found, facts.get("status"))]
+    problems, mark = cases(rows), "#" * level
+    drawn = [*shown, *[Shown()] * (len(problems) - len(shown))]
+    cells = [lead(problems, facts.get("status"))]
     if said := cautions(facts, rows):
         cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in said)))
-    single = found[0] if len(found) == 1 else None
-    cells += [*cards(facts, single), *recommended(single)] if single else in_short(found, mark)
+    single = problems[0] if len(problems) == 1 else None
+    cells += [*cards(facts, single), *recommended(single)] if single else in_short(problems, mark)
     cells += [*_asked(facts, mark), new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}")]
-    for title, case, its in zip(titles(found), found, told, strict=True):
+    for title, case, its in zip(titles(problems), problems, drawn, strict=True):
         cells += _case_cells(title, case, its, mark)
-    papers = beside_published(found)
+    papers = beside_published(problems)
     if papers is not None:
         cells += [new_markdown_cell(f"{mark} Beside what is published\n\n{CAUTION}"), papers.to_cell()]
     cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows, num_published(papers)).to_cell()]
@@ -184,7 +184,7 @@ def _sizes(local: Mapping[str, Any], whole: Mapping[str, Any]) -> list[tuple[str
     """Tensors by name; in pairs where all have a counterpart: one expert here is one of the experts."""
     if len(local) == len(whole):
         pairs = zip(local.items(), whole.values(), strict=True)
-        return [(name, value_text(name, mine), value_text(name, all_of_it)) for (name, mine), all_of_it in pairs]
+        return [(name, value_text(name, value), value_text(name, all_of_it)) for (name, value), all_of_it in pairs]
     return [(name, value_text(name, local.get(name)), value_text(name, whole.get(name))) for name in {**local, **whole}]
 
 

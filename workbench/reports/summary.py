@@ -23,11 +23,11 @@ def lead(of: Sequence[Case], status: str | None) -> NotebookNode:
     """The headline: how the run ended where it did not finish, then what was found."""
     timed = sum(len(case.leading) for case in of if case.is_timed)
     stop = ending(status, timed)
-    found = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
+    sentence = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
     alarm = Markup('<strong class="wb-stop">{}</strong> ').format(stop) if stop else Markup("")
-    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, found)
-    words = f"**{markdown_text(stop)}** {markdown_text(found)}" if stop else markdown_text(found)
-    return shown_cell(html, words, f"{stop} {found}".strip())
+    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, sentence)
+    words = f"**{markdown_text(stop)}** {markdown_text(sentence)}" if stop else markdown_text(sentence)
+    return shown_cell(html, words, f"{stop} {sentence}".strip())
 
 
 def recommended(case: Case) -> list[NotebookNode]:
@@ -71,14 +71,14 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
 
 def cards(facts: Mapping[str, Any], case: Case) -> list[NotebookNode]:
     """The few numbers of one problem: values of its rows, each with what it belongs to."""
-    told = _cards(facts, case)
-    if not told:
+    numbers = _cards(facts, case)
+    if not numbers:
         return []
     card = Markup('<div class="wb-card"><div class="wb-number">{}</div><div class="wb-label">{}</div>{}</div>')
     aside = Markup('<div class="wb-aside">{}</div>')
-    html = Markup("").join(card.format(value, name, aside.format(more)) for name, value, more in told)
-    text = "\n".join(f"- {markdown_text(n)}: **{markdown_text(v)}** {markdown_text(more)}" for n, v, more in told)
-    plain = "; ".join(f"{name}: {value} {more}".strip() for name, value, more in told)
+    html = Markup("").join(card.format(value, name, aside.format(more)) for name, value, more in numbers)
+    text = "\n".join(f"- {markdown_text(n)}: **{markdown_text(v)}** {markdown_text(more)}" for n, v, more in numbers)
+    plain = "; ".join(f"{name}: {value} {more}".strip() for name, value, more in numbers)
     return [shown_cell(Markup('<div class="wb-cards">{}</div>').format(html), text, plain)]
 
 
@@ -98,12 +98,12 @@ def _cards(facts: Mapping[str, Any], case: Case) -> list[tuple[str, str, str]]:
     if case.is_timed and alike:
         unfitted = "the simulator, not calibrated here" if alike[0].get("calibrated") is False else "the simulator"
         shown.append(("Estimated for the fastest", alike[0], unfitted))
-    told = [(name, *number(row, more)) for name, row, more in shown]
+    numbers = [(name, *number(row, more)) for name, row, more in shown]
     if best.get("floor_s") is not None:
-        told.append(("Floor", value_text("floor_s", best["floor_s"]), "no schedule can be faster"))
+        numbers.append(("Floor", value_text("floor_s", best["floor_s"]), "no schedule can be faster"))
     if facts.get("guess_s") is not None:
-        told.append(("The guess", value_text("guess_s", facts["guess_s"]), "before anything was run"))
-    return told
+        numbers.append(("The guess", value_text("guess_s", facts["guess_s"]), "before anything was run"))
+    return numbers
 
 
 def number(row: Row, more: str = "") -> tuple[str, str]:

@@ -11,10 +11,10 @@ How = Mapping[str, Any]
 """`conditions` and `facts` of one measurement (kernels/outcome.py: timed_how)."""
 
 
-def sentences(told: Sequence[How]) -> list[str]:
+def sentences(hows: Sequence[How]) -> list[str]:
     """What is known of all measurements of a run together."""
-    facts = [how.get("facts") or {} for how in told]
-    conditions = [reading for how in told for reading in how.get("conditions") or ()]
+    facts = [how.get("facts") or {} for how in hows]
+    conditions = [reading for how in hows for reading in how.get("conditions") or ()]
     return [*_operands(facts), *_graphs(facts), *_nccl(facts), *_clocks(conditions)]
 
 

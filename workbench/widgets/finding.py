@@ -98,11 +98,11 @@ class Finder:
             if self._cluster is not None and self._connected():
                 return self._cluster
             self._cluster = None  # a lab that was ended and started again has another address
-        found = Cluster.connect(self._address)
+        cluster = Cluster.connect(self._address)
         with self._news:
-            self._cluster = found
+            self._cluster = cluster
             self._news.notify_all()
-        return found
+        return cluster
 
     def _found(self) -> tuple[Workers | None, str]:
         try:

@@ -85,10 +85,10 @@ class Judge:
         if not self.measures:
             return None
         try:
-            found = offers.fitting(asked.problem(), asked.scheme, self._ranks(asked, machine))
+            usable = offers.fitting(asked.problem(), asked.scheme, self._ranks(asked, machine))
         except Refusal:
             return None
-        return None if found == replace(asked, values=()).schedule(machine) else found
+        return None if usable == replace(asked, values=()).schedule(machine) else usable
 
     def _ranks(self, asked: Asked, machine: Machine) -> offers.Runner:
         return offers.Runner(machine, asked.link())

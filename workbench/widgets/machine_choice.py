@@ -22,8 +22,8 @@ def begin_with(question: Question, workers: Workers | None, find: Callable[[], C
         return
     backend = "triton" if all(worker.backend == "triton" for worker in workers.here) else "cpu"
     try:
-        found = place.of(find(), backend)
-        if found is not None:
-            question.choose_machine(place.settled(found).name)
+        theirs = place.of(find(), backend)
+        if theirs is not None:
+            question.choose_machine(place.settled(theirs).name)
     except (ValueError, OSError, RuntimeError, TimeoutError):  # then the form says why its machine is refused
         return

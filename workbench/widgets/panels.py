@@ -379,10 +379,10 @@ def _is_refused(row: Row) -> bool:
 
 def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
     """The axes of which a run had several values, the one with most values first."""
-    found: dict[str, dict[Value, None]] = {}
+    occurring: dict[str, dict[Value, None]] = {}
     for row in rows:
         if row["part"] == "whole" and row["scheme"] != BASELINE:
             for axis, value in row["axes"].items():
-                found.setdefault(axis, {})[value] = None
-    several = {axis: list(values) for axis, values in found.items() if len(values) > 1}
+                occurring.setdefault(axis, {})[value] = None
+    several = {axis: list(values) for axis, values in occurring.items() if len(values) > 1}
     return dict(sorted(several.items(), key=lambda entry: -len(entry[1])))

@@ -46,7 +46,7 @@ class ProblemForm(Quiet):
         """The ranks that a person, a preset or a run chose, though the machine may have fewer."""
         self._left: dict[str, Left] = {}
         """By kind of ranks: what was asked of them when another kind was chosen."""
-        words = [(stated.title, name) for name, stated in OPERATORS.items()]
+        words = [(operator.title, name) for name, operator in OPERATORS.items()]
         self.operator = dropdown("Operator", words, "wb-operator", "gemm_all_to_all")
         self.preset = dropdown("Problem", [OWN], "wb-preset")
         self.about = html("wb-about")
@@ -117,8 +117,8 @@ class ProblemForm(Quiet):
 
     def _come_to(self, left: Left | None) -> None:
         """To ranks of another kind: what was asked of them last, or the preset that is offered first."""
-        own = self.preset.value == OWN
-        self._fill_presets(left.preset if left else OWN if own else "")
+        sizes_typed = self.preset.value == OWN
+        self._fill_presets(left.preset if left else OWN if sizes_typed else "")
         if left is None or self.preset.value != left.preset:
             self._take_preset()
             return
@@ -191,18 +191,18 @@ class ProblemForm(Quiet):
     def _preset_with(self, shape: Shape, world: int) -> str:
         for each in presets.offering(self.operator.value):
             try:
-                found = dict(each.problem(self.operator.value, world=world).shape)
+                shape_there = dict(each.problem(self.operator.value, world=world).shape)
             except Refusal:
                 continue
-            if found == shape:
+            if shape_there == shape:
                 return each.name
         return OWN
 
     def _describe(self, refusal: str = "") -> None:
         """Sizes are typed only where they are one's own; of a preset there is a sentence."""
-        own = self.preset.value == OWN
-        self.sizes.layout.display = SHOWN if own else HIDDEN
-        if own:
+        sizes_typed = self.preset.value == OWN
+        self.sizes.layout.display = SHOWN if sizes_typed else HIDDEN
+        if sizes_typed:
             self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
         else:
             self.about.value = preset_html(presets.named(self.preset.value), self.operator.value)
