@@ -337,6 +337,12 @@ def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [joins.fill(each) for each in rows]
 
 
+def completed(row: Row, rows: Iterable[Row]) -> dict[str, Any]:
+    """*row* with the numbers that follow from its block in *rows*, of parts too that were timed after it."""
+    filled = Joins(each for each in rows if each.get("block") == row.get("block")).fill(row)
+    return {**row, **{key: value for key, value in filled.items() if value is not None}}
+
+
 def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """*rows* with the joined numbers of their block alike: a row that came early was told of fewer trials."""
     least: dict[tuple[Any, ...], float] = {}

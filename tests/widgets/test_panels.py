@@ -140,6 +140,17 @@ def test_losses_that_are_not_known_say_so(panels: Panels) -> None:
     assert "run it by itself" in panels.losses.note.value
 
 
+def test_losses_follow_from_parts_that_were_timed_after_the_schedule(panels: Panels) -> None:
+    panels.open = LOSSES
+    panels.begin(Begun())
+    panels.add(news([sliced(1, moving_s=3e-3)]))
+    assert "contention loss of communication" not in panels.losses.numbers.value
+    parts = [sliced(1, part="communication", time_s=2e-3, moving_s=2e-3)]
+    panels.add(news(parts, [sample("slice1", 0)], ended=True))
+    assert "contention loss of communication" in panels.losses.numbers.value
+    assert "1.5 ×" in panels.losses.numbers.value
+
+
 def test_the_landscape_shows_what_was_measured_of_the_same_problem(panels: Panels) -> None:
     panels.same_problem = lambda found: found["world"] == 2
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))

@@ -39,21 +39,21 @@ class LossesPanel:
     def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
         """The losses of *row*, which is called *name*; of its run all *rows* are known so far."""
         pieces_s = stored.pieces_alone_s(rows, row)
-        joined = (row[key] for key in ("floor_s", "compute_s", "comm_s", "sequential_s"))
-        same = (run, row["key"], row["source"], row.get("block"), row["time_s"], *joined, pieces_s)
-        if same == self._shown:
+        row = metrics.completed(row, rows)
+        known = (run, row, pieces_s)
+        if known == self._shown:
             return
-        self._shown = same
+        self._shown = known
         spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
-        found = metrics.waterfall(row, spans, pieces_s)
+        steps = metrics.waterfall(row, spans, pieces_s)
         words = f"{name}: {seconds_text(row['time_s'])}, {row['source']}."
-        if found is None:
+        if steps is None:
             words += (
                 " Its computation was not timed alone, so only the floor is known. Load this schedule and run it "
                 "by itself to see each part."
             )
         self.note.value = note_html(words)
-        parts = {"floor": row["floor_s"]} if found is None else dict(found)
+        parts = {"floor": row["floor_s"]} if steps is None else dict(steps)
         self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
         numbers = derived(row, spans, pieces_s)
         self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""
