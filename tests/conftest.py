@@ -23,8 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # What is started with `&` or nohup ignores these, and so would every process that a test ends by them, for ever.
-    # A handler is not inherited.
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+    # A handler of ours is not inherited, the usual one is.
+    usual = ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None),
+             (signal.SIGQUIT, signal.SIG_DFL))  # fmt: skip
+    for number, handler in usual:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 

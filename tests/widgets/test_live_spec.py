@@ -4,8 +4,9 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from workbench.charts import theme
-from workbench.widgets.live_spec import FIRST_WIDTH, live_spec
+from tests.charts.test_every_chart import CHARTS
+from workbench.charts import scale_out, theme
+from workbench.widgets.live_spec import FIRST_WIDTH, live_spec, ready
 
 SAMPLES = alt.NamedData("samples")
 
@@ -25,6 +26,19 @@ def test_an_enabled_theme_stays_out_because_the_browser_adds_its_mode() -> None:
 
 def test_a_configuration_of_the_charts_own_is_kept() -> None:
     assert live_spec(points().configure_axis(grid=False)).spec["config"] == {"axis": {"grid": False}}
+
+
+def test_charts_of_ours_are_read_once_and_need_no_check() -> None:
+    for live in (*(live for _, live, _, _ in CHARTS.values()), scale_out.live):
+        assert ready(live) == live_spec(live())
+        assert ready(live) is ready(live)
+
+
+def test_a_chart_of_somebody_else_is_checked() -> None:
+    wrong = points()
+    wrong.mark = {"type": "no mark"}
+    with pytest.raises(alt.utils.schemapi.SchemaValidationError):
+        live_spec(wrong)
 
 
 def test_named_datasets_are_found_in_every_layer_and_lookup() -> None:

@@ -12,6 +12,7 @@ from workbench.charts import running, sweep
 from workbench.naming import axis_title
 from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html
 from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.words import note_html
 
 NONE = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
@@ -28,7 +29,7 @@ class AlongPanel:
         self._drawn: tuple[Any, ...] = ()
         self._rows: list[Row] = []
         self._running: tuple[Sequence[Row], MutableMapping[str, int]] = [], {}
-        self.chart = LiveChart(sweep.live("slice_tiles", ()))
+        self.chart = LiveChart(ready(sweep.live, "slice_tiles", ()))
         self.axis = dropdown("Along", [], "wb-along")
         self.axis.layout, self.axis.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
         self.note = html("wb-along-note")
@@ -65,6 +66,6 @@ class AlongPanel:
             drawn = axis, tuple(self._swept[axis]), self._context
             if drawn != self._drawn:
                 self._drawn = drawn
-                self.chart.show(sweep.live(*drawn))
+                self.chart.show(ready(sweep.live, *drawn))
             self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis))
             self.show_running(*self._running)

@@ -12,6 +12,7 @@ from workbench.charts import landscape
 from workbench.naming import axis_title
 from workbench.widgets.controls import dropdown, html
 from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.words import refusal_html
 
 Row = Mapping[str, Any]
@@ -36,7 +37,7 @@ class LandscapePanel:
             control.layout, control.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
             control.observe(self._axes_changed, "value")
         self.message = html("wb-landscape-message")
-        self.chart = LiveChart(landscape.live("slice_tiles", "tile"))
+        self.chart = LiveChart(ready(landscape.live, "slice_tiles", "tile"))
         self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
 
     def offer(self, axes: Mapping[str, int]) -> None:
@@ -85,7 +86,7 @@ class LandscapePanel:
         if self.x.value is not None and self.y.value is not None:
             self._estimated = ()
             num_rows = self._counts.get(self.y.value, 1)
-            self.chart.show(landscape.live(self.x.value, self.y.value, num_rows=num_rows))
+            self.chart.show(ready(landscape.live, self.x.value, self.y.value, num_rows=num_rows))
             self.chart.replace(landscape.DATASET, [])
             self.forget()
 

@@ -19,7 +19,7 @@ from altair.utils.selection import IntervalSelection, PointSelection
 from workbench.charts.theme import Mode, config
 from workbench.widgets import vega_runtime
 from workbench.widgets.live_rows import Row, Rows, message, records
-from workbench.widgets.live_spec import live_spec
+from workbench.widgets.live_spec import LiveSpec, live_spec
 
 MESSAGE_INTERVAL_S = 0.02
 """At most one message per chart in this time: a notebook server drops messages above 1,000 per second in all."""
@@ -59,7 +59,7 @@ class LiveChart(anywidget.AnyWidget):
     max_rows = traitlets.Int(MAX_ROWS, min=1, read_only=True).tag(sync=True)
     renderer = traitlets.Enum(["svg", "canvas"], "svg").tag(sync=True)
 
-    def __init__(self, chart: alt.TopLevelMixin, *, max_rows: int = MAX_ROWS, **traits: Any) -> None:
+    def __init__(self, chart: alt.TopLevelMixin | LiveSpec, *, max_rows: int = MAX_ROWS, **traits: Any) -> None:
         self._lock = threading.RLock()
         self._generations = itertools.count(1)
         self._rows: dict[str, Rows] = {}
@@ -81,7 +81,7 @@ class LiveChart(anywidget.AnyWidget):
         """Give the dataset *name* other rows. Of replacements in quick succession the last is drawn."""
         self._add(name, records(rows), replacing=True)
 
-    def show(self, chart: alt.TopLevelMixin) -> None:
+    def show(self, chart: alt.TopLevelMixin | LiveSpec) -> None:
         """Draw another chart in the same place; datasets that it also names keep their rows."""
         with self._lock:
             self._chart = self._adopt(chart)
@@ -113,8 +113,8 @@ class LiveChart(anywidget.AnyWidget):
                 self._timer = None
         super().close()
 
-    def _adopt(self, chart: alt.TopLevelMixin) -> dict[str, Any]:
-        read = live_spec(chart)
+    def _adopt(self, chart: alt.TopLevelMixin | LiveSpec) -> dict[str, Any]:
+        read = chart if isinstance(chart, LiveSpec) else live_spec(chart)
         self._rows = {name: self._rows.get(name) or self._fresh() for name in read.datasets}
         return read.to_json()
 

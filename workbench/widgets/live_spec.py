@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import altair as alt
@@ -34,9 +35,18 @@ class LiveSpec:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def live_spec(chart: alt.TopLevelMixin) -> LiveSpec:
-    """Read *chart*; one without a width of its own takes that of its cell."""
-    spec = _without_theme(chart)
+@lru_cache(maxsize=64)
+def ready(make: Callable[..., alt.TopLevelMixin], *values: Hashable, **named: Hashable) -> LiveSpec:
+    """What *make* draws of *values*: read once, for Altair builds and checks a chart in a tenth of a second.
+
+    Only for charts of ours, which are checked by tests and not here.
+    """
+    return live_spec(make(*values, **named), validate=False)
+
+
+def live_spec(chart: alt.TopLevelMixin, *, validate: bool = True) -> LiveSpec:
+    """Read *chart*; one without a width of its own takes that of its cell. *validate*: raise what Altair refuses."""
+    spec = _without_theme(chart, validate)
     named = dict.fromkeys(_empty_datasets(spec))
     title, subtitle = _titles(spec.pop("title", None))
     label = ". ".join(filter(None, (" ".join(title), " ".join(subtitle), spec.get("description", ""))))
@@ -53,11 +63,11 @@ def live_spec(chart: alt.TopLevelMixin) -> LiveSpec:
     )
 
 
-def _without_theme(chart: alt.TopLevelMixin) -> dict[str, Any]:
+def _without_theme(chart: alt.TopLevelMixin, validate: bool) -> dict[str, Any]:
     """Vega-Lite without the enabled theme's configuration: the browser adds the one of its light or dark mode."""
     datasets: dict[str, Any] = {}
     # Altair adds theme, schema and datasets to the outermost chart only
-    spec: dict[str, Any] = chart.to_dict(context={"top_level": False, "datasets": datasets})
+    spec: dict[str, Any] = chart.to_dict(validate, context={"top_level": False, "datasets": datasets})
     return {"$schema": alt.SCHEMA_URL, **spec, "datasets": {**datasets, **spec.get("datasets", {})}}
 
 

@@ -15,6 +15,7 @@ from workbench.reports.derived import derived, derived_table
 from workbench.store import Store
 from workbench.widgets.controls import html
 from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.words import note_html
 
 Row = Mapping[str, Any]
@@ -26,7 +27,7 @@ class LossesPanel:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._shown: tuple[Any, ...] = ()
-        self.chart, self.note = LiveChart(waterfall.live()), html("wb-losses-note")
+        self.chart, self.note = LiveChart(ready(waterfall.live)), html("wb-losses-note")
         self.numbers = html("wb-derived")
         self.view = ipywidgets.VBox([self.note, self.chart, self.numbers])
 

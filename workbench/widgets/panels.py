@@ -23,6 +23,7 @@ from workbench.widgets.along_panel import AlongPanel
 from workbench.widgets.controls import HIDDEN, SHOWN, html
 from workbench.widgets.landscape_panel import LandscapePanel
 from workbench.widgets.live_chart import Click, LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.losses_panel import LossesPanel
 from workbench.widgets.problem_choice import ProblemChoice
 from workbench.widgets.session import News
@@ -73,8 +74,8 @@ class Panels:
 
     def __init__(self, store: Store, estimates: Callable[[str, str], Sequence[Row]]) -> None:
         self._store = store
-        self.trials, self.best = LiveChart(trials.live()), LiveChart(best.live())
-        self.samples = LiveChart(samples.live())
+        self.trials, self.best = LiveChart(ready(trials.live)), LiveChart(ready(best.live))
+        self.samples = LiveChart(ready(samples.live))
         self.along, self.losses = AlongPanel(), LossesPanel(store)
         self.landscape = LandscapePanel(estimates, self._on_landscape)
         self.samples_note, self.step = html("wb-samples-note"), StepPanel()
@@ -153,8 +154,8 @@ class Panels:
             swept = varied(self.problem.shown)
         if context != self._context:
             self._context = context
-            self.trials.show(trials.live(context=context))
-            self.best.show(best.live(context=context))
+            self.trials.show(ready(trials.live, context=context))
+            self.best.show(ready(best.live, context=context))
         self._swept, self._numbers, self._shown_key = swept, {}, None
         self._with_guess = set()
         for chart, dataset in ((self.trials, trials.DATASET), (self.trials, running.DATASET),

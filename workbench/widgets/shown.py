@@ -19,6 +19,7 @@ from workbench.store import Store
 from workbench.widgets.axis_rows import BASIC
 from workbench.widgets.controls import WIDE, button, html, marked, wide
 from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.words import note_html, numbers_html, refusal_html
 
 Row = Mapping[str, Any]
@@ -59,7 +60,7 @@ class Shown:
         self.guess_refusal = html("wb-guess-refusal")
         self.pin = button("Pin as A", "wb-pin", "thumb-tack", "Keep this timeline above the next ones, to compare")
         self.headline = html("wb-headline")
-        self.timeline = marked(LiveChart(timeline.live()), "wb-timeline")
+        self.timeline = marked(LiveChart(ready(timeline.live)), "wb-timeline")
         self.estimate: Estimate | None = None
         self.row: Row | None = None
         """The timed row of the schedule, if the run that is shown has one."""

@@ -16,6 +16,7 @@ from workbench.simulator.step.model import model, names
 from workbench.simulator.step.prices import Prices
 from workbench.widgets.controls import dropdown, html
 from workbench.widgets.live_chart import LiveChart
+from workbench.widgets.live_spec import ready
 from workbench.widgets.words import note_html, refusal_html
 
 MACHINE = "h200_ib"
@@ -41,7 +42,7 @@ class StepPanel:
         self.configuration.layout = ipywidgets.Layout(width="260px")
         self.configuration.observe(lambda _: self._draw(), "value")
         self.message = html("wb-step-message")
-        self.chart = LiveChart(scale_out.live())
+        self.chart = LiveChart(ready(scale_out.live))
         self.view = ipywidgets.VBox([self.configuration, self.message, self.chart])
 
     def offer(self, preset: str) -> None:
