@@ -93,15 +93,18 @@ def sweep(
     """Measure a space of schedules; whatever is known is not measured again.
 
     \b
-    A space, as in data/spaces/u_curve.toml; every combination of the lists is measured:
+    A space, as in data/spaces/u_curve.toml.
+    Every combination of the lists is measured:
       operator = "gemm_all_to_all"       # or a list of operators
-      preset = "laptop_ladder"           # or [shape], then m = 1024, n = [512, 1024], k = 3072
-      world = [2]                        # also: dtype, machine, fabric, protocol, title, parts
-      search = {kind = "random", count = 20}   # default: "exhaustive". To tune, take "estimate_first":
-                                         # the 20 estimated fastest are measured, and `recommend` names the winner
-      [scheme.sequential]                # axes that are not stated keep their default
+      preset = "laptop_ladder"           # or [shape], then m = 1024, n = [1, 2]
+      world = [2]                        # also dtype, machine, fabric, protocol
+      search = {kind = "random", count = 20}   # default: "exhaustive"
+      [scheme.sequential]                # axes not stated keep their default
       [scheme.decomposed]
       pieces = [1, 2, 4, 8, 16, 32, 64]  # or "all"
+
+    To tune, state kind = "estimate_first": the 20 estimated fastest are measured, and `workbench recommend` names the
+    winner.
     """
     from dataclasses import replace
 

@@ -32,6 +32,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
             raise Stopped from None
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each with its whole first sentence, over as many lines as it takes: click would cut it."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(limit=1_000)) for name, each in named if each])
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -62,7 +68,7 @@ app.add_typer(cli_lab.cluster, name="cluster")
 
 @app.callback()
 def workbench(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which one.")] = False,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")] = False,
 ) -> None:
     """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
 

@@ -261,6 +261,14 @@ def test_every_command_and_option_says_what_it_is() -> None:
         assert option in helped.stdout
 
 
+def test_no_help_is_cut_or_wider_than_a_terminal(command: Callable[..., Answer]) -> None:
+    _, commands, _ = command("--help", store=False)
+    assert "..." not in commands.replace("[ARGS]...", "")
+    for name in re.findall(r"^  ([a-z-]+) {2}", commands.partition("Commands:")[2], re.MULTILINE):
+        status, text, _ = command(name, "--help", store=False)
+        assert (status, max(map(len, text.splitlines())) <= 80) == (0, True), text
+
+
 def test_without_a_command_the_help_is_what_was_asked_for(command: Callable[..., Answer]) -> None:
     for words in ((), ("cluster",)):
         status, out, err = command(*words, store=False)
