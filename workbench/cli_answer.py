@@ -95,16 +95,17 @@ def sweep(
     \b
     A space, as in data/spaces/u_curve.toml.
     Every combination of the lists is measured:
-      operator = "gemm_all_to_all"       # or a list of operators
-      preset = "laptop_ladder"           # or [shape], then m = 1024, n = [1, 2]
-      world = [2]                        # also dtype, machine, fabric, protocol
+      operator = "gemm_all_to_all"     # or a list
+      preset = "laptop_ladder"         # or [shape], then m = 64, n = [32, 64]
+      world = [2]
       search = {kind = "random", count = 20}   # default: "exhaustive"
-      [scheme.sequential]                # axes not stated keep their default
+      [scheme.sequential]
       [scheme.decomposed]
-      pieces = [1, 2, 4, 8, 16, 32, 64]  # or "all"
+      pieces = [1, 4, 16, 64]          # or "all"
 
-    To tune, state kind = "estimate_first": the 20 estimated fastest are measured, and `workbench recommend` names the
-    winner.
+    Axes that are not stated keep their default. A file may also state dtype, machine, fabric, protocol, title and
+    parts. To tune, state kind = "estimate_first": the 20 estimated fastest are measured, and `workbench recommend`
+    names the winner.
     """
     from dataclasses import replace
 

@@ -68,7 +68,7 @@ app.add_typer(cli_lab.cluster, name="cluster")
 
 @app.callback()
 def workbench(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which it is.")] = False,
 ) -> None:
     """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
 
