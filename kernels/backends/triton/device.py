@@ -280,6 +280,17 @@ def signal_but_one(counter):
 
 
 @triton.jit
+def signal_in_loop(counter):
+    """`drain` and `signal` in such a loop, of what was stored by threads or by the bulk copy engine."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            "cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    tl.atomic_add(counter, 1, sem="release", scope="sys")
+
+
+@triton.jit
 def fence_proxy():
     """What was waited for with `wait` may be read by the bulk copy engine (rule 3)."""
     if not INTERPRETED:

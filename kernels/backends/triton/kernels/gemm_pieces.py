@@ -15,8 +15,9 @@ from kernels.axes import tile
 from kernels.backends.triton import device
 from kernels.backends.triton.branches import Op, Order, puts_most
 from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels.gemm_send import rectangle
+from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.pieces import tiles_are_whole
 from kernels.backends.triton.rectangles import Rectangles
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
@@ -26,71 +27,145 @@ from kernels.schemes.reads import ONE
 
 GROUP_ROWS = 8
 """Rows of tiles that are computed together, column by column, so that operands are found in the L2."""
-TILE_WORDS = tl.constexpr(9)
+TILE_WORDS = tl.constexpr(10)
 """Of a tile, as `gemm_pieces` lists them."""
 NONE = -1
 
 
-@triton.jit(do_not_specialize=["rank", "limit_ns", "most"])
+@triton.jit(do_not_specialize=["rank", "limit_ns", "most", "free"])
 def gemm_pieces(
-    shard, operand, b, local, out, stage, tiles, num_tiles, spans, columns, slot, most,
-    counters_at, epoch_at, error, limit_ns, rank, stamps,
+    shard, operand, b, to_local, to_out, contributions, local, out, tiles, num_tiles, free, spans, contraction,
+    columns, chunk, most, counters_at, epoch_at, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr,
+    RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
+    COUNTS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Rows of *shard* or *operand* [.., k] x *b* [k, n]: a table of tiles, each when what it reads is here.
 
     *tiles* [num_tiles, TILE_WORDS] int32: whether its rows are the shard's, first row there, first column, whether it
     goes to *out* instead of *local*, first row there, the row and the column at which it ends, the put that brings it
-    what it waits for (index of that put of every sender, -1: none), the counter that it raises when done (-1: none).
-    A sender's counters begin at its number times *most*.
+    what it waits for (index of that put of every sender, -1: none), the counter that it raises when done (-1: none),
+    its first row inside its chunk. A sender's counters begin at its number times *most*.
 
-    RECEIVES: operand rows come from the rank that follows from the tile's row, in RANGES pieces of the contraction,
-    whose ends *spans* [RANGES + 1] holds: an outer loop that waits, an inner one that is pipelined. SUMS: in *stage*,
-    *slot* elements for each rank, lie the peers' contributions to a tile that waits.
+    The first *free* tiles wait for nothing (and WAITS: others do): a flat loop, in which the next tile's operands are
+    on their way while this one leaves. RECEIVES: operand rows come in RANGES pieces of the contraction, whose ends
+    *spans* [RANGES + 1] holds. SUMS: *contributions* [ranks * chunk, n] has those of peers to a tile that waits.
+    COUNTS: some tiles raise a counter. TMA: tiles are whole, and leave by bulk stores.
     """
-    epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    deadline = device.deadline_after(limit_ns)
     counters = device.peer(counters_at, rank, tl.int32)
-    here = tl.full((), -1, tl.int32)  # the counter whose pieces were all seen
-    for at in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0)):
+    for at in tl.range(program, free, programs, flatten=True):
         entry = tiles + TILE_WORDS * at
-        row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
-        awaited = tl.load(entry + 7)
-        left = operand
-        if tl.load(entry) != 0:
-            left = shard
-        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for piece in range(RANGES):
+        total = multiply(shard, b, tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16), contraction,
+                         BLOCK_M, BLOCK_N, BLOCK_K)  # fmt: skip
+        if COUNTS:
+            tell(tiles, at - programs, program, counters)
+        leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
+    end = program + tl.cdiv(tl.maximum(free - program, 0), programs) * programs  # the first that was not computed
+    if WAITS:
+        epoch = tl.load(epoch_at)
+        here = tl.full((), -1, tl.int32)  # the counter whose pieces were all seen
+        for at in tl.range(end, num_tiles, programs):
+            entry = tiles + TILE_WORDS * at
+            row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
+            awaited = tl.load(entry + 7)
             if RECEIVES:
-                if (awaited >= 0) & (awaited != here):
-                    device.wait(counters + awaited + piece, epoch, deadline, error, rank, device.PIECE, awaited + piece)
-                    device.fence_proxy()
-            begin, end = tl.load(spans + piece), tl.load(spans + piece + 1)
-            for k in range(begin, end, BLOCK_K):
-                total = tl.dot(left.load([row, k]), b.load([k, column]), total)
-        if RECEIVES:
-            here = awaited
-        top, bottom, right = tl.load(entry + 4), tl.load(entry + 5), tl.load(entry + 6)
+                total = receive(shard, operand, b, entry, row, column, awaited, here, spans, contraction, counters,
+                                epoch, deadline, error, rank, BLOCK_M, BLOCK_N, BLOCK_K, RANGES)  # fmt: skip
+                here = awaited
+            else:
+                total = multiply(shard, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+            if COUNTS:  # before waiting for peers that may wait for it
+                tell(tiles, at - programs, program, counters)
+            if SUMS:
+                if awaited >= 0:
+                    total = add(total, contributions, tl.load(entry + 9), column, awaited, most, chunk, counters,
+                                epoch, deadline, error, rank, WORLD)  # fmt: skip
+            leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
+        end += tl.cdiv(tl.maximum(num_tiles - end, 0), programs) * programs
+    if COUNTS:
+        tell(tiles, end - programs, program, counters)
+    device.drain()
+
+
+@triton.jit
+def receive(
+    shard, operand, b, entry, row, column, awaited, here, spans, contraction, counters, epoch, deadline, error, rank,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, RANGES: tl.constexpr,
+):  # fmt: skip
+    """The tile of *entry* when its rows are here: an outer loop that waits for ranges, an inner one that is pipelined.
+
+    Own rows, and rows that were seen before (*here*), are computed in one go.
+    """
+    left = operand
+    if tl.load(entry) != 0:
+        left = shard
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    ranges = tl.full((), RANGES, tl.int32)
+    if (awaited < 0) | (awaited == here):
+        ranges = tl.full((), 1, tl.int32)
+    for piece in range(ranges):
+        if (awaited >= 0) & (awaited != here):
+            device.wait(counters + awaited + piece, epoch, deadline, error, rank, device.PIECE, awaited + piece)
+            device.fence_proxy()
+        start, stop = tl.load(spans + piece), tl.load(spans + piece + 1)
+        if ranges == 1:
+            stop = contraction
+        for k in range(start, stop, BLOCK_K):
+            total = tl.dot(left.load([row, k]), b.load([k, column]), total)
+    return total
+
+
+@triton.jit
+def add(
+    total, contributions, row, column, awaited, most, chunk, counters, epoch, deadline, error, rank,
+    WORLD: tl.constexpr,
+):  # fmt: skip
+    """*total* and what all peers contributed to it, when that is here."""
+    for other in tl.static_range(WORLD):
+        if other != rank:
+            number = other * most + awaited
+            device.wait(counters + number, epoch, deadline, error, rank, device.PIECE, number)
+    device.fence_proxy()
+    for other in tl.static_range(WORLD):
+        if other != rank:
+            total += contributions.load([other * chunk + row, column]).to(tl.float32)
+    return total
+
+
+@triton.jit
+def leave(
+    entry, total, to_local, to_out, local, out, columns,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, RECEIVES: tl.constexpr,
+):  # fmt: skip
+    """*total* goes where *entry* says."""
+    column, top = tl.multiple_of(tl.load(entry + 2), 16), tl.load(entry + 4)
+    value = total.to(DTYPE)
+    if TMA:
+        target = to_local
+        if not RECEIVES:
+            if tl.load(entry + 3) != 0:
+                target = to_out
+        device.put_tma(target, top, column, value)
+    else:
+        # 16 bytes are stored at once: a piece's columns end with as many
+        bottom, right = tl.load(entry + 5), tl.multiple_of(tl.load(entry + 6), 8)
         place, mask = rectangle(top, column, bottom, right, columns, BLOCK_M, BLOCK_N)
-        if SUMS:
-            if awaited >= 0:
-                for other in tl.static_range(WORLD):
-                    if other != rank:
-                        number = other * most + awaited
-                        device.wait(counters + number, epoch, deadline, error, rank, device.PIECE, number)
-                chunk = slot // columns
-                inside = tl.cast(tl.load(entry + 1) - rank * chunk - top, tl.int64) * columns  # from place to the slot
-                for other in tl.static_range(WORLD):
-                    if other != rank:
-                        contribution = stage + tl.cast(other, tl.int64) * slot + inside + place
-                        total += tl.load(contribution, mask=mask, other=0.0).to(tl.float32)
-        if tl.load(entry + 3) != 0:
-            tl.store(out + place, total.to(DTYPE), mask=mask)
-        else:
-            tl.store(local + place, total.to(DTYPE), mask=mask)
-        raised = tl.load(entry + 8)
+        target = local
+        if not RECEIVES:
+            if tl.load(entry + 3) != 0:
+                target = out
+        tl.store(tl.multiple_of(target, 16) + place, value, mask=mask)
+
+
+@triton.jit
+def tell(tiles, at, program, counters):
+    """Raises the counter of the tile *at*, which *program* stored a tile ago, so that nobody waits for its stores."""
+    if at >= program:
+        raised = tl.load(tiles + TILE_WORDS * at + 8)
         if raised >= 0:
-            device.signal(counters + raised)
+            device.signal_in_loop(counters + raised)
 
 
 def is_one(plan: Plan) -> bool:
@@ -124,28 +199,39 @@ def kernel(context: Context, places: Rectangles, order: Order, operands: Operand
         shard = places.source(operands)[context.rank % len(places.source(operands))]
         operand = context.of(context.rank, "operand")
     sums = operator.reduces and any(op.awaits for op in computes)
-    stage = context.of(context.rank, "stage") if operator.reduces else context.local
     out = context.local if context.receives else context.of(context.rank, "out")
+    stage = context.of(context.rank, "stage").flatten(0, 1) if operator.reduces else out
+    free = _free(table, context.receives, operator.reduces)
     words = torch.from_numpy(table).to(context.device)
     return Kernel(
         function=gemm_pieces,
         arguments=(
             *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (shard, operand)),
-            TensorDescriptor.from_tensor(right, [size.k, size.n]), context.local, out, stage, words, len(table),
-            torch.tensor(spans, dtype=torch.int32, device=context.device), extent.columns, chunk * extent.columns,
+            TensorDescriptor.from_tensor(right, [size.k, size.n]),
+            *(TensorDescriptor.from_tensor(side, [size.m, size.n]) for side in (context.local, out, stage)),
+            context.local, out, words, len(table), free,
+            torch.tensor(spans, dtype=torch.int32, device=context.device), extent.contraction, extent.columns, chunk,
             puts_most(plan), context.addresses("counters"), context.epoch, context.error, context.limit_ns,
             context.rank, None,
         ),
         constants={
             "WORLD": problem.world if sums else 1, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "RANGES": len(spans) - 1, "DTYPE": TRITON_DTYPES[problem.dtype], "RECEIVES": context.receives,
-            "SUMS": sums,
+            "SUMS": sums, "WAITS": free < len(table), "COUNTS": bool((table[:, 8] >= 0).any()),
+            "TMA": tiles_are_whole(problem, plan.schedule),
         },
         num_warps=usual.count("num_warps"),
         num_stages=usual.count("num_stages"),
         items=len(table),
         spared=problem.world - 1 + int(plan.schedule.get("comm_sms") or 0),
     )  # fmt: skip
+
+
+def _free(table: NDArray[np.int32], receives: bool, reduces: bool) -> int:
+    """How many tiles, from the first on, wait for nothing: own rows that come first, or results before own sums."""
+    own = table[:, 0] != 0
+    waits = ~own if receives else own & reduces
+    return int(np.append(waits, True).argmax())
 
 
 def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
@@ -170,7 +256,7 @@ def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
             awaited = _awaited(op, source, most, context.receives)
             entries.append((
                 int(is_own), left, int(tiles.col_start[at]), to_out, base + row, base + stop,
-                int(tiles.col_stop[at]), awaited, counted.get(at, NONE),
+                int(tiles.col_stop[at]), awaited, counted.get(at, NONE), row,
             ))  # fmt: skip
     return np.array(entries, dtype=np.int32)
 

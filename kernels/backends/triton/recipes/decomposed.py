@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.axes import tile
 from kernels.backends.triton import limits
+from kernels.backends.triton.pieces import tiles_are_whole
 from kernels.backends.triton.recipes.base import Compilation, Recipe
 from kernels.backends.triton.recipes.fused import kinds
 from kernels.operators import OPERATORS, Flow
@@ -59,13 +60,14 @@ def _compilations(trial: Trial) -> tuple[Compilation, ...]:
 def _facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[Any, ...]:
     operator = OPERATORS[problem.operator]
     extent = operator.extent(problem)
-    numbers = num_tiles(problem, schedule["tile"]), extent.columns
-    pieces = pieces_of(problem, schedule)
+    pieces, receives = pieces_of(problem, schedule), operator.flow is Flow.RECEIVE
     ranges = len({int(start) for start in pieces.k[0]})
-    receives = operator.flow is Flow.RECEIVE
     sums = operator.reduces and not alone
-    return (problem.dtype, alone, str(tile(schedule["tile"])), receives, sums, problem.world if sums else 1,
-            ranges if receives else 1, *kinds(*numbers))  # fmt: skip
+    counts = not receives and not alone and problem.world > 1
+    waits = operator.reduces or (receives and problem.world > 1)
+    numbers = num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, operator.chunk_rows(problem)
+    return (problem.dtype, str(tile(schedule["tile"])), receives, sums, problem.world if sums else 1,
+            ranges if receives else 1, counts, waits, tiles_are_whole(problem, schedule), *kinds(*numbers))  # fmt: skip
 
 
 RECIPE = Recipe(refusal=_refusal, compilations=_compilations, module="kernels.backends.triton.calls.decomposed")
