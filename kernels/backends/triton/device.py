@@ -227,6 +227,45 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
 
 
 @triton.jit
+def wait_in_loop(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
+    """As `wait`, in a flat loop whose loads are to be pipelined: Triton 3.6 cannot fuse loops with a loop inside.
+
+    All threads poll, and meet when they are done; the bulk copy engine may read and write then. What is returned is 0:
+    what is loaded from a place that was computed with it is loaded later.
+    """
+    if INTERPRETED:
+        wait(counter, expected, deadline, error, rank, kind, index)
+        return tl.full((), 0, tl.int32)
+    late = tl.inline_asm_elementwise(
+        """{
+        .reg .pred here, over, any;
+        .reg .u64 time;
+        .reg .u32 value, raised;
+        again:
+        ld.relaxed.sys.global.u32 value, [$1];
+        setp.ge.s32 here, value, $2;
+        @here bra done;
+        ld.relaxed.gpu.global.u32 raised, [$4];
+        mov.u64 time, %globaltimer;
+        setp.ge.u64 over, time, $3;
+        setp.ne.or.u32 over, raised, 0, over;
+        @!over bra again;
+        done:
+        ld.acquire.sys.global.u32 value, [$1];
+        setp.lt.s32 over, value, $2;
+        fence.proxy.async;
+        bar.red.or.pred any, 0, over;
+        selp.u32 $0, 1, 0, any;
+        }""",
+        "=r,l,r,l,l", [counter.to(tl.int64), expected, deadline, error.to(tl.int64)], dtype=tl.int32, is_pure=False,
+        pack=1,
+    )  # fmt: skip
+    if late != 0:
+        fail(error, rank, kind, index, expected, seen(counter))
+    return tl.minimum(late, 0)
+
+
+@triton.jit
 def issued(never, error):
     """Loads before it are on their way, all of them, before the first is waited for.
 
@@ -244,6 +283,15 @@ def issued(never, error):
 def put_tma(descriptor, row, column, tile):
     """*tile* leaves through shared memory for a peer; it is there after `drain` (rule 2)."""
     descriptor.store([row, column], tile)
+
+
+@triton.jit
+def add_tma(descriptor, row, column, tile):
+    """As `put_tma`, but *tile* is added to what lies there, in its dtype."""
+    if INTERPRETED:
+        descriptor.store([row, column], descriptor.load([row, column]) + tile)
+    else:
+        descriptor.atomic_add([row, column], tile)
 
 
 @triton.jit

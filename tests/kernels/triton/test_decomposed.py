@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -75,26 +76,38 @@ def test_neighbouring_peers_are_computed_together_and_own_rows_apart() -> None:
     ("all_to_all_gemm", 2, {"pieces": 2, "engine": "sm", "launches": "one"}),
     ("gemm_all_to_all", 2, {"pieces": 4, "split": "columns", "launches": "one", "steps": "uniform"}),
     ("gemm_reduce_scatter", 2, {"pieces": 4, "split": "columns", "engine": "sm"}),
+    ("gemm_reduce_scatter", 2, {"pieces": 2, "split": "columns", "launches": "one", "tile": "16x64x16"}),
     ("gemm_all_reduce", 4, {"pieces": 2}),
+    ("gemm_all_reduce", 4, {"pieces": 2, "launches": "one"}),
     ("gemm_all_reduce", 2, {"pieces": 4}),
+    ("gemm_all_reduce", 2, {"pieces": 4, "launches": "one"}),
+    ("gemm_all_reduce", 2, {"pieces": 4, "launches": "one", "steps": "uniform"}),
 ])  # fmt: skip
 def test_pieces_come_right(gangs: dict[int, InterpretedGang], operator: str, world: int, axes: dict[str, Any]) -> None:
     answers = gangs[world].call(trial(operator, world, **axes), 2)
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
 
 
-@pytest.mark.parametrize(("operator", "axes"), [
-    ("all_gather_gemm", {"split": "contraction"}), ("gemm_all_to_all", {}),
+@pytest.mark.parametrize(("operator", "world", "axes", "spared"), [
+    ("all_gather_gemm", 4, {"split": "contraction"}, 0), ("all_gather_gemm", 4, {}, 0), ("gemm_all_to_all", 4, {}, 3),
+    ("gemm_reduce_scatter", 2, {}, 1), ("gemm_all_reduce", 4, {}, 3), ("gemm_all_to_all", 2, {"pieces": 64}, 1),
 ])  # fmt: skip
-def test_one_launch_keeps_the_rules_of_memory_order(operator: str, axes: dict[str, Any]) -> None:
-    one = trial(operator, 4, MODEL, "128x256x64", pieces=4, launches="one", **axes)
-    (made,) = kernels_of(one)
+def test_one_launch_keeps_the_rules_of_memory_order(
+    tmp_path: Path, operator: str, world: int, axes: dict[str, Any], spared: int
+) -> None:
+    """Also: it is pipelined, spills nothing, and no store is narrow, which cost a sixth of a call once."""
+    one = trial(operator, world, MODEL, "128x256x64", **({"pieces": 4, "launches": "one"} | axes))
+    (made,) = kernels_of(one, rank=1)
     options = {"num_warps": made.num_warps, "num_stages": made.num_stages, "launch_cooperative_grid": True}
     compiled = warmed_up(made.function, made.arguments, dict(made.constants) | options)
     kernel = Kernel(compiled.ptx, compiled.arguments)
     assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
     assert "wgmma.wait_group.sync.aligned \t1" in compiled.ptx or "wait_group.sync.aligned 1" in compiled.ptx
-    assert made.spared == 3, "one SM for each warp that waits beside it"
+    assert made.spared == spared, "one SM for each warp that waits beside it"
+    assert compiled.local_bytes(tmp_path) == 0
+    results = [each for each in kernel.instructions if each.is_store and kernel.words(each) & {"local", "out"}]
+    assert all(each.bits == 128 for each in results)
+    assert bool(results) != made.constants["TMA"]
 
 
 def test_pieces_leave_sixteen_bytes_at_once_and_are_signalled_by_whoever_is_last() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -119,9 +119,25 @@ class _Made:
         self._order = order
         of_step = {op.step: op for op in order.ops}
         self.launches = [self._launch(tuple(ops), of_step) for ops in grouped.values()]
+        sums = self._one and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
+        if sums and context.device.type == "cpu":
+            self.launches = self._one_by_one()
         meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
         self.first = self._begin() if meets else None
         self.final = self._waits([(number, 1) for number in order.last])
+
+    def _one_by_one(self) -> list[Launch]:
+        """As interpreted ranks need it, which run nothing beside a kernel: its own sums come behind contributions."""
+        (one,) = (launch for launch in self.launches if launch.ops[0].kind is Kind.COMPUTE)
+        puts = [launch for launch in self.launches if launch is not one]
+        leave = [launch for launch in puts if launch.ops[0].blocks[0].chunk != self._context.rank]
+        halves = [replace(one, acts=self._kernel(summed=summed)) for summed in (False, True)]
+        return [halves[0], *leave, halves[1], *(launch for launch in puts if launch not in leave)]
+
+    def _kernel(self, *, summed: bool | None = None) -> Call:
+        """Our one launch."""
+        kernel = gemm_pieces.kernel(self._context, self._places, self._order, self._operands, summed=summed)
+        return kernel.launcher(interpreted=1)
 
     def _begin(self) -> Call:
         context, credits = self._context, self._context.addresses("credits")
@@ -154,8 +170,7 @@ class _Made:
         kind = ops[0].kind
         if kind is Kind.COMPUTE:
             if self._one:
-                kernel = gemm_pieces.kernel(self._context, self._places, self._order, self._operands)
-                return kernel.launcher(interpreted=1)
+                return self._kernel()
             return _in_order([product for op in ops for product in self._places.products(op, self._operands)])
         if kind is Kind.PUT:
             return self._moved.puts(ops, self._operands)

@@ -19,8 +19,9 @@ from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
 from kernels.backends.triton.pieces import tiles_are_whole
 from kernels.backends.triton.rectangles import Rectangles
-from kernels.operators import OPERATORS
+from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan
+from kernels.problem import Problem
 from kernels.reference import Operands
 from kernels.schemes import fused
 from kernels.schemes.reads import ONE
@@ -38,22 +39,25 @@ def gemm_pieces(
     columns, chunk, most, counters_at, epoch_at, error, limit_ns, rank, stamps,
     WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     RANGES: tl.constexpr, DTYPE: tl.constexpr, RECEIVES: tl.constexpr, SUMS: tl.constexpr, WAITS: tl.constexpr,
-    COUNTS: tl.constexpr, TMA: tl.constexpr,
+    ONTO: tl.constexpr, ROWS: tl.constexpr, COUNTS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Rows of *shard* or *operand* [.., k] x *b* [k, n]: a table of tiles, each when what it reads is here.
 
     *tiles* [num_tiles, TILE_WORDS] int32: whether its rows are the shard's, first row there, first column, whether it
     goes to *out* instead of *local*, first row there, the row and the column at which it ends, the put that brings it
     what it waits for (index of that put of every sender, -1: none), the counter that it raises when done (-1: none),
-    its first row inside its chunk. A sender's counters begin at its number times *most*.
+    its first row in *contributions*. A sender's counters begin at its number times *most*.
 
-    The first *free* tiles wait for nothing (and WAITS: others do): a flat loop, in which the next tile's operands are
-    on their way while this one leaves. RECEIVES: operand rows come in RANGES pieces of the contraction, whose ends
-    *spans* [RANGES + 1] holds. SUMS: *contributions* [ranks * chunk, n] has those of peers to a tile that waits.
+    RECEIVES: operand rows come in RANGES pieces of the contraction, whose ends *spans* [RANGES + 1] holds. SUMS: what a
+    peer contributes to a tile that waits lies in *contributions*: *out* with one peer, else [ranks * chunk, n].
     COUNTS: some tiles raise a counter. TMA: tiles are whole, and leave by bulk stores.
+
+    Two flat loops, in which the next tile's operands are on their way while this one leaves: the first *free* tiles,
+    which need nothing that comes in, and all others. With ONTO these are own tiles that bulk stores add to what lies in
+    *out*, with ROWS those of peers' rows, which come whole. Else WAITS: a loop that may wait and load anything.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    deadline = device.deadline_after(limit_ns)
+    epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
     counters = device.peer(counters_at, rank, tl.int32)
     for at in tl.range(program, free, programs, flatten=True):
         entry = tiles + TILE_WORDS * at
@@ -63,8 +67,25 @@ def gemm_pieces(
             tell(tiles, at - programs, program, counters)
         leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     end = program + tl.cdiv(tl.maximum(free - program, 0), programs) * programs  # the first that was not computed
-    if WAITS:
-        epoch = tl.load(epoch_at)
+    if ONTO:
+        for at in tl.range(end, num_tiles, programs, flatten=True):
+            entry = tiles + TILE_WORDS * at
+            column = tl.multiple_of(tl.load(entry + 2), 16)
+            total = multiply(shard, b, tl.load(entry + 1), column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+            if COUNTS:  # before waiting for peers that may wait for it
+                tell(tiles, at - programs, program, counters)
+            wait_for_all(tl.load(entry + 7), most, counters, epoch, deadline, error, rank, WORLD)
+            device.add_tma(to_out, tl.load(entry + 4), column, total.to(DTYPE))
+    elif ROWS:
+        for at in tl.range(end, num_tiles, programs, flatten=True):
+            entry = tiles + TILE_WORDS * at
+            awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
+            expected, number = tl.where(awaited >= 0, epoch, 0), tl.maximum(awaited, 0)
+            row = tl.load(entry + 1) + device.wait_in_loop(counters + number, expected, deadline, error, rank,
+                                                           device.PIECE, number)  # fmt: skip
+            total = multiply(operand, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
+            leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
+    elif WAITS:
         here = tl.full((), -1, tl.int32)  # the counter whose pieces were all seen
         for at in tl.range(end, num_tiles, programs):
             entry = tiles + TILE_WORDS * at
@@ -76,13 +97,19 @@ def gemm_pieces(
                 here = awaited
             else:
                 total = multiply(shard, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
-            if COUNTS:  # before waiting for peers that may wait for it
+            if COUNTS:
                 tell(tiles, at - programs, program, counters)
             if SUMS:
                 if awaited >= 0:
-                    total = add(total, contributions, tl.load(entry + 9), column, awaited, most, chunk, counters,
-                                epoch, deadline, error, rank, WORLD)  # fmt: skip
+                    wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD)
+                    for other in tl.static_range(WORLD):
+                        if other != rank:
+                            slot = tl.load(entry + 9)
+                            if WORLD > 2:
+                                slot += other * chunk
+                            total += contributions.load([slot, column]).to(tl.float32)
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
+    if ONTO or ROWS or WAITS:
         end += tl.cdiv(tl.maximum(num_tiles - end, 0), programs) * programs
     if COUNTS:
         tell(tiles, end - programs, program, counters)
@@ -118,20 +145,12 @@ def receive(
 
 
 @triton.jit
-def add(
-    total, contributions, row, column, awaited, most, chunk, counters, epoch, deadline, error, rank,
-    WORLD: tl.constexpr,
-):  # fmt: skip
-    """*total* and what all peers contributed to it, when that is here."""
+def wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD: tl.constexpr):
+    """Until what all peers contribute to a tile is here."""
     for other in tl.static_range(WORLD):
         if other != rank:
             number = other * most + awaited
-            device.wait(counters + number, epoch, deadline, error, rank, device.PIECE, number)
-    device.fence_proxy()
-    for other in tl.static_range(WORLD):
-        if other != rank:
-            total += contributions.load([other * chunk + row, column]).to(tl.float32)
-    return total
+            device.wait_in_loop(counters + number, epoch, deadline, error, rank, device.PIECE, number)
 
 
 @triton.jit
@@ -140,22 +159,17 @@ def leave(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr, TMA: tl.constexpr, RECEIVES: tl.constexpr,
 ):  # fmt: skip
     """*total* goes where *entry* says."""
-    column, top = tl.multiple_of(tl.load(entry + 2), 16), tl.load(entry + 4)
-    value = total.to(DTYPE)
+    column, top, value = tl.multiple_of(tl.load(entry + 2), 16), tl.load(entry + 4), total.to(DTYPE)
+    landing, target = to_local, local
+    if not RECEIVES:  # nor around bulk stores: Triton 3.6 cannot fuse loops with a branch there
+        if tl.load(entry + 3) != 0:
+            landing, target = to_out, out
     if TMA:
-        target = to_local
-        if not RECEIVES:
-            if tl.load(entry + 3) != 0:
-                target = to_out
-        device.put_tma(target, top, column, value)
+        device.put_tma(landing, top, column, value)
     else:
         # 16 bytes are stored at once: a piece's columns end with as many
         bottom, right = tl.load(entry + 5), tl.multiple_of(tl.load(entry + 6), 8)
         place, mask = rectangle(top, column, bottom, right, columns, BLOCK_M, BLOCK_N)
-        target = local
-        if not RECEIVES:
-            if tl.load(entry + 3) != 0:
-                target = out
         tl.store(tl.multiple_of(target, 16) + place, value, mask=mask)
 
 
@@ -185,13 +199,17 @@ def _units(plan: Plan, rank: int) -> Mapping[int, int]:
     return {int(begin): number for number, begin in enumerate(np.unique(plan.tile_start[puts]))}
 
 
-def kernel(context: Context, places: Rectangles, order: Order, operands: Operands) -> Kernel:
-    """`gemm_pieces` for the compute steps of *order*."""
+def kernel(
+    context: Context, places: Rectangles, order: Order, operands: Operands, *, summed: bool | None = None
+) -> Kernel:
+    """`gemm_pieces` for the compute steps of *order*; *summed*: only of own rows of a sum, or only of all others."""
     problem, plan = context.problem, context.plan
     operator, size = OPERATORS[problem.operator], tile(plan.schedule["tile"])
     extent, chunk = operator.extent(problem), operator.chunk_rows(problem)
     usual = fused.alone(problem, plan.schedule["tile"])
     table, computes = tile_table(context, order), order.of(Kind.COMPUTE)
+    if summed is not None:
+        table = table[(table[:, 0] != 0) == summed]
     spans = sorted({block.k_start for op in computes for block in op.blocks} | {extent.contraction})
     first, right = operands.values()
     shard, operand = first, first
@@ -200,8 +218,11 @@ def kernel(context: Context, places: Rectangles, order: Order, operands: Operand
         operand = context.of(context.rank, "operand")
     sums = operator.reduces and any(op.awaits for op in computes)
     out = context.local if context.receives else context.of(context.rank, "out")
-    stage = context.of(context.rank, "stage").flatten(0, 1) if operator.reduces else out
-    free = _free(table, context.receives, operator.reduces)
+    staged = sums and problem.world > 2
+    stage = context.of(context.rank, "stage").flatten(0, 1) if staged else out
+    free, whole = _free(table, context.receives, sums), tiles_are_whole(problem, plan.schedule)
+    rows = context.receives and len(spans) == 2 and free < len(table) and not table[free:, 0].any()
+    onto = sums and not staged and whole and bool(table[free:, 0].all())
     words = torch.from_numpy(table).to(context.device)
     return Kernel(
         function=gemm_pieces,
@@ -217,21 +238,25 @@ def kernel(context: Context, places: Rectangles, order: Order, operands: Operand
         constants={
             "WORLD": problem.world if sums else 1, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "RANGES": len(spans) - 1, "DTYPE": TRITON_DTYPES[problem.dtype], "RECEIVES": context.receives,
-            "SUMS": sums, "WAITS": free < len(table), "COUNTS": bool((table[:, 8] >= 0).any()),
-            "TMA": tiles_are_whole(problem, plan.schedule),
+            "SUMS": sums, "WAITS": free < len(table) and not (onto or rows), "ONTO": onto, "ROWS": rows,
+            "COUNTS": bool((table[:, 8] >= 0).any()), "TMA": whole,
         },
         num_warps=usual.count("num_warps"),
         num_stages=usual.count("num_stages"),
         items=len(table),
-        spared=problem.world - 1 + int(plan.schedule.get("comm_sms") or 0),
+        spared=_waiting_warps(problem) + int(plan.schedule.get("comm_sms") or 0),
     )  # fmt: skip
 
 
-def _free(table: NDArray[np.int32], receives: bool, reduces: bool) -> int:
-    """How many tiles, from the first on, wait for nothing: own rows that come first, or results before own sums."""
+def _waiting_warps(problem: Problem) -> int:
+    """Of kernels that wait beside it for what it computes: one for each peer that copies go to."""
+    return 0 if OPERATORS[problem.operator].flow is Flow.RECEIVE else problem.world - 1
+
+
+def _free(table: NDArray[np.int32], receives: bool, sums: bool) -> int:
+    """How many tiles, from the first on, need nothing that comes in: own rows, or all before the first own sum."""
     own = table[:, 0] != 0
-    waits = ~own if receives else own & reduces
-    return int(np.append(waits, True).argmax())
+    return int(np.append(~own if receives else own & sums, True).argmax())
 
 
 def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
@@ -240,6 +265,7 @@ def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
     chunk = OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
     whole_out = OPERATORS[plan.problem.operator].local(plan.problem)["output"][0] > chunk
     most, entries = puts_most(plan), []
+    apart = plan.problem.world > 2  # contributions of several peers lie by rank, one peer's where the sum is to be
     counted = _counters_of_tiles(plan, rank) if any(op.kind is Kind.PUT for op in order.ops) else {}
     for op in order.of(Kind.COMPUTE):
         if op.blocks[0].k_start:
@@ -256,7 +282,7 @@ def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
             awaited = _awaited(op, source, most, context.receives)
             entries.append((
                 int(is_own), left, int(tiles.col_start[at]), to_out, base + row, base + stop,
-                int(tiles.col_stop[at]), awaited, counted.get(at, NONE), row,
+                int(tiles.col_stop[at]), awaited, counted.get(at, NONE), row if apart else base + row,
             ))  # fmt: skip
     return np.array(entries, dtype=np.int32)
 
