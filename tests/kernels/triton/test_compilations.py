@@ -11,6 +11,7 @@ from kernels.schedule import Refusal
 from kernels.trial import Trial
 from tests.kernels.triton.compile_sm90 import kernels_of, key_of
 from tests.kernels.triton.conftest import gpu_trial, in_shots
+from tests.kernels.triton.pieces import SPLITS
 
 LOOKUPS = {"tables_per_rank": 4, "rows": 1000, "dim": 256, "batch": 256, "pooling": 32}
 SHAPES = [{"m": m, "n": n, "k": 256} for m, n in ((1024, 512), (2048, 512), (1024, 560))]
@@ -49,6 +50,23 @@ def test_equal_compilations_are_those_that_triton_has_one_key_for(operator: str)
         counted = compilations(trial)
         assert len(counted) == len(kernels), trial.schedule
         pairs |= set(zip(counted, map(key_of, kernels), strict=True))
+    assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) > 1
+
+
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_all_to_all", "gemm_reduce_scatter"])
+def test_one_launch_of_pieces_is_compiled_as_often_as_it_is_counted(operator: str) -> None:
+    pairs = set()
+    axes = {"split": SPLITS[operator][:2], "steps": ("local_first", "uniform"), "pieces": (1, 2, 4), "world": (2, 4)}
+    for shape, values in product(({"m": 4096, "n": 512, "k": 512}, {"m": 4096, "n": 2000, "k": 512}),
+                                 product(*axes.values())):  # fmt: skip
+        try:
+            whole = gpu_trial(operator, shape, dtype="bfloat16", scheme="decomposed", launches="one", tile="128x128x64",
+                              **dict(zip(axes, values, strict=True)))  # fmt: skip
+        except Refusal:
+            continue
+        for trial in (whole, whole.of_part("compute")):
+            (kernel,), (counted,) = kernels_of(trial, rank=1), compilations(trial)
+            pairs.add((counted, key_of(kernel)))
     assert len({counted for counted, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) > 1
 
 

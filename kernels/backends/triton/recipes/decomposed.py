@@ -61,13 +61,16 @@ def _facts(problem: Problem, schedule: Schedule, alone: bool) -> tuple[Any, ...]
     operator = OPERATORS[problem.operator]
     extent = operator.extent(problem)
     pieces, receives = pieces_of(problem, schedule), operator.flow is Flow.RECEIVE
-    ranges = len({int(start) for start in pieces.k[0]})
-    sums = operator.reduces and not alone
-    counts = not receives and not alone and problem.world > 1
-    waits = operator.reduces or (receives and problem.world > 1)
+    ranges, several = len({int(start) for start in pieces.k[0]}), problem.world > 1
+    mixed = schedule["steps"] == "uniform" and int(pieces.rectangle[-1]) > 0  # own tiles between those of peers
+    whole, sums = tiles_are_whole(problem, schedule), operator.reduces and not alone
+    rows = receives and several and ranges == 1 and not mixed
+    onto = sums and problem.world == 2 and whole and not mixed
+    waits = (sums or receives) and several and not (rows or onto)
     numbers = num_tiles(problem, schedule["tile"]), extent.contraction, extent.columns, operator.chunk_rows(problem)
     return (problem.dtype, str(tile(schedule["tile"])), receives, sums, problem.world if sums else 1,
-            ranges if receives else 1, counts, waits, tiles_are_whole(problem, schedule), *kinds(*numbers))  # fmt: skip
+            ranges if receives else 1, rows, onto, waits, several and not receives and not alone, whole,
+            *kinds(*numbers))  # fmt: skip
 
 
 RECIPE = Recipe(refusal=_refusal, compilations=_compilations, module="kernels.backends.triton.calls.decomposed")
