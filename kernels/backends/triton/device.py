@@ -227,45 +227,6 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
 
 
 @triton.jit
-def wait_in_loop(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
-    """As `wait`, in a flat loop whose loads are to be pipelined: Triton 3.6 cannot fuse loops with a loop inside.
-
-    All threads poll, and meet when they are done; the bulk copy engine may read and write then. What is returned is 0:
-    what is loaded from a place that was computed with it is loaded later.
-    """
-    if INTERPRETED:
-        wait(counter, expected, deadline, error, rank, kind, index)
-        return tl.full((), 0, tl.int32)
-    late = tl.inline_asm_elementwise(
-        """{
-        .reg .pred here, over, any;
-        .reg .u64 time;
-        .reg .u32 value, raised;
-        again:
-        ld.relaxed.sys.global.u32 value, [$1];
-        setp.ge.s32 here, value, $2;
-        @here bra done;
-        ld.relaxed.gpu.global.u32 raised, [$4];
-        mov.u64 time, %globaltimer;
-        setp.ge.u64 over, time, $3;
-        setp.ne.or.u32 over, raised, 0, over;
-        @!over bra again;
-        done:
-        ld.acquire.sys.global.u32 value, [$1];
-        setp.lt.s32 over, value, $2;
-        fence.proxy.async;
-        bar.red.or.pred any, 0, over;
-        selp.u32 $0, 1, 0, any;
-        }""",
-        "=r,l,r,l,l", [counter.to(tl.int64), expected, deadline, error.to(tl.int64)], dtype=tl.int32, is_pure=False,
-        pack=1,
-    )  # fmt: skip
-    if late != 0:
-        fail(error, rank, kind, index, expected, seen(counter))
-    return tl.minimum(late, 0)
-
-
-@triton.jit
 def issued(never, error):
     """Loads before it are on their way, all of them, before the first is waited for.
 
@@ -322,17 +283,6 @@ def signal_but_one(counter):
     if not INTERPRETED:
         tl.inline_asm_elementwise(
             "cp.async.bulk.wait_group 1; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
-            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    tl.atomic_add(counter, 1, sem="release", scope="sys")
-
-
-@triton.jit
-def signal_in_loop(counter):
-    """`drain` and `signal` in such a loop, of what was stored by threads or by the bulk copy engine."""
-    if not INTERPRETED:
-        tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 0; mov.u32 $0, 0;",
             "=r", [], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     tl.atomic_add(counter, 1, sem="release", scope="sys")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.axes import tile
-from kernels.backends.triton import device
+from kernels.backends.triton import device, flat
 from kernels.backends.triton.branches import Op, Order, puts_most
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
@@ -81,7 +81,7 @@ def gemm_pieces(
             entry = tiles + TILE_WORDS * at
             awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
             expected, number = tl.where(awaited >= 0, epoch, 0), tl.maximum(awaited, 0)
-            row = tl.load(entry + 1) + device.wait_in_loop(counters + number, expected, deadline, error, rank,
+            row = tl.load(entry + 1) + flat.wait(counters + number, expected, deadline, error, rank,
                                                            device.PIECE, number)  # fmt: skip
             total = multiply(operand, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
@@ -150,7 +150,7 @@ def wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD: t
     for other in tl.static_range(WORLD):
         if other != rank:
             number = other * most + awaited
-            device.wait_in_loop(counters + number, epoch, deadline, error, rank, device.PIECE, number)
+            flat.wait(counters + number, epoch, deadline, error, rank, device.PIECE, number)
 
 
 @triton.jit
@@ -179,7 +179,7 @@ def tell(tiles, at, program, counters):
     if at >= program:
         raised = tl.load(tiles + TILE_WORDS * at + 8)
         if raised >= 0:
-            device.signal_in_loop(counters + raised)
+            flat.signal(counters + raised)
 
 
 def is_one(plan: Plan) -> bool:
@@ -255,8 +255,8 @@ def _waiting_warps(problem: Problem) -> int:
 
 def _free(table: NDArray[np.int32], receives: bool, sums: bool) -> int:
     """How many tiles, from the first on, need nothing that comes in: own rows, or all before the first own sum."""
-    own = table[:, 0] != 0
-    return int(np.append(~own if receives else own & sums, True).argmax())
+    by_shard = table[:, 0] != 0
+    return int(np.append(~by_shard if receives else by_shard & sums, True).argmax())
 
 
 def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
