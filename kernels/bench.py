@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels import events
 from kernels.backends import open_backend, warm_backends
-from kernels.backends.base import VALUES, Backend, Compiling, Prepared, Seat, Unseen
+from kernels.backends.base import Backend, Compiling, Prepared, Seat, Unseen
 from kernels.outcome import span_values
 from kernels.reference import expected
 from kernels.schedule import Refusal
@@ -126,7 +126,7 @@ class Bench:
     def _compared(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
         """The result against the reference of *values*; one that is wrong, against that of the others, too."""
         judged = self._against(backend, trial, one, values)
-        if not judged.correct and self._against(backend, trial, one, VALUES - 1 - values).correct:
+        if not judged.correct and self._against(backend, trial, one, values ^ 1).correct:  # the other of its two
             return replace(judged, stale=True)
         return judged
 

@@ -79,6 +79,10 @@ class Launches:
     """Blocks that an SM holds at once; 0: as many as fit."""
     grid: Ints
     """Blocks in all; 0: as many as fit."""
+    micro_batch: Ints
+    """Of several independent problems in one call, the one that it works on; 0 is usual."""
+    place: Ints
+    """Of the steps that are ready and have one priority, those of the lower place go first; 0 is usual."""
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -88,7 +92,7 @@ class Launches:
            grid: int = 0) -> Launches:  # fmt: skip
         """Launches with *name* for each entry of *rank*, on one *stream* of their rank or each on its own."""
         usual = np.zeros(len(rank), dtype=np.int64)
-        return cls(rank, tuple(name), usual + stream, usual + priority, usual, usual + grid)
+        return cls(rank, tuple(name), usual + stream, usual + priority, usual, usual + grid, usual, usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class Plan:
     """`after[after_start[s]:after_start[s + 1]]` are the steps that step s waits for."""
     after: Ints
     tiles: tuple[Tiles, ...]
-    """By rank."""
+    """By rank: those of one problem, which all micro-batches have."""
     launches: Launches
 
     def __len__(self) -> int:
@@ -182,13 +186,23 @@ class Plan:
 
     @property
     def turn(self) -> Ints:
-        """Who goes first: what feeds peers (put, reduce, copy, collective) before compute, then in order."""
-        return np.arange(len(self)) + len(self) * (self.kind == Kind.COMPUTE)
+        """Who goes first: by place of the launch, what feeds peers (all but compute) before compute, then in order."""
+        return np.arange(len(self)) + len(self) * (2 * self.place + (self.kind == Kind.COMPUTE))
 
     @property
     def stream(self) -> Ints:
         """By step, the stream of its launch; 0 where that is ANY_STREAM, too."""
         return np.maximum(self.launches.stream[self.launch], 0)
+
+    @property
+    def micro_batch(self) -> Ints:
+        """By step, the problem of the call that it works on."""
+        return self.launches.micro_batch[self.launch]
+
+    @property
+    def place(self) -> Ints:
+        """By step, the place of its launch."""
+        return self.launches.place[self.launch]
 
     def steps_of(self, rank: int) -> Ints:
         """Step numbers of *rank*, in order."""
@@ -207,6 +221,19 @@ class Plan:
         """Bytes that leave *rank*."""
         moved = np.isin(self.kind, (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
         return int(self.num_bytes[(self.rank == rank) & moved].sum())
+
+    def next_launches(self) -> dict[int, int]:
+        """Launch -> the next one on the same rank and stream, of the launches that have steps."""
+        has_steps = np.bincount(self.launch, minlength=len(self.launches)) > 0
+        ordered = np.flatnonzero(has_steps & (self.launches.stream != ANY_STREAM))
+        places = zip(self.launches.rank[ordered].tolist(), self.launches.stream[ordered].tolist(), strict=True)
+        last: dict[tuple[int, int], int] = {}
+        behind = {}
+        for launch, at in zip(ordered.tolist(), places, strict=True):
+            if at in last:
+                behind[last[at]] = launch
+            last[at] = launch
+        return behind
 
     @property
     def memory_bytes(self) -> int:
@@ -311,7 +338,7 @@ class Planner:
         """The columns; *launched* says which launches there are and which of them each step belongs to."""
         order = self._order()
         columns = dict(zip(_ADDED, _end_to_end(self._added, (len(_ADDED), 0))[:, order], strict=True))
-        columns["index"] = ranges.nth(_key(columns, self.problem.world))
+        columns["index"] = index_of(columns, self.problem.world)
         number = np.empty(self._count, dtype=np.int64)
         number[order] = np.arange(self._count)
         waiting, needed = (number[_end_to_end(parts)] for parts in (self._waiting, self._needed))
@@ -341,6 +368,6 @@ def _end_to_end(parts: Sequence[Ints], nothing: tuple[int, ...] = (0,)) -> Ints:
     return np.concatenate([np.zeros(nothing, dtype=np.int64), *parts], axis=-1)
 
 
-def _key(columns: Mapping[str, Ints], world: int) -> Ints:
-    """One number for each (rank, kind, peer)."""
-    return (columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1
+def index_of(columns: Mapping[str, Ints], world: int) -> Ints:
+    """By step of *columns*, how many of its rank, kind and peer come before it: the column `index`."""
+    return ranges.nth((columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1)

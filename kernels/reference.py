@@ -18,6 +18,9 @@ POWER_LAW_EXPONENT = 1.05
 
 Operands = dict[str, Tensor]
 
+POWERS = 8
+"""Powers of two by which micro-batches differ."""
+
 SEED = 0
 """Of operands that are the same in all runs. What the bench verifies and times is drawn anew, from its own seeds."""
 
@@ -33,7 +36,8 @@ def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values
     """Random operands of *rank*, standard normal; the same in every process that asks with the same *seed*.
 
     Names and shapes are the operator's `local`, without the output. They are drawn where they are used, so that GPU
-    ranks have others than CPU ranks, but all GPU ranks draw the same. Of each seed there are two *values*, 0 and 1.
+    ranks have others than CPU ranks, but all GPU ranks draw the same. Of each seed there are two *values*, 0 and 1, and
+    two more for each further micro-batch of a call: 2 and 3 of the second one.
     """
     text = json.dumps([problem.to_json(), rank, seed], sort_keys=True)
     generator = torch.Generator(device).manual_seed(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
@@ -44,11 +48,11 @@ def operands(problem: Problem, rank: int, seed: int, device: str = "cpu", values
         else torch.randn(shape, generator=generator, device=device).to(torch_dtype(problem))
         for name, shape in shapes.items()
     }
-    return drawn | {alternated(problem): alternative(problem, rank, seed, drawn)} if values else drawn
+    return drawn | {alternated(problem): alternative(problem, rank, seed, drawn, values)} if values else drawn
 
 
 def alternated(problem: Problem) -> str:
-    """The one operand in which the two values of a seed differ: rows looked up, what comes in, or the smaller one."""
+    """The one operand in which the values of a seed differ: rows looked up, what comes in, or the smaller one."""
     operator = OPERATORS[problem.operator]
     shapes = {name: shape for name, shape in operator.local(problem).items() if name != "output"}
     if "indices" in shapes:
@@ -56,14 +60,26 @@ def alternated(problem: Problem) -> str:
     return next(iter(shapes)) if operator.flow is Flow.RECEIVE else min(shapes, key=lambda name: prod(shapes[name]))
 
 
-def alternative(problem: Problem, rank: int, seed: int, of_rank: Operands) -> Tensor:
-    """The `alternated` one of *of_rank*, which are *rank*'s values 0, in values 1: other rows, or the other sign.
+def alternative(problem: Problem, rank: int, seed: int, of_rank: Operands, values: int = 1) -> Tensor:
+    """The `alternated` one of *of_rank*, which are *rank*'s values 0, in other *values*: other rows, or a factor.
 
-    So every element of the output is another one, and what an earlier call left is wrong.
+    So every element of the output is another one, and what an earlier call or another micro-batch left is wrong.
     """
     name = alternated(problem)
     held = of_rank[name]
-    return _indices(problem, rank, seed, tuple(held.shape), 1).to(held.device) if name == "indices" else -held
+    if name == "indices":
+        return _indices(problem, rank, seed, tuple(held.shape), values).to(held.device)
+    return held * factor(values)
+
+
+def factor(values: int) -> float:
+    """What the alternated factor of products is multiplied with, and so the result: exact, and small in float16, too.
+
+    The sign is another one in values 1, 3, 5 ...; each of 16 micro-batches has a factor of its own, 2^-4 to 2^3.
+    """
+    micro_batch, other = divmod(values, 2)
+    sign = (-1) ** (other + micro_batch // POWERS)
+    return float(sign * 2.0 ** ((micro_batch + POWERS // 2) % POWERS - POWERS // 2))
 
 
 def _indices(problem: Problem, rank: int, seed: int, shape: tuple[int, ...], values: int = 0) -> Tensor:
@@ -92,12 +108,17 @@ def partial(problem: Problem, of_rank: Operands, rows: slice) -> Tensor:
     return left[rows] @ right
 
 
-@lru_cache(maxsize=2)
 def expected(problem: Problem, rank: int, seed: int, device: str = "cpu", values: int = 0) -> Tensor:
     """float64 output of *rank*, shaped as the operator's `local` says, from the operands of all ranks on *device*."""
+    if OPERATORS[problem.operator].work == "gather":
+        return _output(problem, rank, seed, device, values)
+    first = _output(problem, rank, seed, device, 0)
+    return first * factor(values) if values else first  # one operand has a factor, and so has every sum of products
+
+
+@lru_cache(maxsize=2)
+def _output(problem: Problem, rank: int, seed: int, device: str, values: int) -> Tensor:
     operator, world = OPERATORS[problem.operator], problem.world
-    if values and operator.work != "gather":  # one operand has the other sign, and so has every sum of products
-        return -expected(problem, rank, seed, device)
     size = operator.chunk_rows(problem)
     chunk = slice(rank * size, (rank + 1) * size)
     # one rank's operands after the other where that is possible: tables and weights may fill much of the memory

@@ -51,7 +51,8 @@ _PROBLEM = {"operator": one_of(OPERATORS), "shape": SIZES, "dtype": one_of(DTYPE
 _SCHEDULE = {"scheme": one_of(SCHEMES), "axes": VALUES}
 _TILE = Form("a tile such as 128x256x64", is_tile)
 _AXES: Mapping[str, Mapping[str, Form]] = {
-    "sequential": {"tile": _TILE, "collective": TEXT}, "concurrent": {"tile": _TILE},
+    "sequential": {"tile": _TILE, "collective": TEXT},
+    "concurrent": {"tile": _TILE, "micro_batches": COUNT, "collective": TEXT, "comm_priority": TEXT},
     "decomposed": {"tile": _TILE, "pieces": COUNT, "pattern": TEXT, "steps": TEXT, "grouping": TEXT, "engine": TEXT},
     "fused": {"tile": _TILE, "tile_order": TEXT},
 }  # fmt: skip

@@ -8,6 +8,7 @@ from kernels.operators import OPERATORS
 
 AXES = {
     "collective": "Collective",
+    "comm_priority": "Communication priority",
     "comm_sms": "Communication SMs",
     "engine": "Engine",
     "grid": "Grid",
@@ -16,10 +17,12 @@ AXES = {
     "kernel": "Kernel",
     "launches": "Launches",
     "load_hint": "Load hint",
+    "micro_batches": "Micro-batches",
     "num_stages": "Stages",
     "num_warps": "Warps",
     "pattern": "Pattern",
     "pieces": "Pieces",
+    "resident_blocks": "Resident blocks",
     "shots": "Shots",
     "slice_tiles": "Tiles per slice",
     "split": "Split",

@@ -59,7 +59,8 @@ class Request(Typed):
 
     def measured(self) -> Request:
         """The same; where no scheme is stated, those that the backend's ranks can run."""
-        return replace(self, schemes=self.schemes or run_by(self.machine_description().backend))
+        runs = run_by(self.machine_description().backend)
+        return replace(self, schemes=self.schemes or tuple(name for name in COMPARED if name in runs))
 
     def link(self, machine: Machine) -> Fabric:
         """The fabric: as stated, as the preset is meant, or the backend's usual one; Refusal where ranks have none."""

@@ -18,7 +18,7 @@ Compiling = Callable[[Trial, int], None]
 
 
 VALUES = 2
-"""That operands drawn from one seed take in turns (kernels/reference.py)."""
+"""That operands drawn from one seed take in turns (kernels/reference.py): of micro-batch i 2 i and 2 i + 1."""
 
 
 def agreed_seed(exchange: Callable[[Sequence[float]], list[list[float]]]) -> int:
@@ -77,12 +77,15 @@ class Prepared(Protocol):
     def rehearse(self) -> Iterator[int]:
         """Runs what is to be verified. At each stop `result` has to be that of the operands' values that it names.
 
-        Calls on both values come before, so that one that leaves an earlier result in place is seen. All ranks go
-        through all stops.
+        Calls on both values come before, so that one that leaves an earlier result in place is seen. Each micro-batch
+        of a call has a stop. All ranks go through all stops.
         """
 
     def run(self) -> float:
-        """One iteration of all ranks together; seconds from the common start until all data are here."""
+        """One iteration of all ranks together; seconds from the common start until all data are here.
+
+        Of several micro-batches in one iteration: seconds of each, which are those of all divided by their number.
+        """
 
     def result(self) -> Any:
         """This rank's output tensor, as the reference shapes it."""

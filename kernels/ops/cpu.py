@@ -50,7 +50,7 @@ class CpuCalls:
         extent = OPERATORS[problem.operator].extent(problem)
         local_MN = torch.empty(extent.rows, extent.columns, dtype=torch_dtype(problem))
         memory = Memory(plan, rank, heap, contiguous, local_MN)
-        program = Program(plan, memory, heap, Egress(checked.fabric, rank, problem.world), None)
+        program = Program(plan, [memory], heap, Egress(checked.fabric, rank, problem.world), None)
         self._epoch += 1
         program.run(heap.barrier(), self._epoch)
         return memory.result(), memory.receives

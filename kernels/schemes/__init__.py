@@ -14,6 +14,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import concurrent, decomposed, fused, library, reads, sequential
 from kernels.schemes.base import Scheme
+from kernels.schemes.concurrent import problems
 from kernels.schemes.kept import Kept
 from kernels.schemes.limits import too_large, too_many_steps
 
@@ -26,6 +27,7 @@ __all__ = [
     "axes",
     "expand",
     "needs_peer_memory",
+    "problems",
     "refusal",
     "run_by",
     "schedule",
@@ -41,8 +43,8 @@ SCHEMES: dict[str, Scheme] = {
 }
 BASELINE = "sequential"
 """What every other scheme is compared with."""
-COMPARED = tuple(name for name, each in SCHEMES.items() if each.run_by)
-"""What is compared where no scheme is stated: all that is built."""
+COMPARED = tuple(name for name, each in SCHEMES.items() if each.is_compared)
+"""What is compared where no scheme is stated: all that compute one problem as soon as they can."""
 
 
 def scheme(name: str) -> Scheme:
@@ -53,7 +55,7 @@ def scheme(name: str) -> Scheme:
 
 
 def run_by(backend: str) -> tuple[str, ...]:
-    """The schemes that ranks of *backend* run; the other built ones can only be estimated for them."""
+    """The schemes that ranks of *backend* run; the other ones can only be estimated for them."""
     return tuple(name for name, each in SCHEMES.items() if backend in each.run_by)
 
 

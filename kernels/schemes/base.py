@@ -49,7 +49,9 @@ class Scheme:
     needs_peer_memory: Callable[[Schedule], bool]
     """Whether ranks must address each other's memory; if not, the gang may cross hosts."""
     run_by: tuple[str, ...]
-    """Backends whose ranks run it; the others' only estimate it. None: it has a name, and refuses until it is built."""
+    """Backends whose ranks run it; the others' only estimate it."""
+    is_compared: bool = True
+    """Whether it is among what is compared where no scheme is stated: its time is that of one problem by itself."""
     is_operator: bool = False
     """Whether its schedules are what `torch.ops.workbench` calls; the others are there to be compared with them."""
 
@@ -262,10 +264,10 @@ def put_rows(planner: Planner, rank: Ints, peer: Ints, rows: Range, *, k: Range 
 def put_pool(schedule: Schedule) -> tuple[Pool, int]:
     """Who moves the bytes of a put, and how much of it: copy engines, the SMs of one kernel, or who drives the link."""
     sending = int(schedule.get("comm_sms") or EVERYTHING)
-    if schedule.scheme == "fused" or (sending and schedule.get("engine") == "sm"):
-        return Pool.COMPUTE, sending
     if "copy_engine" in (schedule.get("engine"), schedule.get("collective")):
         return Pool.COPY_ENGINE, 1
+    if schedule.scheme == "fused" or sending:
+        return Pool.COMPUTE, sending
     return Pool.LINK, EVERYTHING
 
 

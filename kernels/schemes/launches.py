@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,34 @@ def in_order(problem: Problem, schedule: Schedule) -> Launched:
         numbers, launch = np.unique(key, return_inverse=True)
         ranks, places = np.divmod(numbers, len(names))
         return Launches.of(ranks, [names[at] for at in places], stream=0), launch
+
+    return launched
+
+
+def on_two_streams(problem: Problem, schedule: Schedule) -> Launched:
+    """Computation on one stream, the collective and the copies out of its buffer on another, with a priority.
+
+    Copy engines have a stream for each peer, and sums of what they brought the one that would be for this rank itself.
+    """
+    operator = OPERATORS[problem.operator]
+    names, by_engine = _words(problem), schedule["collective"] == "copy_engine"
+    names[Kind.COMPUTE], names[Kind.COPY] = "compute", "unpack"
+    names[Kind.PUT] = names[Kind.REDUCE] = PUSHED.get(str(schedule["collective"]), operator.collective)
+    if by_engine:
+        names[Kind.REDUCE] = Kind.REDUCE.word
+
+    def launched(columns: Columns) -> tuple[Launches, Ints]:
+        rank, kind, peer = columns["rank"], columns["kind"], columns["peer"]
+        moved = 2 + (np.where(peer < 0, rank, peer) if by_engine else 0)
+        stream = np.where(kind == Kind.COMPUTE, 0, moved)
+        key = (rank * (problem.world + 3) + stream) * 2 + (kind == Kind.COPY)
+        _, first, launch = np.unique(key, return_index=True, return_inverse=True)
+        computes = (stream[first] == 0).astype(np.int64)
+        high = schedule["comm_priority"] == reads.HIGH
+        made = Launches.of(
+            rank[first], names[kind[first]].tolist(), stream=stream[first], priority=high * (1 - computes)
+        )
+        return replace(made, resident_blocks=computes * int(schedule.get(reads.RESIDENT) or 0)), launch
 
     return launched
 

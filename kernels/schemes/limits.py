@@ -16,8 +16,7 @@ INDEX_BYTES = 8
 
 def too_large(problem: Problem, machine: Machine) -> str | None:
     """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must lie in memory."""
-    shapes = operator_of(problem).local(problem)
-    needed = sum(prod(s) * (INDEX_BYTES if name == "indices" else problem.itemsize) for name, s in shapes.items())
+    needed = needed_bytes(problem)
     if needed <= machine.device.memory_bytes:
         return None
     return (
@@ -25,6 +24,12 @@ def too_large(problem: Problem, machine: Machine) -> str | None:
         f"each rank, but a rank of {machine.name} has {bytes_text(machine.device.memory_bytes)}. Accepted: smaller "
         "sizes, more ranks where they share them, or a machine with more memory."
     )
+
+
+def needed_bytes(problem: Problem) -> int:
+    """Bytes of one rank's operands and result."""
+    shapes = operator_of(problem).local(problem)
+    return sum(prod(s) * (INDEX_BYTES if name == "indices" else problem.itemsize) for name, s in shapes.items())
 
 
 def too_many_steps(problem: Problem, schedule: Schedule) -> str | None:

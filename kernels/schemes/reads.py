@@ -22,7 +22,15 @@ FUSED = ("tile", "store", "num_warps", "num_stages", "group_rows", "tile_order",
          "comm_sms", SHOTS, hints.LOAD, hints.STORE)  # fmt: skip
 """All that a fused kernel was ever told."""
 KERNEL = "kernel"
-"""The axis of sequential schedules that says who computes."""
+"""The axis of sequential and concurrent schedules that says who computes."""
+OURS = "ours"
+"""Its value of our kernel."""
+RESIDENT = "resident_blocks"
+"""The axis of concurrent schedules that says how many blocks of the computation an SM holds."""
+HIGH, NORMAL = "high", "normal"
+"""Values of `comm_priority`."""
+CONCURRENT = ("tile", "micro_batches", "collective", KERNEL, "comm_priority", RESIDENT, "comm_sms")
+CONCURRENT_ON_CPU = ("tile", "micro_batches", "collective", "comm_priority")
 SENT_IN_PACKETS = frozenset(name for name, each in OPERATORS.items() if each.work == "gemv")
 """Operators whose GPU kernel has the axis `shots`."""
 LAUNCHES = "launches"
@@ -58,6 +66,14 @@ def of_sequential(problem: Problem, backend: str) -> tuple[str, ...]:
     """The axes of a sequential schedule: who computes is chosen where a library and a kernel of ours both can."""
     chosen = backend == "triton" and OPERATORS[problem.operator].work != "gather"
     return ("tile", "collective", *((KERNEL,) if chosen else ()))
+
+
+def of_concurrent(problem: Problem, backend: str) -> tuple[str, ...]:
+    """The axes of a concurrent schedule: who computes is chosen as in a sequential one."""
+    if backend == "cpu":
+        return CONCURRENT_ON_CPU
+    chosen = KERNEL in of_sequential(problem, backend)
+    return tuple(name for name in CONCURRENT if chosen or name != KERNEL)
 
 
 def all_axes(problem: Problem, schedule: Schedule, backend: str) -> dict[str, Value]:
@@ -112,6 +128,8 @@ def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: 
     if scheme == "sequential":
         read = of_sequential(problem, backend)
         return {name: "it has one computation only" for name in values if name == KERNEL and name not in read}
+    if scheme == "concurrent":
+        return _unread_in_concurrent(problem, values, backend)
     if scheme != "fused":
         return {}
     read = of_fused(problem, backend)
@@ -123,6 +141,18 @@ def unread(problem: Problem, scheme: str, values: Mapping[str, Value], backend: 
             hints.STORE, f"the bulk copy engine takes no hint, and tiles leave by it unless {BY_THREADS}"
         )
     return left_out
+
+
+def _unread_in_concurrent(problem: Problem, values: Mapping[str, Value], backend: str) -> dict[str, str]:
+    """The axes among *values* that change nothing: our kernel alone can be padded, and nothing is shared on a CPU."""
+    left_out = {KERNEL: "it has one computation only", RESIDENT: "a CPU rank has no SMs",
+                "comm_sms": "a CPU rank has no SMs"}  # fmt: skip
+    reasons = {name: left_out[name] for name in CONCURRENT if name not in of_concurrent(problem, backend)}
+    if values.get(KERNEL, OURS) != OURS:
+        reasons.setdefault(
+            RESIDENT, f"blocks of the library's kernels are as they are; {KERNEL} = {OURS} can be padded"
+        )
+    return {name: reason for name, reason in reasons.items() if name in values}
 
 
 def slices_matter(problem: Problem, tile_order: Value | None, backend: str) -> bool:

@@ -11,14 +11,14 @@ from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
-from kernels.plan import Ints, Plan, Planner, Range
+from kernels.plan import Ints, Launched, Plan, Planner, Range
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import base, decomposed_plan, fused, launches, library, reads
 from kernels.schemes.base import Cut, Scheme
 from kernels.schemes.finish import Units, deliver, exchange
 
-OURS = "ours"
+OURS = reads.OURS
 KERNELS = ("library", OURS)
 """Values of `kernel`; lookups have ours alone, and CPU ranks their own."""
 
@@ -51,8 +51,8 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def is_ours(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a GPU computes the sequential *schedule* by our kernel: asked for, or because there is no other."""
-    return base.operator_of(problem).work == "gather" or schedule[reads.KERNEL] == OURS
+    """Whether a GPU computes *schedule*, in one launch, by our kernel: asked for, or because there is no other."""
+    return base.operator_of(problem).work == "gather" or schedule.get(reads.KERNEL) == OURS
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
@@ -66,7 +66,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 def _order(problem: Problem, schedule: Schedule) -> Cut:
     """All tiles, chunk after chunk: of our kernel as it computes them."""
-    if schedule[reads.KERNEL] == OURS:
+    if schedule.get(reads.KERNEL) == OURS:
         return fused.order_alone(problem, schedule["tile"])
     return base.cut(base.whole_chunks(problem, np.arange(problem.world)), base.size_of(schedule))
 
@@ -74,6 +74,11 @@ def _order(problem: Problem, schedule: Schedule) -> Cut:
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     if schedule["collective"] == library.OVERLAPPED:
         return replace(decomposed_plan.expand(problem, library.carried_out(schedule)), schedule=schedule)
+    return one_by_one(problem, schedule, launches.in_order(problem, schedule))
+
+
+def one_by_one(problem: Problem, schedule: Schedule, launched: Launched) -> Plan:
+    """All of the computation as one step, and all of the collective: what launches they are, *launched* says."""
     order = _order(problem, schedule)
     planner = Planner(problem, schedule, [order.tiles] * problem.world)
     everything = (0, len(order.tiles))
@@ -81,7 +86,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
         _receive(planner, everything)
     else:
         _send(planner, everything, order)
-    return planner.plan(launches.in_order(problem, schedule))
+    return planner.plan(launched)
 
 
 def _send(planner: Planner, everything: Range, order: Cut) -> None:

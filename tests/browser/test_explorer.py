@@ -195,10 +195,6 @@ def test_a_pinned_timeline_is_compared_with_the_next_ones(explorer: ExplorerPage
 
 
 def test_what_is_refused_says_why_and_what_would_be_accepted(explorer: ExplorerPage) -> None:
-    concurrent = explorer.at("wb-scheme").locator("button", has_text="concurrent")
-    explorer.page.wait_for_function("() => document.querySelectorAll('.wb-scheme button[disabled]').length === 1")
-    assert concurrent.is_disabled()
-    assert "Accepted: sequential, decomposed, fused" in str(concurrent.get_attribute("title"))
     explorer.open_advanced()
     float16 = explorer.at("wb-dtype").locator("option[value=float16]")
     explorer.page.wait_for_function("() => document.querySelector('.wb-dtype option[disabled]')")

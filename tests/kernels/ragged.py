@@ -53,7 +53,7 @@ ON_CPUS = replace(MACHINE, backend="cpu", device=replace(MACHINE.device, kind="c
 """The same with ranks whose fused kernel stages."""
 
 TILES = {"gemm": "4x8x16", "gemv": "4x2x16", "gather": "4x8x3"}
-MORE = {"slice_tiles": (3, 1000)}
+MORE = {"slice_tiles": (3, 1000), "micro_batches": (3,)}
 """Values of open axes that nobody offers: they divide nothing, or are more than there is."""
 
 

@@ -18,6 +18,7 @@ from kernels.bench import Bench, Readings, Seat
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.protocol import Protocol
+from kernels.reference import factor
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 
@@ -124,6 +125,30 @@ def test_a_call_that_leaves_the_result_of_the_call_before_is_wrong(
     [failure] = [event for event in events if event["kind"] in ("failure", "result")]
     assert failure["stage"] == "wrong"
     assert "It is that of an earlier call, on other operands" in failure["message"]
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm", "embedding_all_to_all"])
+def test_a_result_of_another_micro_batch_is_wrong(
+    make_trial: Any, monkeypatch: pytest.MonkeyPatch, operator: str
+) -> None:
+    of = problem(operator, LOOKUPS if operator == "embedding_all_to_all" else GEMM, world=1)
+    trial = make_trial(of, "concurrent", micro_batches=3)
+    bench, events = Bench(seat(), lambda event: events.append(event)), list[dict[str, Any]]()
+    bench.run([trial])
+    monkeypatch.setattr(CpuTrial, "result", lambda self: self.program.memories[1].result())
+    bench.run([trial])
+    bench.close()
+    right, wrong = (event for event in events if event["kind"] in ("failure", "result"))
+    assert right["correct"] is True
+    assert wrong["stage"] == "wrong"
+
+
+def test_every_micro_batch_has_a_factor_of_its_own_that_no_dtype_rounds() -> None:
+    factors = [factor(values) for values in range(32)]
+    assert len(set(factors)) == 16, "the sign tells the two values of one apart, and the first 8 from the next 8"
+    assert all(factors[values] == -factors[values ^ 1] for values in range(32))
+    assert {abs(each) for each in factors} == {2.0**power for power in range(-4, 4)}
+    assert len({(factors[2 * number], factors[2 * number + 1]) for number in range(16)}) == 16
 
 
 def test_operands_are_drawn_anew_with_each_problem_and_their_seed_is_kept(make_trial: Any) -> None:

@@ -13,6 +13,7 @@ from tests.kernels.conftest import small
 
 SCHEDULES: dict[str, list[dict[str, Any]]] = {
     "sequential": [{}, {"collective": "one_shot"}],
+    "concurrent": [{"micro_batches": 3}, {"micro_batches": 2, "comm_priority": "normal", "collective": "one_shot"}],
     "decomposed": [
         {"pieces": 3},
         {"pieces": 2, "steps": "local_first"},
@@ -76,6 +77,7 @@ def test_the_librarys_collectives_equal_the_reference(gangs: Any, make_trial: An
     trials = [
         make_trial(asked, "sequential", fabric="shared_memory", collective="library", tile=_tile(operator)),
         make_trial(asked, "decomposed", fabric="shared_memory", engine="library", pieces=3, tile=_tile(operator)),
+        make_trial(asked, "concurrent", fabric="shared_memory", collective="library", micro_batches=3),
     ]
     assert all(isinstance(one, Measurement) and one.correct for one in gangs(world).outcomes(trials))
 
@@ -116,6 +118,32 @@ def test_parts_are_timed_without_a_verdict_and_take_less_than_the_whole(gangs: A
     total, compute, communication = (one.time_s for one in outcomes)
     wire = OPERATORS["gemm_all_to_all"].wire_bytes(whole.problem) / 1e5
     assert compute < wire <= min(communication, total)
+
+
+def test_a_sample_of_micro_batches_is_the_time_of_one_and_its_spans_are_those_of_all(
+    gangs: Any, make_trial: Any
+) -> None:
+    link = "emulated:bandwidth_bytes_per_second=1e5"
+    whole = make_trial(small("gemm_all_to_all", 2), "concurrent", fabric=link, micro_batches=4)
+    outcomes = gangs(2).outcomes([whole, whole.of_part("compute"), whole.of_part("communication")])
+    wire_s = OPERATORS["gemm_all_to_all"].wire_bytes(whole.problem) / 1e5
+    assert [wire_s <= one.time_s < 2 * wire_s for one in outcomes] == [True, False, True]
+    assert outcomes[1].time_s < wire_s
+    ends = max(span.stop_s for span in outcomes[0].spans)
+    assert 4 * wire_s <= ends < 8 * wire_s
+
+
+@pytest.mark.parametrize(("priority", "first"), [("high", "0/put/1/0"), ("normal", "0/compute/-1/1")])
+def test_with_priority_a_put_goes_before_the_computation_that_was_queued_earlier(
+    gangs: Any, make_trial: Any, priority: str, first: str
+) -> None:
+    trial = make_trial(small("gemm_all_to_all", 2), "concurrent", micro_batches=4, comm_priority=priority)
+    (outcome,) = gangs(2).outcomes([trial])
+    began = [span for span in outcome.spans if span.rank == 0 and span.pool == "compute"]
+    ordered = [span.step for span in sorted(began, key=lambda span: span.start_s)]
+    assert ordered[:2] == ["0/compute/-1/0", first]
+    streams = {span.kind: span.stream for span in began}
+    assert streams == {"compute": 0, "put": 2}
 
 
 def test_spans_carry_the_plans_addresses_and_what_was_waited_for(gangs: Any, make_trial: Any) -> None:

@@ -13,7 +13,7 @@ from tests.kernels.ragged import MACHINE, ON_CPUS, WORLDS, covered
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("scheme", schemes.COMPARED)
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_value_that_is_offered_is_legal_beside_some_others(operator: str, scheme: str, world: int) -> None:
     for place in covered(operator, scheme, world):
@@ -33,7 +33,7 @@ LARGE = {
 def test_at_large_sizes_nothing_is_offered_that_is_cut_too_finely(operator: str, machine: Machine, link: str) -> None:
     asked = problem(operator, LARGE[OPERATORS[operator].work], world=4)
     large = replace(machine, device=replace(machine.device, memory_bytes=1e12))
-    for scheme in schemes.COMPARED:
+    for scheme in schemes.SCHEMES:
         known, fabric = schemes.axes(asked, scheme, large, parse(link)), parse(link)
         chosen = covering.covering(known, covering.legal(asked, scheme, large, fabric), pairs=False)
         assert chosen

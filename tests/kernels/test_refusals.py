@@ -13,7 +13,7 @@ from kernels.machine import BACKENDS
 from kernels.machine_file import load
 from kernels.operators import OPERATORS, problem
 from kernels.protocol import PROTOCOLS
-from kernels.schemes import BASELINE, COMPARED, SCHEMES, run_by, schedule
+from kernels.schemes import BASELINE, SCHEMES, run_by, schedule
 from kernels.trial import Trial
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_a_backend_of_the_table_has_a_folder_dtypes_a_usual_link_and_the_baselin
 def test_ranks_run_the_schemes_that_say_so_and_refuse_the_others(backend: str) -> None:
     asked = trial(backend, dtype="bfloat16")
     machine = load(ROOT / "data" / "machines" / f"{MACHINES[backend]}.toml")
-    for name in COMPARED:
+    for name in SCHEMES:
         usual = replace(asked, schedule=schedule(asked.problem, name, {}, machine, asked.fabric))
         refused = backends.refusal(usual, shares_heap=True) is not None
         assert refused == (name not in run_by(backend)), name

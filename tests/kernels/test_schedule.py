@@ -157,7 +157,11 @@ def test_what_is_not_stated_gives_way_to_what_is(build: Build) -> None:
         ("decomposed", {"pattern": "ring", "grouping": "fused"}, "pattern = ring", "grouping = unfused"),
         ("decomposed", {"split": "contraction"}, "split = contraction", "rows, columns"),
         ("sequential", {"collective": "library"}, "collective = library", "direct"),
-        ("concurrent", {}, "scheme = concurrent", "sequential, decomposed, fused"),
+        ("concurrent", {"micro_batches": 1}, "1 < 2", "2 to 32"),
+        ("concurrent", {"micro_batches": 64}, "64 > 32", "2 to 32"),
+        ("concurrent", {"comm_priority": "low"}, "comm_priority = low", "high, normal"),
+        ("concurrent", {"comm_sms": 8}, "comm_sms = 8 changes nothing", "without comm_sms"),
+        ("concurrent", {"collective": "library"}, "collective = library", "direct"),
         ("magic", {}, "scheme 'magic'", ", ".join(SCHEMES)),
     ],
 )

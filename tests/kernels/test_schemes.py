@@ -1,6 +1,6 @@
 """Every operator x scheme: computed once, never before its data, no cycle, the right bytes, and nothing sent alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache
 
@@ -13,21 +13,38 @@ from kernels import schemes
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Flow
-from kernels.plan import Kind, Plan
+from kernels.plan import Kind, Plan, index_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import decomposed_plan, packets
+from kernels.schemes import decomposed_plan, packets, reads
 from tests.kernels import covering
 from tests.kernels.ragged import WORLDS, ask, covered, known_axes, linked
 
 
 @cache
 def plans(operator: str, scheme: str, world: int) -> tuple[Plan, ...]:
-    """The different Plans of these schedules: the axes of a GPU's kernel alone leave its Plan as it is."""
+    """The different Plans of one problem of these schedules: the axes of a GPU's kernel alone leave it as it is."""
+    return tuple({content(plan): plan for whole in calls(operator, scheme, world) for plan in split(whole)}.values())
+
+
+@cache
+def calls(operator: str, scheme: str, world: int) -> tuple[Plan, ...]:
+    """The Plans of whole calls, which may be of several problems."""
     asked = ask(operator, world)
     schedules = dict.fromkeys(each for place in covered(operator, scheme, world) for each in place.schedules)
-    made = [schemes.expand(asked, each) for each in schedules]
-    return tuple({content(plan): plan for plan in made}.values())
+    return tuple(schemes.expand(asked, each) for each in schedules)
+
+
+def split(plan: Plan) -> list[Plan]:
+    """Each problem of *plan* as a Plan of its own, as if it had been asked for alone."""
+    if (count := schemes.problems(plan.schedule)) == 1:
+        return [plan]
+    kept = [plan._keep(plan.micro_batch == number) for number in range(count)]
+    columns = [{name: getattr(each, name) for name in ("rank", "kind", "peer")} for each in kept]
+    return [
+        replace(each, index=index_of(own, plan.problem.world), launch=each.launch - each.launch.min())
+        for each, own in zip(kept, columns, strict=True)
+    ]
 
 
 def content(plan: Plan) -> bytes:
@@ -39,7 +56,7 @@ def content(plan: Plan) -> bytes:
 
 
 pairs = pytest.mark.parametrize(
-    ("operator", "scheme", "world"), [(o, s, w) for o in OPERATORS for s in schemes.COMPARED for w in WORLDS]
+    ("operator", "scheme", "world"), [(o, s, w) for o in OPERATORS for s in schemes.SCHEMES for w in WORLDS]
 )
 
 
@@ -68,7 +85,7 @@ def drawn(asked: Problem, scheme: str, machine: Machine, fabric: Fabric, data: s
 @settings(deadline=None, max_examples=150)
 @given(
     operator=st.sampled_from(list(OPERATORS)),
-    scheme=st.sampled_from(schemes.COMPARED),
+    scheme=st.sampled_from(list(schemes.SCHEMES)),
     world=st.sampled_from(WORLDS),
     height=st.integers(1, 33),
     width=st.integers(1, 21),
@@ -81,12 +98,11 @@ def test_whatever_the_sizes_every_element_is_computed_once_after_its_data(
     asked = ask(operator, world, height, width, depth)
     machine, fabric = data.draw(st.sampled_from(list(linked(world))))
     schedule = drawn(asked, scheme, machine, fabric, data)
-    plan = schemes.expand(asked, schedule)
-    for rank in range(world):
-        assert (computed(plan, rank) == 1).all()
-    assert Walk(plan).complaints() == []
     least = OPERATORS[operator].wire_bytes(asked)
-    assert all(plan.wire_bytes(rank) >= least for rank in range(world))
+    for plan in {content(each): each for each in split(schemes.expand(asked, schedule))}.values():
+        assert all((computed(plan, rank) == 1).all() for rank in range(world))
+        assert Walk(plan).complaints() == []
+        assert all(plan.wire_bytes(rank) >= least for rank in range(world))
 
 
 @pairs
@@ -132,7 +148,7 @@ def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, worl
         assert expected >= least
 
 
-@pytest.mark.parametrize("scheme", schemes.COMPARED)
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_one_rank_alone_communicates_with_nobody(operator: str, scheme: str) -> None:
     for plan in plans(operator, scheme, 1):
@@ -153,8 +169,45 @@ def test_the_parts_of_a_plan_are_its_steps_with_the_waits_among_them(operator: s
 
 
 @pairs
+def test_several_problems_in_one_call_are_alike_and_wait_for_each_other_on_streams_alone(
+    operator: str, scheme: str, world: int
+) -> None:
+    for plan in calls(operator, scheme, world):
+        each = split(plan)
+        assert len({content(one) for one in each}) == 1, plan.schedule
+        assert sum(map(len, each)) == len(plan)
+        assert [plan.wire_bytes(r) for r in range(world)] == [len(each) * each[0].wire_bytes(r) for r in range(world)]
+        waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
+        assert (plan.micro_batch[waiting] == plan.micro_batch[plan.after]).all()
+        assert (plan.rank == plan.launches.rank[plan.launch]).all()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_was_queued_first_goes_first_and_no_stream_waits_for_itself(operator: str, world: int) -> None:
+    """Computation i + 1 was queued before collective i could begin; where operands come in it is the other way."""
+    receives = OPERATORS[operator].flow is Flow.RECEIVE
+    for plan in calls(operator, "concurrent", world):
+        behind = plan.next_launches()
+        of_launch = [np.flatnonzero(plan.launch == launch) for launch in range(len(plan.launches))]
+        ordered = [(step, int(needed)) for before, after in behind.items()
+                   for step in of_launch[after].tolist() for needed in of_launch[before]]  # fmt: skip
+        assert ancestors(plan, ordered) is not None, plan.schedule
+        first_come = np.argsort(plan.turn[plan.rank == 0], kind="stable")
+        ours = np.flatnonzero(plan.rank == 0)[first_come]
+        begins = (plan.kind[ours] == Kind.COMPUTE) != receives
+        queued = dict.fromkeys(zip(begins.tolist(), plan.micro_batch[ours].tolist(), strict=True))
+        count = schemes.problems(plan.schedule)
+        both = [(True, 0), *(pair for i in range(1, count) for pair in ((True, i), (False, i - 1))), (False, count - 1)]
+        assert list(queued) == [pair for pair in both if pair in queued]
+        high = plan.schedule["comm_priority"] == reads.HIGH
+        assert set(plan.launches.priority[plan.launch[plan.kind != Kind.COMPUTE]]) <= {int(high)}
+        assert not plan.launches.priority[plan.launch[plan.kind == Kind.COMPUTE]].any()
+
+
+@pairs
 def test_a_step_has_one_address(operator: str, scheme: str, world: int) -> None:
-    for plan in plans(operator, scheme, world)[:6]:
+    for plan in calls(operator, scheme, world)[:6]:
         assert len({plan.address(step) for step in range(len(plan))}) == len(plan)
 
 
@@ -187,17 +240,19 @@ def areas(plan: Plan, step: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def ancestors(plan: Plan) -> list[int]:
-    """By step, the set of steps before it as bits; fails where steps wait for each other."""
+def ancestors(plan: Plan, more: Iterable[tuple[int, int]] = ()) -> list[int]:
+    """By step, the set of steps before it as bits; fails where steps wait for each other, *more* of them included."""
     found: dict[int, int] = {}
-    left = set(range(len(plan)))
+    left, waits = set(range(len(plan))), [list(map(int, plan.waits_for(step))) for step in range(len(plan))]
+    for step, needed in more:
+        waits[step].append(needed)
     while left:
-        ready = [step for step in left if all(int(n) in found for n in plan.waits_for(step))]
+        ready = [step for step in left if all(needed in found for needed in waits[step])]
         assert ready, f"{len(left)} steps of {plan.schedule} wait for each other"
         for step in ready:
             found[step] = 0
-            for needed in plan.waits_for(step):
-                found[step] |= found[int(needed)] | 1 << int(needed)
+            for needed in waits[step]:
+                found[step] |= found[needed] | 1 << needed
         left -= set(ready)
     return [found[step] for step in range(len(plan))]
 

@@ -101,7 +101,9 @@ REFUSED = {
     "missing size": Refused(f"run {GEMM} --shape m=256 --json", f"{GEMM} needs n"),
     "sizes that do not divide": Refused(f"run {GEMM} SIZES --world 7 --json", "Accepted: multiples of 7"),
     "unknown dtype": Refused(f"run {GEMM} SIZES --dtype int3 --json", "There is no dtype 'int3'"),
-    "scheme that is not built": Refused(f"run {GEMM} SIZES --scheme concurrent --json", "Accepted: "),
+    "one micro-batch": Refused(
+        f"run {GEMM} SIZES --scheme concurrent --set micro_batches=1 --json", "Accepted: 2 to 32"
+    ),
     "link that these ranks have not": Refused(f"run {GEMM} SIZES --fabric network:x --json", "fabric"),
     "more ranks than there are": Refused(f"run {GEMM} SIZES --world 64 --json", "Accepted: "),
     "missing space": Refused("sweep nowhere.toml --json", "There is no space file nowhere.toml"),

@@ -47,7 +47,8 @@ def plan_of(works: Sequence[Work], launches: Sequence[Launch] = (Launch(),)) -> 
     of_launch = {"rank": [each.rank for each in launches], "stream": [each.stream for each in launches],
                  "priority": [each.priority for each in launches]}  # fmt: skip
     columns = {name: np.array(values, dtype=np.int64) for name, values in of_launch.items()}
-    rows = Launches(**columns, name=("kernel",) * len(launches), resident_blocks=zeros, grid=zeros)
+    rows = Launches(**columns, name=("kernel",) * len(launches), resident_blocks=zeros, grid=zeros,
+                    micro_batch=zeros, place=zeros)  # fmt: skip
     return replace(planner.plan(), launches=rows, launch=np.array([work.launch for work in works], dtype=np.int64))
 
 

@@ -50,6 +50,6 @@ def test_an_illegal_combination_says_why() -> None:
         )
 
 
-def test_a_scheme_that_is_not_built_yet_refuses_with_what_is_accepted() -> None:
-    with pytest.raises(Refusal, match=r"Accepted: sequential, decomposed, fused"):
-        asked(scheme="concurrent").experiment(machine("laptop_cpu"))
+def test_one_micro_batch_has_nothing_to_overlap_with() -> None:
+    with pytest.raises(Refusal, match=r"1 < 2\. Accepted: 2 to 32\."):
+        asked(scheme="concurrent", values=(("concurrent", (("micro_batches", 1),)),)).trial(machine("laptop_cpu"))

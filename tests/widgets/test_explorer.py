@@ -140,8 +140,10 @@ def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: E
 
 
 def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
-    explorer.question.scheme.value = "concurrent"
-    assert "Accepted: sequential, decomposed, fused" in explorer.question.refusal.value
+    explorer.question.scheme.value = "decomposed"
+    explorer.question.axes.rows["pattern"].control.value = "ring"
+    explorer.question.axes.rows["grouping"].control.value = "fused"
+    assert "Accepted: grouping = unfused" in explorer.question.refusal.value
     assert headings(explorer) == []
     assert explorer.page.run.disabled
     explorer.question.scheme.value = "fused"

@@ -82,11 +82,16 @@ def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(q
     assert "wb-machine" not in question.refused
 
 
-def test_a_scheme_that_is_not_built_is_greyed_out_and_not_swept(question: Question) -> None:
-    assert list(question.refused["wb-scheme"]) == ["concurrent"]
+def test_a_scheme_that_ranks_do_not_run_is_greyed_out_and_not_swept(question: Question) -> None:
+    assert "wb-scheme" not in question.refused
     question.sweep_schemes.value = True
-    assert question.asked.schemes() == ("sequential", "decomposed", "fused")
+    assert question.asked.schemes() == ("sequential", "decomposed", "fused"), "micro-batches answer another question"
     assert "sequential, decomposed, fused" in question.sweep_schemes.tooltip
+    question.problem.operator.value = "embedding_all_to_all"
+    question.machine.value = "h200_nvl2"
+    question.ask(GPUS)
+    assert "decomposed" in question.refused["wb-scheme"]
+    assert question.asked.schemes() == ("sequential", "fused")
 
 
 def test_a_link_that_ranks_do_not_have_is_greyed_out(question: Question) -> None:

@@ -74,11 +74,13 @@ def test_all_sweeps_an_axis_and_another_scheme_does_not_have_it(question: Questi
     assert list(question.asked.swept_values(question.machine_value)) == ["slice_tiles"]
 
 
-def test_a_scheme_that_is_not_built_says_so(question: Question) -> None:
+def test_micro_batches_are_asked_for_beside_what_goes_first(question: Question) -> None:
     question.scheme.value = "concurrent"
-    assert "Accepted: sequential, decomposed, fused" in question.refusal.value
-    question.scheme.value = "fused"
     assert question.refusal.value == ""
+    assert list(question.axes.rows) == ["tile", "micro_batches", "collective", "comm_priority"]
+    question.axes.rows["micro_batches"].control.value = 8
+    asked = question.asked.trial(question.machine_value).schedule
+    assert (asked["micro_batches"], asked["comm_priority"]) == (8, "high")
 
 
 def test_an_illegal_combination_shows_its_refusal(question: Question) -> None:

@@ -167,7 +167,8 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     explorer()
     first.question.scheme.value = "decomposed"
     machine = shipped_machine("laptop_cpu")
-    asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=Space((Choice("concurrent"),)), backend="cpu",
+    refused = Space((Choice("concurrent", (("micro_batches", (1,)),)),))
+    asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=refused, backend="cpu",
                        machine=machine.name, fabric=parse("emulated"))  # fmt: skip
     failed = begun(asked, first.store, FromSimulator(machine), machine)
     list(failed)

@@ -64,7 +64,18 @@ COMMAND_LINES = {
         ("run", GEMM, *SIZES, "--scheme", "fuzed"),
         "There is no scheme 'fuzed'. Accep",
     ),
-    "not built scheme": (("run", GEMM, *SIZES, "--scheme", "concurrent"), "Accepted: sequential, decomposed, fused."),
+    "one micro-batch": (
+        ("run", GEMM, *SIZES, "--scheme", "concurrent", "--set", "micro_batches=1"),
+        "and 1 < 2. Accepted: 2 to 32.",
+    ),
+    "a priority that no device has": (
+        ("run", GEMM, *SIZES, "--scheme", "concurrent", "--set", "comm_priority=-9"),
+        "comm_priority = -9 is not a legal value here",
+    ),
+    "a share of all SMs": (
+        ("predict", GEMM, *SIZES, "--machine", "h200_nvl2", "--scheme", "concurrent", "--set", "comm_sms=132"),
+        "SMs, of 132, that computation leaves",
+    ),
     "unknown axis": (("run", GEMM, *SIZES, "--set", "peices=2"), "has an axis 'peices'"),
     "illegal axis value": (
         ("run", GEMM, *SIZES, "--scheme", "decomposed", "--set", "split=diagonal"),

@@ -88,10 +88,10 @@ def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, Answer]) -> 
     assert 1 < ours.low < ours.high <= 2
 
 
-def test_what_is_not_built_has_no_number(every: dict[str, Answer]) -> None:
+def test_what_no_gpu_has_recorded_has_no_number(every: dict[str, Answer]) -> None:
     row = every["R30"].row()
     assert [row[key] for key in ("ours", "source", "direction", "size", "ratio", "command")] == [None] * 6
-    assert "No measurement yet" in row["why"]
+    assert "No recording of a GPU has an operator by concurrent yet." in row["why"]
 
 
 def test_a_kept_summary_says_when_the_simulator_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from workbench.claims import across, cached, finer, recorded, unanswered
+from workbench.claims import across, cached, finer, recorded
 from workbench.claims.answers import Answer, Ours
 from workbench.published import Published, published
 
@@ -26,7 +26,7 @@ class Ask:
             **across.WAYS,
             **dict.fromkeys(("R03", "R04", "R05", "R07", "R08", "R09", "R10"), self._by(recorded.within_a_node)),
             "R20": self._by(finer.ideal), "R21": self._by(finer.schedules), "R23": finer.mesh, "R25": finer.losses,
-            "R30": unanswered.not_built, "R40": cached.studied, "R41": cached.best_static,
+            "R30": self._by(recorded.within_a_node), "R40": cached.studied, "R41": cached.best_static,
         }  # fmt: skip
         """By the id of a published number."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from kernels.operators import OPERATORS
 from kernels.outcome import BLOCK_KIND, CHOOSING, row
 from workbench import metrics, recordings
 from workbench.answer import Recorded
@@ -64,10 +65,12 @@ def _case(rows: Sequence[Row], scheme: str) -> dict[str, Any] | None:
 
 
 def within_a_node(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
-    """What fusing saved, of the machine that was recorded last; other machines are told beside it."""
-    known = cases(book, reported.operator, reported.scheme)
+    """What a scheme saved, of the machine that was recorded last; other machines are told beside it."""
+    names = [reported.operator] if reported.operator else list(OPERATORS)
+    known = [case for name in names for case in cases(book, name, reported.scheme)]
     if not known:
-        return Ours(value=None, why=f"No recording of a GPU has {reported.operator} by {reported.scheme}.")
+        return Ours(value=None, why=f"No recording of a GPU has {reported.operator or 'an operator'} by "
+                                    f"{reported.scheme} yet.")  # fmt: skip
     last = max(known, key=lambda case: (str(case["date"]), case["world"]))["machine"]
     here = [case for case in known if case["machine"] == last]
     saved = [PERCENT * case["reduction"] for case in here]

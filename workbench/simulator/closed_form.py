@@ -31,8 +31,10 @@ from workbench.simulator.price.memory import unpacks
 
 
 def seconds(points: Points) -> Floats:
-    """Whole trials; what is illegal gets some number, too."""
+    """Whole trials, each by its problems; what is illegal gets some number, too, and what has no closed form nan."""
     points = points.carried_out
+    if (points.scheme, points.receives) not in _SCHEMES:
+        return np.full(points.count, np.nan)
     start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
                           communicates=points.world > 1, packets=points.packets)  # fmt: skip
     ends = [_SCHEMES[place.scheme, place.receives](place) for place in points.places()]

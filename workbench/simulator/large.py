@@ -44,7 +44,7 @@ def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> 
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
     order, place = waits.order(plan)
     gate, _ = waits.gates(plan)
-    launches = waits.next_launches(plan)
+    launches = plan.next_launches()
     missing = waits.missing(plan, gate, launches)
     link = np.where(links >= 0, plan.rank * (int(links.max(initial=0)) + 1) + links, -1)
     ready, waiting = _first_ready(held, missing[gate] == 0, place)

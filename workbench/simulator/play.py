@@ -109,7 +109,7 @@ class _Stage:
         self._free_at: dict[int, float] = defaultdict(float)
         self._step, self._place = (column.tolist() for column in waits.order(plan))
         gate, self._opens = waits.gates(plan)
-        launches = waits.next_launches(plan)
+        launches = plan.next_launches()
         self._launch = plan.launch.tolist() if launches else []
         self._unissued = np.bincount(plan.launch).tolist() if launches else []
         self._behind = _behind(launches, self._launch, gate)

@@ -31,7 +31,7 @@ Column = NDArray[Any]
 FABRIC_NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
 
 
-ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "decomposed": False, "fused": True}
+ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "decomposed": False, "fused": True}
 """By scheme, whether all that a rank does is one launch, as the launches of its Plans say."""
 
 

@@ -10,7 +10,7 @@ from kernels.operators import operator
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import BASELINE, expand, reads, refusal, schedule
+from kernels.schemes import BASELINE, expand, problems, reads, refusal, schedule
 from kernels.trial import Trial
 from workbench.simulator.play import Played, play, spans
 from workbench.simulator.price.routes import are_measured
@@ -35,9 +35,11 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
     low, high = interval(played, machine)
+    count = problems(trial.schedule)
     return Estimate(
-        trial=trial, time_s=played.time_s, low_s=low, high_s=high, calibrated=is_calibrated(trial, machine),
-        predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
+        trial=trial, time_s=played.time_s / count, low_s=low / count, high_s=high / count,
+        calibrated=is_calibrated(trial, machine), predictor=PREDICTOR, digest=machine.digest,
+        spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
 
 

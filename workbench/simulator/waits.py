@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.plan import ANY_STREAM, Kind, Plan
+from kernels.plan import Kind, Plan
 
 Ints = NDArray[np.int64]
 
@@ -19,20 +19,6 @@ def order(plan: Plan) -> tuple[Ints, Ints]:
     place = np.empty_like(first)
     place[first] = np.arange(len(plan))
     return first, place
-
-
-def next_launches(plan: Plan) -> dict[int, int]:
-    """Launch -> the next one on the same rank and stream, of the launches that have steps."""
-    has_steps = np.bincount(plan.launch, minlength=len(plan.launches)) > 0
-    ordered = np.flatnonzero(has_steps & (plan.launches.stream != ANY_STREAM))
-    rank, stream = plan.launches.rank[ordered].tolist(), plan.launches.stream[ordered].tolist()
-    last: dict[tuple[int, int], int] = {}
-    behind = {}
-    for launch, at in zip(ordered.tolist(), zip(rank, stream, strict=True), strict=True):
-        if at in last:
-            behind[last[at]] = launch
-        last[at] = launch
-    return behind
 
 
 def missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:

@@ -12,7 +12,12 @@ from kernels.axes import Axis, Value
 from workbench.naming import axis_title, value_title
 from workbench.widgets.controls import HIDDEN, SHOWN, WIDE, Quiet, marked, or_words, row, sweep_tick, wide
 
-BASIC = {"sequential": (), "decomposed": ("pieces",), "fused": ("slice_tiles",), "concurrent": ()}
+BASIC = {
+    "sequential": (),
+    "decomposed": ("pieces",),
+    "fused": ("slice_tiles",),
+    "concurrent": ("micro_batches", "comm_priority"),
+}
 """The axes that are not under Advanced."""
 
 

@@ -15,7 +15,7 @@ from kernels.fabric import KINDS, Fabric, parse
 from kernels.machine import BACKENDS, Machine
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
-from kernels.schemes import SCHEMES, reads
+from kernels.schemes import COMPARED, SCHEMES, reads
 from kernels.units import DTYPE_BYTES
 from workbench import machines
 from workbench.charts.words import LINKS, fabric_words
@@ -130,7 +130,7 @@ class Question(Quiet):
             protocol=self.protocol.value,
             swept=tuple(sorted(self._swept | ({SCHEME} if self.sweep_schemes.value else set()))),
             fresh=self.fresh.value,
-            compared=tuple(name for name in SCHEMES if name not in self.refused.get("wb-scheme", {})),
+            compared=tuple(name for name in COMPARED if name not in self.refused.get("wb-scheme", {})),
         )
 
     @property

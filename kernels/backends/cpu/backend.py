@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Compiling, Seat, agreed_seed, unheard
+from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.heap import Heap
@@ -18,13 +18,13 @@ from kernels.backends.cpu.link import Egress, longest_wire_seconds
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.refusals import refusal
 from kernels.backends.cpu.wait import clock
-from kernels.backends.regions import heap_bytes
+from kernels.backends.regions import aligned, heap_bytes
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.reference import Operands, alternated, alternative, operands, torch_dtype
-from kernels.schemes import expand
+from kernels.schemes import expand, problems
 from kernels.trial import Trial
 from kernels.units import seconds_text
 from kernels.verify import roundings
@@ -55,13 +55,14 @@ class CpuBackend:
         self._epoch = 0
         self.seed = 0
         """Of the operands of what was prepared last."""
-        self._held: Operands = {}
+        self._held: list[Operands] = []
+        """By micro-batch; all but the operand that alternates are the same tensors, as weights are."""
         self._of: Problem | None = None
         """What the operands are of."""
-        self._values: tuple[Tensor, Tensor] | None = None
-        """The operand that alternates, in values 0 and 1."""
+        self._first: Operands = {}
+        """Those of the first micro-batch in values 0."""
         self._taken = 0
-        """The values that the operands have now."""
+        """Which of its two values each micro-batch has now."""
 
     @property
     def seat(self) -> Seat:
@@ -104,24 +105,31 @@ class CpuBackend:
         if needs_library and self._library is None and self.seat.world > 1:
             self._library = Library(self.seat)
         heap, problem = self._heap_for(trials, plans), trials[0].problem
-        own, extent = self._draw(problem), OPERATORS[problem.operator].extent(problem)
-        # one for the sitting, and written once: pages that were never touched are read too fast
-        local_MN = torch.zeros(extent.rows, extent.columns, dtype=torch_dtype(problem)).fill_(1)
+        count, extent = max(problems(trial.schedule) for trial in trials), OPERATORS[problem.operator].extent(problem)
+        own, shape = self._draw(problem, count), (extent.rows, extent.columns)
+        # for the whole sitting, and written once: pages that were never touched are read too fast
+        local_MN = [torch.zeros(shape, dtype=torch_dtype(problem)).fill_(1) for _ in range(count)]
         prepared = []
         for number, (trial, plan) in enumerate(zip(trials, plans, strict=True)):
             compiling(trial, number)
-            memory = layout.Memory(plan, self.seat.rank, heap, own, local_MN)
+            memories = [
+                layout.Memory(plan, self.seat.rank, heap, own[at], local_MN[at], at * _heap_bytes(trial))
+                for at in range(problems(trial.schedule))
+            ]
             egress = Egress(trial.fabric, self.seat.rank, trial.world)
-            prepared.append(CpuTrial(self, trial, Program(plan, memory, heap, egress, self._library)))
+            prepared.append(CpuTrial(self, trial, Program(plan, memories, heap, egress, self._library)))
         return prepared
 
-    def _draw(self, problem: Problem) -> Operands:
-        """Operands from one seed on all ranks, drawn anew with each problem: lists that follow keep the reference.
+    def _draw(self, problem: Problem, count: int) -> list[Operands]:
+        """Operands of *count* micro-batches from one seed on all ranks, drawn anew with each problem.
 
-        It takes a CPU rank as long as many iterations.
+        Lists that follow keep the reference. It takes a CPU rank as long as many iterations.
         """
         if not self._is_drawn(problem):
             self._draw_anew(problem)
+        name = alternated(problem)
+        for number in range(len(self._held), count):
+            self._held.append(self._held[0] | {name: self._value(problem, number).clone()})
         return self._held
 
     def _is_drawn(self, problem: Problem) -> bool:
@@ -131,22 +139,27 @@ class CpuBackend:
         return everyone == {held} and held >= 0
 
     def _draw_anew(self, problem: Problem) -> None:
-        self._held, self._values = {}, None  # the old ones go before the new ones come
+        self._held, self._first = [], {}  # the old ones go before the new ones come
         self.seed, self._taken, self._of = agreed_seed(self.exchange), 0, problem
-        self._held = operands(problem, self.seat.rank, self.seed)
-        other = alternative(problem, self.seat.rank, self.seed, self._held)
-        self._values = self._held[alternated(problem)].clone(), other
+        drawn, name = operands(problem, self.seat.rank, self.seed), alternated(problem)
+        self._held, self._first = [drawn], drawn | {name: drawn[name].clone()}
+
+    def _value(self, problem: Problem, number: int) -> Tensor:
+        """What alternates, of micro-batch *number* as it is now."""
+        values = VALUES * number + self._taken
+        of_seed = (problem, self.seat.rank, self.seed, self._first)
+        return alternative(*of_seed, values) if values else self._first[alternated(problem)]
 
     def alternate(self, problem: Problem) -> int:
-        """Gives the operands the other values, in place; answers which these are."""
-        assert self._values is not None
+        """Gives the operands of every micro-batch the other values, in place; answers which of the two these are."""
         self._taken = 1 - self._taken
-        self._held[alternated(problem)].copy_(self._values[self._taken])
+        for number, own in enumerate(self._held):
+            own[alternated(problem)].copy_(self._value(problem, number))
         return self._taken
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
-        num_bytes = max(heap_bytes(trial.problem, trial.schedule) for trial in trials)
+        num_bytes = max(problems(trial.schedule) * _heap_bytes(trial) for trial in trials)
         return self._heap_for_bytes(num_bytes, 1 << max(max(len(plan) for plan in plans) - 1, 1023).bit_length())
 
     def _heap_for_bytes(self, num_bytes: int, signals: int) -> Heap:
@@ -185,8 +198,13 @@ class CpuBackend:
 
     def close(self) -> None:
         """Unmaps the heap and leaves the process group."""
-        self._heap = self._library = self._values = None
-        self._held, self._of = {}, None
+        self._heap = self._library = self._of = None
+        self._held, self._first = [], {}
+
+
+def _heap_bytes(trial: Trial) -> int:
+    """Bytes of heap from one of its problems to the next."""
+    return aligned(heap_bytes(trial.problem, trial.schedule))
 
 
 @dataclass
@@ -196,6 +214,8 @@ class CpuTrial:
     backend: CpuBackend
     trial: Trial
     program: Program
+    _shown: int = 0
+    """The micro-batch whose result is compared."""
     _starts: list[float] | None = None
 
     @property
@@ -204,10 +224,10 @@ class CpuTrial:
         return roundings(self.program.plan)
 
     def run(self) -> float:
-        """One iteration of all ranks together, in seconds."""
+        """One iteration of all ranks together, in seconds of each of its problems."""
         epoch, start = self.backend.next_epoch(), self.backend.barrier()
         self._starts = [*(self._starts or []), start]
-        return self.program.run(start, epoch)
+        return self.program.run(start, epoch) / len(self.program.memories)
 
     @property
     def seed(self) -> int:
@@ -215,7 +235,7 @@ class CpuTrial:
         return self.backend.seed
 
     def facts(self) -> dict[str, Any]:
-        """Calls find their operands where the call before left them: there is one set."""
+        """Calls find their operands where the call before left them: there is one set for each micro-batch."""
         return {}
 
     def rehearse(self) -> Iterator[int]:
@@ -223,15 +243,20 @@ class CpuTrial:
 
         What the second one does not write is poison or of the first one's values, and wrong either way.
         """
-        self.program.memory.poison()  # all ranks have poisoned before one runs, since they meet first
+        for memory in self.program.memories:
+            memory.poison()  # all ranks have poisoned before one runs, since they meet first
         self.run()
         taken = self.backend.alternate(self.trial.problem)
-        self.program.memory.place()
+        for memory in self.program.memories:
+            memory.place()
         self.run()
-        yield taken
+        for number in range(len(self.program.memories)):
+            self._shown = number
+            yield VALUES * number + taken
 
     def result(self) -> Tensor:
-        return self.program.memory.result()
+        """Of the micro-batch at which `rehearse` stands."""
+        return self.program.memories[self._shown].result()
 
     def spans(self, iteration: int) -> list[Span]:
         assert self._starts is not None

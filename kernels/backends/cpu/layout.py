@@ -18,9 +18,11 @@ Rectangle = tuple[int, int, int, int, int]
 
 
 class Memory:
-    """One rank's tensors for one plan: its operands, its local buffer and views of everybody's heap."""
+    """One rank's tensors for one problem of a plan: its operands, its local buffer, views of everybody's heap."""
 
-    def __init__(self, plan: Plan, rank: int, heap: Heap, operands: Operands, local_MN: Tensor) -> None:
+    def __init__(
+        self, plan: Plan, rank: int, heap: Heap, operands: Operands, local_MN: Tensor, begins: int = 0
+    ) -> None:
         self.problem, self.plan, self.rank = plan.problem, plan, rank
         self.operator = OPERATORS[plan.problem.operator]
         self.chunk = self.operator.chunk_rows(plan.problem)
@@ -30,7 +32,7 @@ class Memory:
         self.library = "library" in (plan.schedule.get("collective"), plan.schedule.get("engine"))
         self._dtype = torch_dtype(plan.problem)
         self._regions = regions(plan.problem, plan.schedule)
-        self._heap = heap
+        self._heap, self._begins = heap, begins
         self.receives = self.operator.flow is Flow.RECEIVE
         self.local_MN = local_MN
         """Results not yet sent; the result itself when data come in."""
@@ -41,7 +43,7 @@ class Memory:
         region = self._regions[name]
         # across hosts a rank has a heap of its own, in which it is alone
         segment = rank if len(self._heap.segments) > 1 else 0
-        return self._heap.tensor(segment, region.offset, region.shape, self._dtype)
+        return self._heap.tensor(segment, self._begins + region.offset, region.shape, self._dtype)
 
     def shard(self, peer: int) -> Tensor:
         """[C, K] operand rows that this rank holds for *peer*."""

@@ -1,4 +1,7 @@
-"""A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first turn."""
+"""A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first one goes.
+
+First is who has the highest priority, then the lowest turn. There is one thread: what runs is never interrupted.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ class Program:
     """One plan on one rank. `run` is called by all ranks together."""
 
     plan: Plan
-    memory: Memory
+    memories: Sequence[Memory]
+    """By micro-batch."""
     heap: Heap
     egress: Egress
     library: gloo.Library | None
@@ -58,10 +62,11 @@ class Program:
     """By iteration: (step, word of the pool, start, stop, blocker)."""
 
     def __post_init__(self) -> None:
-        rank, turn = self.memory.rank, self.plan.turn
-        numbers = sorted((int(s) for s in self.plan.steps_of(rank)), key=lambda s: int(turn[s]))
+        rank, turn, priority = self.rank, self.plan.turn, self.plan.launches.priority[self.plan.launch]
+        numbers = sorted((int(s) for s in self.plan.steps_of(rank)), key=lambda s: (-int(priority[s]), int(turn[s])))
         calls: dict[int, gloo.Call] = {}
         self.steps = [self._compile(number, calls) for number in numbers]
+        self._obey_streams()
         self.arrivals = [int(step) for step in self.plan.arrivals(rank)]
         by_number = {step.number: step for step in self.steps}
         for place, step in enumerate(self.steps):
@@ -70,13 +75,27 @@ class Program:
                 by_number[needed].followers.append(step)
         self._rewind()
 
+    @property
+    def rank(self) -> int:
+        return self.memories[0].rank
+
+    def _obey_streams(self) -> None:
+        """The steps of a launch wait for all of the launch before it on its stream."""
+        of_launch: dict[int, list[Step]] = {}
+        for step in self.steps:
+            of_launch.setdefault(int(self.plan.launch[step.number]), []).append(step)
+        for before, after in self.plan.next_launches().items():
+            earlier = [step.number for step in of_launch.get(before, ())]
+            for step in of_launch.get(after, ()):
+                step.local = list(dict.fromkeys((*step.local, *earlier)))
+
     def _rewind(self) -> None:
         """As before an iteration; done after one, since it takes time."""
         for step in self.steps:
             step.missing, step.blocker = len(step.local), -1
 
     def _compile(self, number: int, calls: dict[int, gloo.Call]) -> Step:
-        plan, rank = self.plan, self.memory.rank
+        plan, rank = self.plan, self.rank
         waits = [int(step) for step in plan.waits_for(number)]
         kind = Kind(int(plan.kind[number]))
         return Step(
@@ -89,8 +108,12 @@ class Program:
             num_bytes=int(plan.num_bytes[number]),
         )
 
+    def _memory(self, number: int) -> Memory:
+        """Of the problem that step *number* works on."""
+        return self.memories[int(self.plan.micro_batch[number])]
+
     def _actions(self, kind: Kind, number: int, calls: dict[int, gloo.Call]) -> list[Action]:
-        plan, memory, tiles = self.plan, self.memory, self.plan.tiles[self.memory.rank]
+        plan, memory, tiles = self.plan, self._memory(number), self.plan.tiles[self.rank]
         at = (int(plan.tile_start[number]), int(plan.tile_stop[number]))
         if kind is Kind.COMPUTE:
             k, in_place = (int(plan.k_start[number]), int(plan.k_stop[number])), _stores_at_peer(plan)
@@ -108,7 +131,7 @@ class Program:
         return self._put(number, tiles, at)
 
     def _put(self, number: int, tiles: Tiles, at: tuple[int, int]) -> list[Action]:
-        plan, memory, peer = self.plan, self.memory, int(self.plan.peer[number])
+        plan, memory, peer = self.plan, self._memory(number), int(self.plan.peer[number])
         if plan.in_place[number]:
             return []
         if not memory.receives:
@@ -126,7 +149,7 @@ class Program:
             if int(step) in calls:
                 return calls[int(step)].unpack
         rows, k = self._operand_range(number)
-        memory, source = self.memory, int(self.plan.peer[number])
+        memory, source = self._memory(number), int(self.plan.peer[number])
         views = [memory.operand_rows(source, rows, k, memory.rank, name) for name in ("staging", "operand")]
         return compute.copy_action(*views)
 
@@ -236,13 +259,13 @@ class Program:
         seen = int(self.heap.own.signal[step]) if step >= 0 else 0
         what = self.plan.address(step) if step >= 0 else "a collective of the library"
         return (
-            f"Rank {self.memory.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen} "
+            f"Rank {self.rank} waited {seat.deadline_s:g} s for {what}: signal {step} shows epoch {seen} "
             f"instead of epoch {epoch}."
         )
 
     def spans(self, iteration: int, start: float) -> list[Span]:
         """What this rank did in *iteration*, from the common moment *start*."""
-        plan, rank, stream = self.plan, self.memory.rank, self.plan.stream
+        plan, rank, stream = self.plan, self.rank, self.plan.stream
         return [
             Span(
                 plan.address(step),

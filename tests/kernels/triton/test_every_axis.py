@@ -26,12 +26,11 @@ from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import SCHEMES, axes, expand, reads, refusal, schedule
+from kernels.schemes import axes, expand, reads, refusal, run_by, schedule
 
 MACHINES = Path(__file__).parents[3] / "data" / "machines"
 HERE = {name: load(MACHINES / f"{file}.toml") for name, file in (("cpu", "laptop_cpu"), ("triton", "h200_nvl4"))}
 LINKS = {"cpu": ("emulated", "shared_memory", "network"), "triton": ("nvlink",)}
-SCHEMES_BUILT = [name for name in SCHEMES if name != "concurrent"]
 SIZES: dict[str, dict[str, int]] = {
     "gemm": {"m": 2048, "n": 1024, "k": 128},
     "gemv": {"n": 4096, "k": 2048, "tokens": 2},
@@ -127,7 +126,7 @@ EVERY = [(operator, backend) for operator in OPERATORS for backend in HERE]
 @pytest.mark.parametrize(("operator", "backend"), EVERY)
 def test_two_values_of_every_axis_are_two_kernels_or_two_plans(operator: str, backend: str) -> None:
     asked, machine, links = ask(operator, backend), HERE[backend], [parse(kind) for kind in LINKS[backend]]
-    for scheme in SCHEMES_BUILT:
+    for scheme in run_by(backend):
         names = dict.fromkeys(axis.name for link in links for axis in axes(asked, scheme, machine, link)
                               if len(axis.values) > 1)  # fmt: skip
         for name in names:
@@ -159,7 +158,7 @@ def test_what_is_not_offered_changes_no_launch(operator: str) -> None:
 def test_what_is_offered_is_not_refused(operator: str, backend: str) -> None:
     """Value by value; whatever the other axes are, the ranks run it."""
     asked, ranks = ask(operator, backend), Runner(HERE[backend], parse(LINKS[backend][0]))
-    for scheme in runs(asked, tuple(SCHEMES_BUILT), ranks):
+    for scheme in runs(asked, run_by(backend), ranks):
         known = {axis.name: axis.values for axis in axes(asked, scheme, ranks.machine, ranks.fabric)}
         assert run_values(asked, scheme, known, ranks) == known
         for name, values in known.items():
