@@ -104,10 +104,14 @@ def run_values(
     except Refusal:
         return dict.fromkeys(lists, ())
 
+    known = {axis.name: axis for axis in axes(problem, scheme, ranks.machine, ranks.fabric)}
+
     def run(name: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
         return tuple(
-            each for each in values if ranks.refusal(problem, _with(ranks, problem, usual, name, each)) is None
-        )
+            each for each in values
+            if known[name].refusal(each)  # by itself: whoever asks for a schedule with it is told so
+            or ranks.refusal(problem, _with(ranks, problem, usual, name, each)) is None
+        )  # fmt: skip
 
     return {name: run(name, values) for name, values in lists.items()}
 

@@ -106,14 +106,14 @@ class CpuBackend:
             self._library = Library(self.seat)
         heap, problem = self._heap_for(trials, plans), trials[0].problem
         count, extent = max(problems(trial.schedule) for trial in trials), OPERATORS[problem.operator].extent(problem)
-        own, shape = self._draw(problem, count), (extent.rows, extent.columns)
+        sets, shape = self._draw(problem, count), (extent.rows, extent.columns)
         # for the whole sitting, and written once: pages that were never touched are read too fast
         local_MN = [torch.zeros(shape, dtype=torch_dtype(problem)).fill_(1) for _ in range(count)]
         prepared = []
         for number, (trial, plan) in enumerate(zip(trials, plans, strict=True)):
             compiling(trial, number)
             memories = [
-                layout.Memory(plan, self.seat.rank, heap, own[at], local_MN[at], at * _heap_bytes(trial))
+                layout.Memory(plan, self.seat.rank, heap, sets[at], local_MN[at], at * _heap_bytes(trial))
                 for at in range(problems(trial.schedule))
             ]
             egress = Egress(trial.fabric, self.seat.rank, trial.world)
@@ -153,8 +153,8 @@ class CpuBackend:
     def alternate(self, problem: Problem) -> int:
         """Gives the operands of every micro-batch the other values, in place; answers which of the two these are."""
         self._taken = 1 - self._taken
-        for number, own in enumerate(self._held):
-            own[alternated(problem)].copy_(self._value(problem, number))
+        for number, operands_of in enumerate(self._held):
+            operands_of[alternated(problem)].copy_(self._value(problem, number))
         return self._taken
 
     def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
