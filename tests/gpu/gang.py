@@ -306,8 +306,8 @@ def stressed(trials: list[dict[str, Any]], world: int, calls: int, deadline_s: f
     return answered(partial(stress, calls=calls), trials, world, deadline_s)
 
 
-def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: float) -> Answers:
-    """By trial, what *work* answers on every rank that came to its end."""
+def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: float, *, leaving: int = 0) -> Answers:
+    """By trial, what *work* answers on every rank that came to its end; *leaving* ranks of a trial never do."""
     context = multiprocessing.get_context("spawn")
     answers, store = context.Queue(), meeting_place()
     ranks = [
@@ -318,7 +318,7 @@ def answered(work: Work, trials: list[dict[str, Any]], world: int, deadline_s: f
         process.start()
     found: Answers = {}
     until = time.monotonic() + deadline_s
-    while sum(map(len, found.values())) < world * len(trials) and time.monotonic() < until:
+    while sum(map(len, found.values())) < (world - leaving) * len(trials) and time.monotonic() < until:
         try:
             _, number, answer = answers.get(timeout=2.0)
         except queue.Empty:

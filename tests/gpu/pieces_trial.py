@@ -1,8 +1,9 @@
 """Pieces on two GPUs in one go: `python -m tests.gpu.pieces_trial OUT SECONDS [STEP ...]`.
 
 Steps: `right` (every legal schedule of each operator once), `stress` (calls back to back), `times` (the shapes of
-issue 12, all engines and launches, with baselines and parts). Each result is a line of OUT/pieces.jsonl as soon as it
-is there, and what fails is told in one line of the log; nothing that fails ends the rest.
+issue 12, all engines and launches, with baselines and parts): about 100 s. `left`, one minute more and only where it is
+named: ranks that are killed or stopped in mid-call. Each result is a line of OUT/pieces.jsonl as soon as it is there,
+and what fails is told in one line of the log; nothing that fails ends the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kernels.schemes import schedule
 from kernels.trial import Trial
 from tests.gpu import gang
 from tests.gpu.tables import machine_here
-from tests.gpu.test_decomposed import sittings, stressed_schedules, words
+from tests.gpu.test_decomposed import LEAVES, left_behind, sittings, stressed_schedules, words
 from tests.kernels.triton.pieces import SPLITS
 
 QUICK = Protocol(name="pieces", warmups=1, repeats=7)
@@ -45,17 +46,17 @@ BASELINES: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def schedules() -> Iterator[dict[str, Any]]:
-    """Numbers of pieces by engines and launches, the split that each has by default, and pieces of the contraction."""
-    for pieces in (1, 2, 4, 8):
-        for launches in ("per_piece", "one"):
-            yield {"pieces": pieces, "engine": "copy_engine", "launches": launches}
-            if launches == "one" and pieces > 1:
-                yield {"pieces": pieces, "engine": "copy_engine", "launches": launches, "split": "contraction"}
-        yield {"pieces": pieces, "engine": "sm", "launches": "one", "comm_sms": 16}
-        if pieces <= 4:
-            yield {"pieces": pieces, "engine": "sm", "launches": "per_piece", "comm_sms": 16}
-            yield {"pieces": pieces, "engine": "library", "steps": "uniform", "launches": "per_piece"}
+def schedules(of: Problem) -> Iterator[dict[str, Any]]:
+    """Numbers of pieces by launches, cut as each operator is by default and along the contraction; then other engines."""
+    for pieces in (1, 2, 4):
+        yield {"pieces": pieces, "engine": "copy_engine", "launches": "per_piece"}
+    for pieces in (2, 4, 8):
+        yield {"pieces": pieces, "engine": "copy_engine", "launches": "one"}
+        if "contraction" in SPLITS[of.operator]:
+            yield {"pieces": pieces, "engine": "copy_engine", "launches": "one", "split": "contraction"}
+    yield {"pieces": 2, "engine": "sm", "launches": "per_piece", "comm_sms": 16}
+    yield {"pieces": 4, "engine": "sm", "launches": "one", "comm_sms": 16}
+    yield {"pieces": 2, "engine": "library", "steps": "uniform", "launches": "per_piece"}
 
 
 def parts_of(baseline: dict[str, Any]) -> tuple[str, ...]:
@@ -65,14 +66,19 @@ def parts_of(baseline: dict[str, Any]) -> tuple[str, ...]:
     return ("whole", "compute", "communication") if len(baseline) == 1 else ("whole", "compute")
 
 
+def is_told_apart(axes: dict[str, Any]) -> bool:
+    """Whether its computation and its communication are timed alone, too."""
+    return axes["pieces"] == 2 and axes["engine"] == "copy_engine"
+
+
 def block(of: Problem) -> gang.Sitting:
     """Baselines with their parts, and all schedules of pieces, some with their parts."""
     machine, fabric = machine_here(), parse("nvlink")
     listed: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
         *(("sequential", axes, parts_of(axes)) for axes in BASELINES),
         ("fused", {}, ("whole",)),
-        *(("decomposed", axes, ("whole", "compute", "communication") if axes["pieces"] == 2 else ("whole",))
-          for axes in schedules()),
+        *(("decomposed", axes, ("whole", "compute", "communication") if is_told_apart(axes) else ("whole",))
+          for axes in schedules(of)),
     ]  # fmt: skip
     trials = []
     for scheme, axes, parts in listed:
@@ -140,6 +146,12 @@ def main() -> int:
                         answer.get("wrong") != 0 or answer["failure"] for answer in said
                     ):
                         print("BAD", json.dumps(line)[:600], flush=True)
+            elif step == "left":
+                for operator, launches, how in LEAVES:
+                    said = left_behind(operator, launches, how)
+                    print(json.dumps({"left": [operator, launches, how], **said}), file=out, flush=True)
+                    is_told = "waited" in (said["failure"] or "")
+                    print("told" if is_told else "BAD", operator, launches, how, said, flush=True)
             else:
                 blocks = [block(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
                           for name, shapes in SHAPES.items() for shape in shapes]  # fmt: skip

@@ -27,12 +27,13 @@ FLOPS_PER_SECOND, LINK_BYTES_PER_SECOND = 660e12, 390e9
 STEP = 128
 """Sides are multiples of it."""
 
-COPIED: tuple[Axes, ...] = ({"pieces": 1}, {"pieces": 2}, {"pieces": 4}, {"pieces": 2, "grouping": "unfused"})
-IN_ONE: tuple[Axes, ...] = ({"pieces": 1, "launches": "one"}, {"pieces": 4, "launches": "one"})
-MOVED: tuple[Axes, ...] = ({"pieces": 2, "engine": "sm"}, {"pieces": 2, "engine": "library", "steps": "uniform"})
-CUT: dict[bool, Axes] = {True: {"pieces": 4, "split": "rows_and_contraction", "launches": "one"},
-                         False: {"pieces": 2, "split": "columns"}}  # fmt: skip
-"""A cut that is not of rows: where operands come in, and where results leave."""
+PIECES: dict[bool, tuple[Axes, ...]] = {
+    True: ({"pieces": 1}, {"pieces": 2}, {"pieces": 2, "launches": "one"},
+           {"pieces": 4, "launches": "one", "split": "contraction"}),
+    False: ({"pieces": 2}, {"pieces": 4}, {"pieces": 4, "launches": "one"}, {"pieces": 8, "launches": "one"}),
+}  # fmt: skip
+"""What may be the best, by whether operands come in. With one peer `unfused` is the same, and SMs and the library moved
+pieces slower wherever they were tried (docs/kernels.md): the trial of ten shapes has them."""
 
 
 def problems(world: int) -> list[Problem]:
@@ -63,7 +64,7 @@ def ratio(asked: Problem) -> float:
 
 
 def questions(world: int) -> Iterator[Question]:
-    """Each with the same pieces and engines, all at their default but for what is named."""
-    for asked in problems(world):
-        receives = OPERATORS[asked.operator].flow is Flow.RECEIVE
-        yield Question(asked, (), pieces=(*COPIED, *IN_ONE, CUT[receives], *MOVED))
+    """Each with the same pieces and engines, all at their default but for what is named; operators in turns."""
+    drawn = problems(world)
+    for asked in (each for number in range(OF_EACH) for each in drawn[number::OF_EACH]):
+        yield Question(asked, (), pieces=PIECES[OPERATORS[asked.operator].flow is Flow.RECEIVE])

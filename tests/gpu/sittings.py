@@ -31,6 +31,8 @@ FASTEST = 2
 FIRST_SHARE = 3
 """The first block takes a third of the samples: it chooses baselines, and no ratio is formed in it."""
 LAST = "last"
+PIECES = "decomposed"
+"""The scheme whose parts are timed, too."""
 
 Axes = Mapping[str, Value]
 
@@ -60,7 +62,8 @@ Talk = Generator[Block, Sequence[Outcome], None]
 def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     """The blocks of one problem: all baselines; the fastest of them beside every fused schedule; the winner once more.
 
-    The last block is measured when the winner is known, so that its ratio is not the luckiest of several.
+    The last block is measured when the winner is known, so that its ratio is not the luckiest of several. The fastest
+    schedule in pieces stands there, too, with its parts: what its pieces and its company cost.
     """
     few = replace(
         protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
@@ -75,10 +78,12 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     step = max(1, MOST - len(wholes))
     for start in range(0, len(overlapping), step):
         some = overlapping[start : start + step]
-        measured += yield Block("further", unique([*wholes, *alone, *own_parts(some, ranks), *some]))
+        measured += yield Block("further", unique([*wholes, *alone, *some]))
     if best := fastest(one for one in measured if one.trial.schedule.scheme != BASELINE):
-        own = own_parts([best.trial], ranks)
-        yield Block(LAST, unique([*wholes, *alone, best.trial.of_part("compute"), *own, best.trial, overlapping[0]]))
+        cut = fastest(one for one in measured if one.trial.schedule.scheme == PIECES)
+        pieces = [cut.trial] if cut else []
+        yield Block(LAST, unique([*wholes, *alone, best.trial.of_part("compute"), *own_parts(pieces, ranks),
+                                  best.trial, overlapping[0], *pieces]))  # fmt: skip
 
 
 def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
@@ -101,6 +106,8 @@ def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:
 
 def own_parts(some: Sequence[Trial], ranks: Runner) -> list[Trial]:
     """Of schedules in pieces: their computation and their communication alone, and that of one piece."""
+    if not some:
+        return []
     beside = Beside(some[0], "each", ranks.machine)
     return [part for part in beside.own_parts(some) if refusal(part, ranks.shares_heap) is None]
 

@@ -1,8 +1,10 @@
-"""Decomposed calls on real GPUs: every legal schedule is right, also under stress, and nobody waits for a dead rank."""
+"""Decomposed calls on real GPUs: every legal schedule is right, under stress too, and ranks that leave hang nobody."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -77,32 +79,46 @@ def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int
         assert all(answer.get("wrong") == 0 and not answer["failure"] for answer in each), (trials[number], each)
 
 
-def leave(seat: Seat, entry: dict[str, Any], *, after: int) -> dict[str, Any]:
-    """The last rank dies when it has enqueued *after* calls; what the others then say, and how soon."""
+LEFT_S = 8.0
+"""How long ranks wait for each other here, twice over: less than a gang listens after one of its ranks has ended."""
+MOMENT_S = 0.004
+"""After so long the last rank goes: it has begun some calls, and is in the middle of one."""
+GOES = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+LEAVES = (
+    ("all_gather_gemm", "per_piece", "killed"), ("gemm_all_reduce", "one", "killed"),
+    ("all_gather_gemm", "one", "stopped"), ("gemm_all_reduce", "per_piece", "stopped"),
+)  # fmt: skip
+
+
+def leave(seat: Seat, entry: dict[str, Any], *, how: str) -> dict[str, Any]:
+    """The last rank is gone in mid-call; what the others then say, and how soon."""
     trial = Trial.from_json(entry)
-    backend = TritonBackend(seat)
+    backend = TritonBackend(replace(seat, deadline_s=LEFT_S))
     (prepared,) = backend.prepare([trial])
-    prepared.calls.each[0]()
+    for _ in range(3):
+        prepared.calls.each[0]()
     torch.cuda.synchronize()
     backend.barrier()
     if seat.rank == seat.world - 1:
-        for _ in range(after):
-            prepared.calls.each[0]()
-        torch.cuda.synchronize()
-        os._exit(1)
+        threading.Timer(MOMENT_S, os.kill, (os.getpid(), GOES[how])).start()
     start = time.monotonic()
-    for _ in range(2 * after):
+    for _ in range(CALLS):
         prepared.calls.each[0]()
     torch.cuda.synchronize()
     return {"seconds": time.monotonic() - start, "failure": prepared.context.failure()}
 
 
-@pytest.mark.parametrize("launches", ["per_piece", "one"])
-@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_all_reduce"])
-def test_nobody_waits_for_a_dead_rank_longer_than_a_deadline(operator: str, launches: str) -> None:
-    (trial, *_) = [one for one in legal(operator, 2, ("copy_engine",), SHAPE, pieces=4, tile=TILE, dtype="bfloat16")
-                   if one.schedule["launches"] == launches]  # fmt: skip
-    answers = gang.answered(partial(leave, after=5), [trial.to_json()], 2, 60.0)
-    (said,) = answers[0]
+def left_behind(operator: str, launches: str, how: str) -> dict[str, Any]:
+    """What the rank says that is left."""
+    trial = next(one for one in legal(operator, 2, ("copy_engine",), SHAPE, pieces=4, tile=TILE, dtype="bfloat16")
+                 if one.schedule["launches"] == launches and one.schedule["steps"] == "local_first")  # fmt: skip
+    answers = gang.answered(partial(leave, how=how), [trial.to_json()], 2, 40.0, leaving=1)
+    (said,) = answers.get(0, [{"failure": None, "error": "nobody answered"}])
+    return said
+
+
+@pytest.mark.parametrize(("operator", "launches", "how"), LEAVES)
+def test_nobody_waits_for_a_rank_that_left_longer_than_a_deadline(operator: str, launches: str, how: str) -> None:
+    said = left_behind(operator, launches, how)
     assert "waited" in (said["failure"] or ""), said
-    assert said["seconds"] < gang.DEADLINE_S, said
+    assert said["seconds"] < LEFT_S, said

@@ -172,6 +172,24 @@ def test_no_two_streams_of_a_call_are_the_same(monkeypatch: pytest.MonkeyPatch) 
         ways.join()
 
 
+def test_the_second_stream_computes_after_the_first() -> None:
+    """Both are ready at once, and a copy waits for what the first one computes."""
+
+    def nothing() -> None:
+        pass
+
+    def pause() -> None:
+        pass
+
+    for operator, pauses in (("gemm_all_to_all", [1]), ("all_gather_gemm", [])):
+        plan = expand((one := trial(operator, pieces=2)).problem, one.schedule)
+        launches = [decomposed.Launch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
+                    for op in branches.order(plan, 0).ops]  # fmt: skip
+        behind = [launch for launch in decomposed.in_turn(launches, pause) if launch.waits is pause]
+        assert [launch.stream for launch in behind] == pauses
+        assert [launch.ops for launch in decomposed.in_turn(launches, pause)] == [launch.ops for launch in launches]
+
+
 def test_events_cross_streams_only_where_the_plan_says_so() -> None:
     """Sends: a copy waits for its piece's event, the next computation does not wait for the copy."""
     said: list[tuple[str, int, int]] = []

@@ -105,6 +105,16 @@ def enqueue(
         final()
 
 
+def in_turn(launches: Sequence[Launch], pause: Call) -> list[Launch]:
+    """*launches*, the first computation of a second stream behind a *pause*, where it waits for nothing else.
+
+    What is ready at the same moment begins in any order, and a copy would wait for a piece that is computed second.
+    """
+    first = {launch.stream: launch for launch in reversed(launches) if launch.ops[0].kind is Kind.COMPUTE}
+    late = [launch for stream, launch in first.items() if stream != MAIN and launch.waits is None and not launch.after]
+    return [replace(launch, waits=pause) if launch in late else launch for launch in launches]
+
+
 class _Made:
     """One call's launches over one set of operands."""
 
@@ -118,7 +128,7 @@ class _Made:
             grouped.setdefault(op.launch, []).append(op)
         self._order = order
         of_step = {op.step: op for op in order.ops}
-        self.launches = [self._launch(tuple(ops), of_step) for ops in grouped.values()]
+        self.launches = in_turn([self._launch(tuple(ops), of_step) for ops in grouped.values()], self._waits_for([]))
         sums = self._one and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
         if sums and context.device.type == "cpu":
             self.launches = self._one_by_one()
@@ -147,8 +157,10 @@ class _Made:
 
     def _waits(self, awaited: Sequence[tuple[int, int]]) -> Call | None:
         """Until counters of this rank have risen: their numbers, and by how much a call raises each."""
-        if not awaited:
-            return None
+        return self._waits_for(awaited) if awaited else None
+
+    def _waits_for(self, awaited: Sequence[tuple[int, int]]) -> Call:
+        """The same, a launch of one warp in any case."""
         context = self._context
         numbers = torch.tensor(awaited, dtype=torch.int32, device=context.device)
         return lambda: arrived[(1,)](
