@@ -1,9 +1,10 @@
 """Pieces on two GPUs in one go: `python -m tests.gpu.pieces_trial OUT SECONDS [STEP ...]`.
 
 Steps: `right` (every legal schedule of each operator once), `stress` (calls back to back), `times` (the shapes of
-issue 12, all engines and launches, with baselines and parts): about 100 s. `left`, one minute more and only where it is
-named: ranks that are killed or stopped in mid-call. Each result is a line of OUT/pieces.jsonl as soon as it is there,
-and what fails is told in one line of the log; nothing that fails ends the rest.
+issue 12, all engines and launches, with baselines and parts): about 100 s. Only where they are named: `left`, one
+minute (ranks that are killed or stopped in mid-call), and `lanes`, half a minute (pieces to one peer on two copy
+streams in turns, to learn whether one's latency hides behind the other's bytes). Each result is a line of
+OUT/pieces.jsonl as soon as it is there, and what fails is told in one line of the log; nothing that fails ends the rest.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from typing import Any, TextIO
 
 import torch
 
+from kernels import ranges
+from kernels.backends.base import Seat
+from kernels.bench import Bench, Emit
 from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.outcome import Measurement
+from kernels.plan import Ints, Kind
 from kernels.problem import Problem
 from kernels.protocol import Protocol
-from kernels.schedule import Refusal
-from kernels.schemes import schedule
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import launches, schedule
 from kernels.trial import Trial
 from tests.gpu import gang
 from tests.gpu.tables import machine_here
@@ -47,7 +52,7 @@ BASELINES: tuple[dict[str, Any], ...] = (
 
 
 def schedules(of: Problem) -> Iterator[dict[str, Any]]:
-    """Numbers of pieces by launches, cut as each operator is by default and along the contraction; then other engines."""
+    """Numbers of pieces by launches, cut by rows and along the contraction; then the other engines."""
     for pieces in (1, 2, 4):
         yield {"pieces": pieces, "engine": "copy_engine", "launches": "per_piece"}
     for pieces in (2, 4, 8):
@@ -92,6 +97,27 @@ def block(of: Problem) -> gang.Sitting:
     return list({json.dumps(trial, sort_keys=True): trial for trial in trials}.values())
 
 
+def on_two_lanes(seat: Seat, emit: Emit) -> Bench:
+    """The bench of a rank whose copies to one peer take two streams in turns."""
+    plain = launches._streams
+
+    def laned(schedule: Schedule, columns: launches.Columns) -> Ints:
+        streams, puts = plain(schedule, columns), columns["kind"] == Kind.PUT
+        world = int(columns["rank"].max()) + 1
+        streams[puts] += world * (ranges.nth(columns["rank"][puts] * world + columns["peer"][puts]) % 2)
+        return streams
+
+    launches._streams = laned
+    return gang.gpu_bench(seat, emit)
+
+
+def laned_block(of: Problem) -> gang.Sitting:
+    """Pieces by copy engines: whole, and their communication alone."""
+    plain = [json.loads(json.dumps(trial)) for trial in block(of)]
+    return [trial for trial in plain if trial["schedule"]["axes"].get("engine") == "copy_engine"
+            and trial["part"] != "compute"]  # fmt: skip
+
+
 def told(outcome: Any) -> dict[str, Any]:
     """A line of the log."""
     trial = outcome.trial
@@ -108,10 +134,13 @@ def told(outcome: Any) -> dict[str, Any]:
     return line
 
 
-def played(sitting: list[gang.Sitting], world: int, seconds: float, out: TextIO, *, quiet: bool) -> tuple[int, int]:
+def played(
+    sitting: list[gang.Sitting], world: int, seconds: float, out: TextIO, *, quiet: bool,
+    opened: gang.Opened = gang.gpu_bench,
+) -> tuple[int, int]:  # fmt: skip
     """How many came right, and how many did not."""
     right, bad = 0, 0
-    for one in gang.run(sitting, world, seconds):
+    for one in gang.run(sitting, world, seconds, opened):
         line = {"broken": one} if isinstance(one, str) else told(one[0])
         print(json.dumps(line), file=out, flush=True)
         is_right = "us" in line and line["correct"] is not False
@@ -147,15 +176,17 @@ def main() -> int:
                     ):
                         print("BAD", json.dumps(line)[:600], flush=True)
             elif step == "left":
-                for operator, launches, how in LEAVES:
-                    said = left_behind(operator, launches, how)
-                    print(json.dumps({"left": [operator, launches, how], **said}), file=out, flush=True)
+                for operator, launched, how in LEAVES:
+                    said = left_behind(operator, launched, how)
+                    print(json.dumps({"left": [operator, launched, how], **said}), file=out, flush=True)
                     is_told = "waited" in (said["failure"] or "")
-                    print("told" if is_told else "BAD", operator, launches, how, said, flush=True)
+                    print("told" if is_told else "BAD", operator, launched, how, said, flush=True)
             else:
-                blocks = [block(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
+                made, opened = (laned_block, on_two_lanes) if step == "lanes" else (block, gang.gpu_bench)
+                blocks = [made(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
                           for name, shapes in SHAPES.items() for shape in shapes]  # fmt: skip
-                print(played(blocks, world, until - time.monotonic(), out, quiet=False), flush=True)
+                print(json.dumps({"begins": step}), file=out, flush=True)
+                print(played(blocks, world, until - time.monotonic(), out, quiet=False, opened=opened), flush=True)
             print(f"## {step}: {time.monotonic() - begin:.0f} s", flush=True)
     return 0
 

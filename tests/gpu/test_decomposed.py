@@ -61,9 +61,16 @@ def test_every_legal_schedule_is_right(operator: str, world: int) -> None:
 
 
 def stressed_schedules(world: int) -> list[dict[str, Any]]:
-    """Of each operator one by each engine and number of launches: with all differences that the protocol knows."""
+    """Of each operator one by each engine and number of launches; one launch by each cut as well, whose loops differ."""
     chosen = {
-        (trial.problem.operator, trial.schedule["engine"], trial.schedule["launches"]): trial.to_json()
+        (
+            trial.problem.operator,
+            trial.schedule["engine"],
+            trial.schedule["launches"],
+            trial.schedule["launches"] == "one"
+            and trial.schedule["engine"] == "copy_engine"
+            and trial.schedule["split"],
+        ): trial.to_json()
         for operator in SPLITS
         for trial in legal(operator, world, ENGINES, SHAPE, pieces=4, tile=TILE, dtype="bfloat16")
     }
