@@ -4,7 +4,7 @@ Steps: `right` (every legal schedule of each operator once), `stress` (calls bac
 issue 12, all engines and launches, with baselines and parts): about 100 s. Only where they are named: `left`, one
 minute (ranks that are killed or stopped in mid-call), and `lanes`, half a minute (pieces to one peer on two copy
 streams in turns, to learn whether one's latency hides behind the other's bytes). Each result is a line of
-OUT/pieces.jsonl as soon as it is there, and what fails is told in one line of the log; nothing that fails ends the rest.
+OUT/pieces.jsonl as soon as it is there, and what fails is a line of the log; nothing that fails ends the rest.
 """
 
 from __future__ import annotations

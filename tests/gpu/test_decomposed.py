@@ -61,7 +61,7 @@ def test_every_legal_schedule_is_right(operator: str, world: int) -> None:
 
 
 def stressed_schedules(world: int) -> list[dict[str, Any]]:
-    """Of each operator one by each engine and number of launches; one launch by each cut as well, whose loops differ."""
+    """Of each operator one by each engine and number of launches; one launch by each cut, whose loops differ."""
     chosen = {
         (
             trial.problem.operator,
