@@ -52,8 +52,8 @@ def select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def is_alone(item: pytest.Item) -> bool:
-    """It runs while no other test does; a gang that is timed says so with the marker."""
-    return any(item.get_closest_marker(name) for name in ("alone", "browser"))
+    """It runs while no other test does: it times, or would take a busy computer for one that does not answer."""
+    return item.get_closest_marker("alone") is not None
 
 
 def _has_gpu() -> bool:

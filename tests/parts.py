@@ -1,7 +1,7 @@
 """The suite in two calls of pytest: what shares the cores, one process for each; then what times, on its own.
 
-`python -m tests.parts [ARGUMENTS OF PYTEST]` is what `make test` calls. Tests that start a browser, and those that
-are marked `alone`, share the cores with nobody (conftest.py).
+`python -m tests.parts [ARGUMENTS OF PYTEST]` is what `make test` calls. Tests that are marked `alone` share the cores
+with nobody (conftest.py).
 """
 
 import os

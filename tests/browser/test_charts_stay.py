@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from tests.browser.explorer_lab import PATIENCE_MS, ExplorerPage, explorer_server, opened_explorer
 from workbench.widgets.panels import ALONG, BEST, LANDSCAPE, LOSSES, SAMPLES, TRIALS
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 WIDTHS = (1366, 1024, 1920)
 HIGH = 768

@@ -12,7 +12,7 @@ from kernels.protocol import PROTOCOLS
 from tests.browser.explorer_lab import ExplorerPage, explorer_server, opened_explorer
 from workbench.store import STORE_FILE, Store
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 STOPPING_S = 60.0
 """Much less than the sweep that is stopped would take; two seconds are the aim where nothing else runs."""

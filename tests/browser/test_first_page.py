@@ -15,7 +15,7 @@ from tests.browser.measure_explorer import ask_for_a_thousand
 from workbench.first_page import SHOWN
 from workbench.store import STORE_FILE, Store
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 DEADLINE_MS = 200_000
 """For the explorer to be drawn, on a machine that does other things, too."""

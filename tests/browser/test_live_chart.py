@@ -13,7 +13,7 @@ from playwright.sync_api import ElementHandle, Locator
 from tests.browser.lab import Lab, Notebook
 from workbench.widgets import vega_runtime
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 SETUP = """
 import json, threading, time

@@ -27,7 +27,6 @@ IN_ALL_S = 2 * PATIENCE_S
 """A quiet host needs a minute; below the limit of a test, so that a play that hangs says what it saw."""
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_nothing_is_lost_wrong_or_left_behind_after_a_few_faults() -> None:
     words = f"--seed {SEED} --round {ROUND} --ranks 2 --clients 2 --recovery {PATIENCE_S}"

@@ -110,7 +110,7 @@ def test_what_measures_needs_neither_dask_nor_what_draws() -> None:
     assert found.stdout.split() == ["imported"], found.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_table_is_measured_by_real_processes_block_after_block(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,8 +43,8 @@ def test_only_the_first_part_has_several_processes_and_both_have_what_a_person_s
     ("file", "markers", "alone"),
     [
         ("kernels/test_plan.py", (), False), ("kernels/test_plan.py", ("slow",), False),
-        ("kernels/test_plan.py", ("alone",), True), ("reports/test_pdf.py", ("browser",), True),
-        ("cluster/test_rank.py", ("slow",), False), ("browser/test_explorer.py", ("slow", "browser"), True),
+        ("kernels/test_plan.py", ("alone",), True), ("reports/test_pdf.py", ("browser",), False),
+        ("cluster/test_rank.py", ("slow",), False), ("browser/test_explorer.py", ("alone", "browser"), True),
     ],
 )  # fmt: skip
 def test_every_test_is_in_one_of_the_parts(root: Path, file: str, markers: tuple[str, ...], alone: bool) -> None:

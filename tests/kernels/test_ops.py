@@ -94,7 +94,6 @@ def test_decoding_has_no_gradient_and_says_so(gang: Of) -> None:
     gang(2).check("no_gradient_of_decoding")
 
 
-@pytest.mark.alone
 def test_a_rank_that_stays_away_is_told_and_closing_lets_all_go_on(gang: Of) -> None:
     gang(2).check("a_rank_that_stays_away_is_told")
 

@@ -96,7 +96,7 @@ def test_what_does_not_come_is_named(sleeper: Commands) -> None:
         sleeper.wait("a sample", 30.0, lambda: None, began)
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_short_check_is_made_with_cpu_ranks(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     words = ["--backend", "cpu", "--only", "gemm_all_to_all", "ctrl_c", "-o", str(path)]

@@ -351,7 +351,7 @@ def test_a_scheduler_that_does_not_answer(
     assert "there is no scheduler file" in refused(*asked, str(tmp_path / "scheduler.json"))
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_shared_memory_that_is_too_small(tmp_path: Path) -> None:
     """In a mount namespace of its own, where /dev/shm has one megabyte."""
     words = [*TINY[:2], "--preset", "laptop_overlap", "--scheme", "fused", "--store", str(tmp_path / "store.sqlite")]

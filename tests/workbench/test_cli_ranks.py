@@ -13,7 +13,7 @@ import pytest
 
 from workbench.store import Store
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 TINY = ("gemm_all_to_all", "--preset", "tiny", "--protocol", "quick")
 
 
