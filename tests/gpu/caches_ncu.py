@@ -18,8 +18,6 @@ from workbench.simulator.cache import measured
 
 FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
          "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
-PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-"""Where it is installed on hosts whose PATH does not name it."""
 LISTED = ("lts__t_sectors_srcunit_tex", "lts__t_sectors_srcunit_ltcfabric")
 QUERY_S = 120.0
 END_S = 20.0
@@ -127,13 +125,15 @@ class Counter:
 
 
 def installed() -> str:
-    """ncu's command; FileNotFoundError where there is none."""
+    """ncu's command, on the PATH or beside CUDA's compiler; FileNotFoundError where there is none."""
     if name := shutil.which("ncu"):
         return name
-    for place in PLACES:
-        if there := sorted(Path("/").glob(place.lstrip("/"))):
-            return str(there[-1])
-    raise FileNotFoundError(f"0 of {1 + len(PLACES)} places have ncu: PATH, {', '.join(PLACES)}.")
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    beside = Path(CUDA_HOME or "") / "bin" / "ncu"
+    if CUDA_HOME and beside.exists():
+        return str(beside)
+    raise FileNotFoundError(f"0 of 2 places have ncu: PATH, bin of CUDA_HOME = {CUDA_HOME}.")
 
 
 def run(command: Sequence[str], limit_s: float) -> tuple[int | None, str]:
