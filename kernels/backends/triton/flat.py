@@ -36,6 +36,7 @@ def wait(counter, expected, deadline, error, rank, kind: tl.constexpr, index):
         setp.ne.or.u32 over, raised, 0, over;
         @!over bra again;
         done:
+        bar.warp.sync 0xffffffff;
         ld.acquire.sys.global.u32 value, [$1];
         setp.lt.s32 over, value, $2;
         fence.proxy.async;

@@ -67,6 +67,7 @@ def gemm_pieces(
             tell(tiles, at - programs, program, counters)
         leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     end = program + tl.cdiv(tl.maximum(free - program, 0), programs) * programs  # the first that was not computed
+    here = tl.full((), -1, tl.int32)  # what was waited for last: it is here
     if ONTO:
         for at in tl.range(end, num_tiles, programs, flatten=True):
             entry = tiles + TILE_WORDS * at
@@ -74,19 +75,22 @@ def gemm_pieces(
             total = multiply(shard, b, tl.load(entry + 1), column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             if COUNTS:  # before waiting for peers that may wait for it
                 tell(tiles, at - programs, program, counters)
-            wait_for_all(tl.load(entry + 7), most, counters, epoch, deadline, error, rank, WORLD)
+            awaited = tl.load(entry + 7)
+            if awaited != here:
+                wait_for_all(awaited, most, counters, epoch, deadline, error, rank, WORLD)
+            here = awaited
             device.add_tma(to_out, tl.load(entry + 4), column, total.to(DTYPE))
     elif ROWS:
         for at in tl.range(end, num_tiles, programs, flatten=True):
             entry = tiles + TILE_WORDS * at
             awaited, column = tl.load(entry + 7), tl.multiple_of(tl.load(entry + 2), 16)
-            expected, number = tl.where(awaited >= 0, epoch, 0), tl.maximum(awaited, 0)
-            row = tl.load(entry + 1) + flat.wait(counters + number, expected, deadline, error, rank,
-                                                           device.PIECE, number)  # fmt: skip
+            row = tl.load(entry + 1)
+            if awaited != here:
+                row += flat.wait(counters + awaited, epoch, deadline, error, rank, device.PIECE, awaited)
+            here = awaited
             total = multiply(operand, b, row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
             leave(entry, total, to_local, to_out, local, out, columns, BLOCK_M, BLOCK_N, DTYPE, TMA, RECEIVES)
     elif WAITS:
-        here = tl.full((), -1, tl.int32)  # the counter whose pieces were all seen
         for at in tl.range(end, num_tiles, programs):
             entry = tiles + TILE_WORDS * at
             row, column = tl.load(entry + 1), tl.multiple_of(tl.load(entry + 2), 16)
