@@ -1,6 +1,7 @@
 """A run becomes a file of JSON lines and comes back as it was; what is no recording is named by its line."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -149,6 +150,18 @@ def test_a_recording_that_is_not_there_is_told_from_those_that_are(
     assert recordings.recordings("h200") == []
     with pytest.raises(ValueError, match=r"There is no recording 'nope'\. Accepted: .*one of h200"):
         recordings.recordings("nope")
+
+
+def test_a_shipped_recording_is_read_again_when_its_file_is_written_again(
+    recorded: tuple[Path, Measurement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = recorded
+    monkeypatch.setattr(recordings, "paths", lambda: {path.stem: path})
+    (first,), (again,) = recordings.shipped()[path.stem], recordings.recordings(path.stem)
+    assert again is first
+    path.write_text(path.read_text() * 2)
+    os.utime(path, ns=(1, 1))
+    assert len(recordings.shipped()[path.stem]) == 2
 
 
 def test_a_run_without_measurements_cannot_be_recorded(store: Store, tmp_path: Path) -> None:
