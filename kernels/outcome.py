@@ -54,6 +54,9 @@ ROW_KEYS = (
     "contention_loss",
     "ideal_speedup",
     "share_of_ideal",
+    "time_ratio",
+    "against_streams",
+    "overlap_ratio",
 )
 """Columns that all outcomes share, in the order of `run --json`; one that does not apply is None."""
 

@@ -14,7 +14,7 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import BASELINE, library, reads, schedule
+from kernels.schemes import BASELINE, controls, library, reads, schedule
 from kernels.schemes.sequential import OURS
 from kernels.trial import Trial
 
@@ -102,12 +102,14 @@ class Beside:
     def own_parts(self, schedules: Sequence[Trial]) -> list[Trial]:
         """Computation and communication alone of what has streams for each, and the communication in one piece.
 
-        That adds nothing: it is what T_comm is the fastest of, where the baselines' communication sums.
+        That adds nothing: it is what T_comm is the fastest of, where the baselines' communication sums. Beside two
+        streams with controls stand the same streams without any.
         """
-        cut = [trial for trial in schedules if trial.schedule.get(reads.LAUNCHES) is not None and trial.world > 1]
+        linked = [trial for trial in schedules if trial.world > 1]
+        cut = [trial for trial in linked if trial.schedule.get(reads.LAUNCHES) is not None]
         in_one = [replace(trial, schedule=in_one_piece(trial, self.machine)) for trial in cut]
         moved = [trial.of_part("communication") for trial in (*cut, *in_one)]
-        return [*map(compute_alone, cut), *moved]
+        return [*map(compute_alone, cut), *moved, *_beside_streams(linked)]
 
     def _sequential(self, other: Schedule) -> Trial:
         """The sequential schedule with the tile of *other*, computed by us where a library takes no notice of tiles."""
@@ -182,6 +184,20 @@ def baseline(tiles: Iterable[Value], problem: Problem, machine: Machine, fabric:
 def older_block(sitting: str, number: int) -> str:
     """The block of problem *number* of a *sitting* (a run, a recorded file) from before there were blocks."""
     return f"{sitting}.p{number}"
+
+
+def _beside_streams(schedules: Sequence[Trial]) -> list[Trial]:
+    """The halves alone of each that has controls of two streams, and these streams with every control off.
+
+    Halves that differ in nothing that they read are one trial.
+    """
+    controlled = [trial for trial in schedules if controls.has_controls(dict(trial.schedule.axes))]
+    halves = [replace(trial, schedule=controls.half(trial.schedule, part)).of_part(part)
+              for part in (controls.COMPUTE, controls.COMMUNICATION) for trial in controlled]  # fmt: skip
+    return [
+        *(compute_alone(each) if each.part == controls.COMPUTE else each for each in halves),
+        *(replace(trial, schedule=controls.streams_alone(trial.schedule)) for trial in controlled),
+    ]
 
 
 def is_baseline(trial: Trial) -> bool:

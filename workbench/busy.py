@@ -1,15 +1,79 @@
-"""When a rank is busy: spans as intervals, and how long the slowest rank computes or moves bytes."""
+"""When a rank is busy: spans as intervals, how long the slowest rank computes or moves bytes, how far both overlap, and
+where the time of one schedule went."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kernels.outcome import Span
 from kernels.plan import Kind, Pool
+from kernels.schedule import Schedule
+from kernels.schemes import problems
 
 COMPUTE = Pool.COMPUTE.word
 """The pool whose spans say when a rank's processors are busy."""
 SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
+
+
+def overlap_ratio(spans: Iterable[Span]) -> float | None:
+    """Time in which compute and communication both run, over the time in which communication runs; over all ranks.
+
+    Processors that move the bytes of a put do not compute meanwhile. What runs on a stream on which nothing is computed
+    is communication, whoever moves it: SMs that push on a stream of their own leave the others to compute.
+    """
+    of_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        of_rank[span.rank].append(span)
+    both = communicating = 0.0
+    for each in of_rank.values():
+        computing = {span.stream for span in each if span.kind == "compute"}
+        here = [span for span in each if span.pool == COMPUTE and span.stream in computing]
+        computes = merged(span for span in here if span.kind not in SENDS)
+        sends = merged(span for span in each if span.pool != COMPUTE or span.stream not in computing)
+        communicating += sum(stop - start for start, stop in sends)
+        both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
+    return both / communicating if communicating > 0 else None
+
+
+def waterfall(
+    measured: Mapping[str, Any], spans: Sequence[Span], pieces_alone_s: float | None
+) -> list[tuple[str, float]] | None:
+    """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
+
+    *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
+    before the busier of the slowest rank's processors and links begins and after it ends. The floor is of computation
+    at its fastest, the other parts are of what it usually takes: the disturbance leads from the one to the other. A
+    loss of computation counts from the floor upwards: below it, it hides behind the wire.
+    """
+    floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
+    spans = per_problem(spans, measured)
+    if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
+        return None
+    slowest = of_slowest(spans)
+    processors = merged(span for span in slowest if span.pool == COMPUTE)
+    sends = merged(span for span in slowest if span.pool != COMPUTE)
+    busier = max(processors, sends, key=total)
+    end = max(span.stop_s for span in slowest)
+    alone_s = (compute_s, pieces_alone_s)
+    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, computing_seconds(spans)))
+    losses: dict[str, float] = {
+        "floor": floor_s,
+        "disturbance": usual_s - floor_s,
+        "fill and drain": busier[0][0] + end - busier[-1][1],
+        "decomposition": pieces_s - usual_s,
+        "contention": together_s - pieces_s,
+    }
+    return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
+
+
+def per_problem(spans: Sequence[Span], row: Mapping[str, Any]) -> Sequence[Span]:
+    """*spans* of one call of *row*'s schedule, shortened by the number of problems of a call, as its time is."""
+    count = problems(Schedule(str(row.get("scheme")), tuple((row.get("axes") or {}).items())))
+    if count == 1:
+        return spans
+    return [span._replace(start_s=span.start_s / count, stop_s=span.stop_s / count) for span in spans]
 
 
 def computing_seconds(spans: Sequence[Span]) -> float:

@@ -5,6 +5,7 @@ A lesson plays plans on a machine's file as it is shipped, so that everybody rea
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from kernels.axes import Value
 from kernels.backends.offers import Runner
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
-from kernels.outcome import Estimate
+from kernels.outcome import Estimate, Failure, Measurement
 from kernels.plan import Kind, Pool
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
@@ -22,6 +23,7 @@ from kernels.schemes import expand, reads, schedule
 from kernels.trial import Trial
 from kernels.units import bytes_text
 from workbench import machines, metrics, presets, recordings
+from workbench.answer import FromCluster
 from workbench.experiment import Experiment
 from workbench.predictions import predictions
 from workbench.recommend import fastest
@@ -86,6 +88,21 @@ class Lesson:
         of_problem = [each for each in measured if each.trial.problem == self.problem]
         rows = metrics.fill([metrics.row_of(each, None, self.machine) for each in of_problem])
         return [row for row in rows if row["part"] == "whole" and row["scheme"] in schemes]
+
+    def measured(self, *trials: Trial) -> list[Measurement]:
+        """*trials* timed in turns on CPU ranks of this computer, a few samples each; nothing is written down.
+
+        The ranks are started for it and ended after it, which takes some seconds. ValueError where a trial fails.
+        """
+        from cluster import launch
+        from cluster.dispatch import Cluster
+
+        timed = [replace(trial, protocol=PROTOCOLS["quick"]) for trial in trials]
+        with launch.local(self.problem.world, gpus=0, published=False) as ranks, Cluster.connect(ranks.address) as home:
+            answers = list(FromCluster(home).answer(timed, threading.Event()))
+        if failed := [each for each in answers if isinstance(each, Failure)]:
+            raise ValueError(failed[0].message)
+        return [each for each in answers if isinstance(each, Measurement)]
 
     def linked(self, fabric: str) -> Lesson:
         """The same over another fabric, written like `emulated:wire_to_compute=0.5`."""

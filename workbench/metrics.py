@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
-from kernels.outcome import Outcome, Span, row
+from kernels.outcome import Outcome, row
 from kernels.plan import Kind
-from kernels.schemes import BASELINE, expand, library, reads
+from kernels.schemes import BASELINE, controls, expand, library, problems, reads
 from kernels.trial import Trial
 from workbench import busy
 from workbench.one_problem import computation_of, problem_of
@@ -74,23 +73,6 @@ def overlap_efficiency(time_s: float, plain_s: float, compute_s: float, comm_s: 
     return (plain_s - time_s) / hideable if hideable > 0 else None
 
 
-def overlap_ratio(spans: Iterable[Span]) -> float | None:
-    """Time in which compute and communication both run, over the time in which communication runs; over all ranks.
-
-    Processors that move the bytes of a put do not compute meanwhile.
-    """
-    of_rank: dict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        of_rank[span.rank].append(span)
-    both = communicating = 0.0
-    for each in of_rank.values():
-        computes = busy.merged(span for span in each if span.pool == busy.COMPUTE and span.kind not in busy.SENDS)
-        sends = busy.merged(span for span in each if span.pool != busy.COMPUTE)
-        communicating += sum(stop - start for start, stop in sends)
-        both += sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in computes for b in sends)
-    return both / communicating if communicating > 0 else None
-
-
 def decomposition_loss(pieces_alone_s: float, whole_alone_s: float) -> float:
     """How much slower the pieces compute than the whole, nothing else running."""
     return pieces_alone_s / whole_alone_s
@@ -119,6 +101,19 @@ def share_of_ideal(time_s: float, whole_s: float, transfer_s: float) -> float | 
 def time_ratio(time_s: float, sequential_s: float) -> float:
     """Below 1 is faster than sequential."""
     return time_s / sequential_s
+
+
+def against_streams(time_s: float, streams_s: float) -> float:
+    """What the controls of two streams bring: below 1 is faster than the same streams with every control off.
+
+    arXiv:2606.09200 calls it the normalised time. *streams_s* is of the same block, computation and collective.
+    """
+    return time_s / streams_s
+
+
+def above_longer(time_s: float, compute_s: float, comm_s: float) -> float:
+    """What a time is more than the longer of both parts alone, as a share of it: 0 where the other one is hidden."""
+    return time_s / max(compute_s, comm_s) - 1
 
 
 def speed_up(time_s: float, sequential_s: float) -> float:
@@ -151,38 +146,10 @@ def _within(one: Row, other: Row) -> bool:
     return bool(low_s <= one["time_s"] <= high_s)
 
 
-def waterfall(measured: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[tuple[str, float]] | None:
-    """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
-
-    *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
-    before the busier of the slowest rank's processors and links begins and after it ends. The floor is of computation
-    at its fastest, the other parts are of what it usually takes: the disturbance leads from the one to the other. A
-    loss of computation counts from the floor upwards: below it, it hides behind the wire.
-    """
-    floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
-    if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
-        return None
-    slowest = busy.of_slowest(spans)
-    processors = busy.merged(span for span in slowest if span.pool == busy.COMPUTE)
-    sends = busy.merged(span for span in slowest if span.pool != busy.COMPUTE)
-    busier = max(processors, sends, key=busy.total)
-    end = max(span.stop_s for span in slowest)
-    alone_s = (compute_s, pieces_alone_s)
-    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, busy.computing_seconds(spans)))
-    losses: dict[str, float] = {
-        "floor": floor_s,
-        "disturbance": usual_s - floor_s,
-        "fill and drain": busier[0][0] + end - busier[-1][1],
-        "decomposition": pieces_s - usual_s,
-        "contention": together_s - pieces_s,
-    }
-    return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
-
-
 def wire_bytes(trial: Trial) -> int:
-    """Bytes that leave the rank that sends most, by the trial's plan."""
+    """Bytes that leave the rank that sends most, by the trial's plan; of one problem, as its time is."""
     plan = expand(trial.problem, trial.schedule).part(trial.part)
-    return max(plan.wire_bytes(rank) for rank in range(trial.world))
+    return max(plan.wire_bytes(rank) for rank in range(trial.world)) // problems(trial.schedule)
 
 
 def adds(trial: Trial) -> bool:
@@ -204,9 +171,11 @@ def link_bytes_per_second(trial: Trial, machine: Machine | None) -> float | None
 def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = None) -> dict[str, Any]:
     """*outcome* as a row, all its axes named, with the bytes and bandwidth of its plan and fabric, and EXTRA_KEYS."""
     trial = outcome.trial
-    refused, spans = getattr(outcome, "stage", None) == "refused", getattr(outcome, "spans", ())
+    refused = getattr(outcome, "stage", None) == "refused"
     rate = None if refused else put_rate(trial, machine)
-    return row(outcome, run) | {
+    values = row(outcome, run)
+    spans = busy.per_problem(getattr(outcome, "spans", ()), values)
+    return values | {
         "axes": reads.all_axes(trial.problem, trial.schedule, trial.backend),
         "wire_bytes_per_rank": None if refused else wire_bytes(trial),
         "minimal_wire_bytes": OPERATORS[trial.problem.operator].wire_bytes(trial.problem),
@@ -217,6 +186,7 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
         "put_rate_from": rate and rate.source,
         "first_slice_share": None if refused else first_slice_share(trial, machine),
         "adds": None if refused else adds(trial),
+        "overlap_ratio": busy.overlap_ratio(spans) if trial.part == "whole" else None,
         "computing_s": busy.computing_seconds(spans) or None,
         "moving_s": busy.moving_seconds(spans) or None,
     }
@@ -228,6 +198,8 @@ WHOLE, TRANSFER = "computation in one piece", "transfer that adds nothing"
 """And what T_c and T_comm are the fastest of."""
 COMPUTE, COMMUNICATION = "compute", "communication"
 """The parts of a trial, and of a loss."""
+STREAMS = "two streams without controls"
+"""And what a schedule with controls is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +259,11 @@ class Joins:
             return
         part = row.get("part")
         if part in (COMPUTE, COMMUNICATION):
-            self._lower((part, *_own(row)), row["time_s"])
-            self._busy[part, *_own(row)] = row.get("computing_s" if part == COMPUTE else "moving_s")
+            self._lower((part, *_own(row, part)), row["time_s"])
+            self._busy[part, *_own(row, part)] = row.get("computing_s" if part == COMPUTE else "moving_s")
+        axes = row.get("axes") or {}
+        if part in (None, "whole") and controls.has_controls(axes) and controls.off(axes) == axes:
+            self._lower((STREAMS, *_streams(row)), row["time_s"])
         if part == COMMUNICATION and row.get("adds") is False and _is_minimal(row):
             self._lower((TRANSFER, *same_problem(row)), row["time_s"])
         if part == COMPUTE and row.get("scheme") == BASELINE:
@@ -298,7 +273,7 @@ class Joins:
             self._lower((FASTEST, *same_compute(row)), _fastest(row))
         if row.get("scheme") == BASELINE and part in ("communication", "whole"):
             self._lower((part, *same_problem(row)), row["time_s"])
-            collective = (row.get("axes") or {}).get("collective")
+            collective = axes.get("collective")
             if part == "whole" and collective != library.OVERLAPPED:
                 self._lower((PLAIN, *same_problem(row)), row["time_s"])
             if part == "whole" and collective in library.CALLS:
@@ -322,12 +297,20 @@ class Joins:
             "floor_s": _floor_of(row, fastest_s),
             "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
-        return {**row, **joined, **signatures({**row, **joined}, self._alone(row))}
+        return _with_ratio({**row, **joined, **signatures({**row, **joined}, self._alone(row)), **self._against(row)})
+
+    def _against(self, row: Row) -> dict[str, float | None]:
+        """What the controls of a whole row bring over the same streams without any."""
+        streams_s = self._best.get((STREAMS, *_streams(row)))
+        whole = (
+            row.get("part") in (None, "whole") and row.get("time_s") and controls.has_controls(row.get("axes") or {})
+        )
+        return {"against_streams": against_streams(row["time_s"], streams_s) if whole and streams_s else None}
 
     def _alone(self, row: Row) -> Alone:
         """What the row's own pieces take alone, and for how long they are busy then where spans said it."""
-        times = [self._best.get((part, *_own(row))) for part in (COMPUTE, COMMUNICATION)]
-        busy = [self._busy.get((part, *_own(row))) for part in (COMPUTE, COMMUNICATION)]
+        times = [self._best.get((part, *_own(row, part))) for part in (COMPUTE, COMMUNICATION)]
+        busy = [self._busy.get((part, *_own(row, part))) for part in (COMPUTE, COMMUNICATION)]
         return Alone(*times, *busy)
 
 
@@ -351,12 +334,25 @@ def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
             if (seconds := each.get(key)) is not None:
                 place = (key, *same_problem(each))
                 least[place] = min(seconds, least.get(place, seconds))
-    return [{**each, **{key: least.get((key, *same_problem(each))) for key in JOINED}} for each in rows]
+    return [_with_ratio({**each, **{key: least.get((key, *same_problem(each))) for key in JOINED}}) for each in rows]
 
 
-def _own(row: Row) -> tuple[Any, ...]:
-    """What the parts of one schedule have in common; of computation alone the link is no matter."""
-    return *same_compute(row), row.get("scheme"), tuple(sorted((row.get("axes") or {}).items()))
+def _with_ratio(row: dict[str, Any]) -> dict[str, Any]:
+    """A joined *row* with its time over that of the best sequential schedule; None of parts."""
+    time_s, sequential_s = row.get("time_s"), row.get("sequential_s")
+    known = row.get("part") in (None, "whole") and time_s and sequential_s
+    return row | {"time_ratio": time_ratio(row["time_s"], row["sequential_s"]) if known else None}
+
+
+def _own(row: Row, part: str) -> tuple[Any, ...]:
+    """What schedules have in common whose *part* alone is the same; of computation alone the link is no matter."""
+    axes = controls.of_half(row.get("axes") or {}, part)
+    return *same_compute(row), row.get("scheme"), tuple(sorted(axes.items()))
+
+
+def _streams(row: Row) -> tuple[Any, ...]:
+    """What two streams have in common that differ in their controls alone."""
+    return *same_problem(row), row.get("scheme"), tuple(sorted(controls.off(row.get("axes") or {}).items()))
 
 
 def _is_minimal(row: Row) -> bool:

@@ -14,7 +14,7 @@ TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "se
 OF_LIBRARY: dict[str, Any] = {
     "library_s": 0.065, "pipeline_floor_s": 0.046, "put_bytes_per_second": 360e9,
     "put_rate_from": "calibrated: somewhere", "decomposition_loss": {"compute": 1.1, "communication": 1.2},
-    "contention_loss": {"compute": 1.09, "communication": 1.3},
+    "contention_loss": {"compute": 1.09, "communication": 1.3}, "against_streams": 0.95,
 }  # fmt: skip
 SPANS = (
     Span("0/compute/-1/0", 0, "compute", "compute", 0.0, 0.048),
@@ -26,6 +26,7 @@ def test_every_derived_number_has_its_unit_and_its_meaning() -> None:
     found = derived(row("fused", 0.05, **TIMES, **OF_LIBRARY), SPANS, 0.044)
     assert {number.name: number.text for number in found} == {
         "time ratio": "0.833 ×",
+        "against streams alone": "0.95 ×",
         "exposed communication": "10 ms",
         "of the library's exposed": "40 %",
         "pipeline floor": "46 ms",

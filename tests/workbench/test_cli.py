@@ -24,7 +24,7 @@ CONTRACT = [
     "fabric", "protocol", "time_s", "low_s", "high_s", "calibrated", "floor_s", "compute_s", "comm_s", "sequential_s",
     "wire_bytes_per_rank", "correct", "max_relative_error", "samples", "skew_s", "stage", "message", "block",
     "hardware", "source_print", "versions_print", "pipeline_floor_s", "decomposition_loss", "contention_loss",
-    "ideal_speedup", "share_of_ideal",
+    "ideal_speedup", "share_of_ideal", "time_ratio", "against_streams", "overlap_ratio",
 ]  # fmt: skip
 """DESIGN's keys of `run --json`, written out: a change of the contract is meant."""
 TINY = ("gemm_all_to_all", "--preset", "tiny", "--protocol", "quick")

@@ -11,7 +11,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
 from kernels.schemes import expand
 from kernels.trial import Trial
-from workbench import bandwidths, metrics, recordings
+from workbench import bandwidths, busy, metrics, recordings
 from workbench.charts.waterfall import MEANING
 from workbench.machines import shipped_machine
 
@@ -48,7 +48,7 @@ def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
 def test_without_communication_there_is_nothing_to_hide() -> None:
     assert metrics.overlap_efficiency(3.0, plain_s=3.0, compute_s=3.0, comm_s=0.0) is None
     assert metrics.share_of_ideal(3.0, whole_s=3.0, transfer_s=0.0) is None
-    assert metrics.overlap_ratio([span(0, "compute", 0, 1)]) is None
+    assert busy.overlap_ratio([span(0, "compute", 0, 1)]) is None
 
 
 def test_share_of_ideal_compares_gained_with_possible_speed_up() -> None:
@@ -98,6 +98,11 @@ def test_signatures_whose_parts_are_missing_are_none() -> None:
     assert computed["decomposition_loss"] == pytest.approx({"compute": 1.1, "communication": None})
 
 
+def test_bytes_are_of_one_problem_as_a_time_is(make_trial: Any) -> None:
+    several = make_trial("concurrent", operator="gemm_all_to_all", micro_batches=4)
+    assert metrics.wire_bytes(several) == metrics.wire_bytes(make_trial("sequential", operator="gemm_all_to_all"))
+
+
 def test_what_sums_on_its_way_is_no_transfer(make_trial: Any) -> None:
     assert metrics.adds(make_trial("sequential", operator="gemm_reduce_scatter"))
     assert not metrics.adds(make_trial("sequential", operator="gemm_all_to_all"))
@@ -106,12 +111,57 @@ def test_what_sums_on_its_way_is_no_transfer(make_trial: Any) -> None:
 def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
     spans = [span(0, "compute", 0, 2), span(0, "compute", 1, 3), span(0, "link", 2, 6),
              span(1, "compute", 0, 1), span(1, "link", 4, 6)]  # fmt: skip
-    assert metrics.overlap_ratio(spans) == pytest.approx(1 / 6)
+    assert busy.overlap_ratio(spans) == pytest.approx(1 / 6)
 
 
 def test_processors_that_copy_the_bytes_of_a_put_do_not_compute() -> None:
     copies = Span("0/put/1/0", 0, "put", "compute", 2, 4)
-    assert metrics.overlap_ratio([span(0, "compute", 0, 3), copies, span(0, "link", 2, 6)]) == pytest.approx(1 / 4)
+    assert busy.overlap_ratio([span(0, "compute", 0, 3), copies, span(0, "link", 2, 6)]) == pytest.approx(1 / 4)
+
+
+def test_what_is_on_a_stream_without_computation_is_communication_whoever_moves_it() -> None:
+    pushed = Span("0/put/1/0", 0, "put", "compute", 2, 4, stream=2)
+    added = Span("0/reduce/-1/0", 0, "reduce", "compute", 4, 6, stream=2)
+    assert busy.overlap_ratio([span(0, "compute", 0, 3), pushed, added]) == pytest.approx(1 / 4)
+    assert busy.overlap_ratio([span(0, "compute", 0, 3), added._replace(stream=0)]) is None
+
+
+def test_spans_of_several_problems_are_shortened_as_their_time_is() -> None:
+    spans = [span(0, "compute", 0, 4), span(0, "link", 2, 8)]
+    row = {"scheme": "concurrent", "axes": {"micro_batches": 4}}
+    assert [(each.start_s, each.stop_s) for each in busy.per_problem(spans, row)] == [(0, 1), (0.5, 2)]
+    assert busy.per_problem(spans, {"scheme": "fused", "axes": {"slice_tiles": 4}}) is spans
+    known = {"floor_s": 1.0, "compute_s": 1.0, "time_s": 2.0}
+    losses = dict(busy.waterfall({**known, **row}, spans, pieces_alone_s=1.0) or ())
+    assert losses["unexplained"] == pytest.approx(2.0 - 1.0 - losses["fill and drain"])
+
+
+TWO_STREAMS = {"tile": "t", "micro_batches": 8, "collective": "library", "kernel": "ours", "comm_priority": "normal",
+               "resident_blocks": 0, "comm_sms": 0}  # fmt: skip
+
+
+def test_controls_are_compared_with_the_same_streams_without_any() -> None:
+    """Both losses of contention come from the halves alone, which have no priority."""
+
+    def row(time_s: float, part: str = "whole", **axes: object) -> dict[str, object]:
+        return part_row(part, time_s, "concurrent", axes={**TWO_STREAMS, **axes}, computing_s=7.7, moving_s=6.0)
+
+    rows = [
+        row(10.0), row(8.0, comm_priority="high"), row(9.0, resident_blocks=1), row(6.0, kernel="library", comm_sms=8),
+        row(7.0, "compute"), row(5.0, "communication"), part_row("whole", 12.0, "sequential"),
+        row(5.0) | {"block": "another"},
+    ]  # fmt: skip
+    for part in rows[4:6]:
+        part["computing_s"] = part["moving_s"] = None
+    filled = metrics.fill(rows)
+    assert [each["against_streams"] for each in filled[:4]] == [1.0, 0.8, 0.9, None], "another kernel, other streams"
+    assert [each["against_streams"] for each in filled[4:7]] == [None] * 3
+    assert [each["time_ratio"] for each in filled[:2]] == pytest.approx([10 / 12, 8 / 12])
+    assert filled[1]["contention_loss"] == pytest.approx({"compute": 1.1, "communication": 1.2})
+    assert filled[2]["contention_loss"] == {"compute": None, "communication": 1.2}, "its blocks are other ones"
+    early = metrics.fill(rows[:1])[0]
+    assert early["time_ratio"] is None
+    assert metrics.agreed([early, filled[1]])[0]["time_ratio"] == pytest.approx(10 / 12)
 
 
 def test_losses_and_ratios_are_above_one_where_time_was_lost() -> None:
@@ -119,6 +169,8 @@ def test_losses_and_ratios_are_above_one_where_time_was_lost() -> None:
     assert metrics.decomposition_loss(3.3, whole_alone_s=3.0) == pytest.approx(1.1)
     assert metrics.contention_loss(3.6, alone_s=3.0) == pytest.approx(1.2)
     assert metrics.time_ratio(4.0, sequential_s=5.0) == 0.8
+    assert metrics.against_streams(4.0, streams_s=5.0) == 0.8
+    assert metrics.above_longer(6.0, compute_s=5.0, comm_s=4.0) == pytest.approx(0.2)
 
 
 def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
@@ -135,15 +187,15 @@ def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
 def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
     spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9), span(1, "compute", 0, 1)]
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
-    losses = metrics.waterfall(row, spans, pieces_alone_s=1.2)
+    losses = busy.waterfall(row, spans, pieces_alone_s=1.2)
     assert losses is not None
     assert dict(losses) == pytest.approx({
         **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "decomposition": 0.2},
         **{"contention": 0.1, "unexplained": 0.2},
     })  # fmt: skip
     assert list(dict(losses)) == list(MEANING)
-    assert metrics.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2) is None
-    assert metrics.waterfall(row, [], pieces_alone_s=1.2) is None
+    assert busy.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2) is None
+    assert busy.waterfall(row, [], pieces_alone_s=1.2) is None
 
 
 def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
@@ -152,14 +204,14 @@ def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
     decomposed = [span(0, "compute", 0, pieces_s), span(0, "link", 0.65, pieces_s + wire_s / 2)]
     for spans, alone_s in ((sequential, compute_s), (decomposed, pieces_s)):
         row = {"floor_s": 1.0, "compute_s": compute_s, "time_s": spans[-1].stop_s}
-        losses = dict(metrics.waterfall(row, spans, alone_s) or ())
+        losses = dict(busy.waterfall(row, spans, alone_s) or ())
         assert losses["disturbance"] == pytest.approx(0.2)
         assert losses["unexplained"] == pytest.approx(0)
 
 
 def test_what_hides_behind_the_wire_is_no_loss() -> None:
     spans = [span(0, "compute", 0, 1.3), span(0, "link", 0.3, 2.3)]
-    losses = metrics.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
+    losses = busy.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
     assert {part: seconds for part, seconds in losses or () if abs(seconds) > 1e-12} == pytest.approx(
         {"floor": 2.0, "fill and drain": 0.3}
     )

@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 
 MEANING: Mapping[str, str] = {
     "time ratio": "its time over the sequential one: below 1 is faster",
+    "against streams alone": "its time over the same two streams without priority, shaping or SMs set aside",
     "exposed communication": "what communication adds to the computation",
     "of the library's exposed": "this exposed communication over that of computing first and calling the library then",
     "pipeline floor": "computation alone, or the first slice and then the wire at the measured rate of puts",
@@ -46,16 +47,17 @@ class Derived:
 
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
-    """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
+    """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `busy.waterfall`."""
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
     losses, together = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
     wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
-    computing_s = busy.computing_seconds(spans) or None
+    computing_s = busy.computing_seconds(busy.per_problem(spans, row)) or None
     known = {
         "time ratio": _said(_ratio, metrics.time_ratio, time_s, sequential_s),
+        "against streams alone": _said(_ratio, float, row.get("against_streams")),
         "exposed communication": _said(seconds_text, metrics.exposed_communication, time_s, compute_s),
         "of the library's exposed": _said(_share, metrics.exposed_share, time_s, library_s, compute_s),
         "pipeline floor": _said(seconds_text, float, pipeline_s),
@@ -64,7 +66,7 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
         "ideal speed-up": _said(_ratio, metrics.ideal_speedup, whole_s, transfer_s),
         "share of ideal": _said(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
-        "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
+        "overlap ratio": _said(_share, busy.overlap_ratio, spans),
         "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
         "contention loss": _said(_ratio, float, together.get(metrics.COMPUTE))
         or _said(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),

@@ -13,7 +13,7 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.problem import Problem
 from kernels.schemes import BASELINE
-from workbench import compared, metrics
+from workbench import busy, compared, metrics
 from workbench.charts import sweep, timeline, trials, waterfall
 from workbench.charts.words import BETWEEN, context
 from workbench.naming import TIMED, operator_title
@@ -147,7 +147,7 @@ def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
 def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float] | None:
     """Where the time of one trial went, in seconds by part; None while one of its parts was not timed."""
     spans = store.spans(run, row["key"], row["source"], row.get("block"))
-    steps = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
+    steps = busy.waterfall(row, spans, pieces_alone_s(rows, row))
     return None if steps is None else dict(steps)
 
 

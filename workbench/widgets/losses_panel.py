@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets
 
 from kernels.units import seconds_text
-from workbench import metrics
+from workbench import busy, metrics
 from workbench.charts import waterfall
 from workbench.reports import stored
 from workbench.reports.derived import derived, derived_table
@@ -46,7 +46,7 @@ class LossesPanel:
             return
         self._shown = known
         spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
-        steps = metrics.waterfall(row, spans, pieces_s)
+        steps = busy.waterfall(row, spans, pieces_s)
         words = f"{name}: {seconds_text(row['time_s'])}, {row['source']}."
         if steps is None:
             words += (

@@ -1,0 +1,63 @@
+"""What lesson 9 reads out of its charts and tables is true of the Plan, of the residency rule and of the machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.axes import tile
+from kernels.occupancy import NCCL, Block, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.operators import problem
+from kernels.outcome import Span
+from workbench.lesson import Lesson, lesson
+from workbench.machines import shipped_machine
+
+HOPPER, AMPERE = (limits_of(shipped_machine(name)) for name in ("h200_nvl2", "a40_pcie4"))
+SMALL = gemm_block(tile("64x128x32"), itemsize=2, stages=2, warps=8)
+
+
+@pytest.fixture(scope="module")
+def experts() -> Lesson:
+    ladder = lesson("gemm_all_to_all", preset="laptop_ladder")
+    sizes = {"m": 512, "n": 1024, "k": 1024}
+    return replace(ladder, problem=problem("gemm_all_to_all", sizes, world=2)).linked("emulated:wire_to_compute=1")
+
+
+def spans_of(experts: Lesson, priority: str, kind: str, pool: str) -> list[Span]:
+    axes = {"tile": "128x256x1024", "micro_batches": 4, "comm_priority": priority}
+    spans = experts.estimate("concurrent", **axes).spans
+    return sorted((each for each in spans if (each.rank, each.kind, each.pool) == (0, kind, pool)),
+                  key=lambda span: span.start_s)  # fmt: skip
+
+
+def test_with_priority_a_put_goes_before_the_next_computation_and_without_behind_it(experts: Lesson) -> None:
+    for priority, before in (("high", 1), ("normal", 2)):
+        computed = spans_of(experts, priority, "compute", "compute")
+        first_put = spans_of(experts, priority, "put", "compute")[0]
+        done = [each for each in computed if each.stop_s <= first_put.start_s + 1e-9]
+        assert len(computed) == 4
+        assert len(done) == before, priority
+    last = {priority: spans_of(experts, priority, "put", "link")[-1].stop_s for priority in ("high", "normal")}
+    assert last["high"] < last["normal"]
+
+
+def held(block: Block) -> int:
+    return resident_blocks(HOPPER, block.shared_bytes, block.registers, block.threads)
+
+
+def test_a_block_of_nccl_takes_three_quarters_of_the_registers_and_fits_beside_one_small_block() -> None:
+    assert 4 * NCCL.threads * NCCL.registers == 3 * HOPPER.registers
+    assert [beside(HOPPER, SMALL, count, NCCL) for count in (1, 2)] == [1, 0]
+    assert padding(AMPERE, SMALL, 1).fewest < padding(HOPPER, SMALL, 1).fewest
+
+
+@pytest.mark.parametrize(("size", "count", "fits_beside_one"), [
+    ("64x64x64", 3, True), ("64x128x64", 2, True), ("128x128x64", 1, False), ("128x256x64", 1, False),
+])  # fmt: skip
+def test_the_tile_decides_whether_padding_can_let_nccl_in(size: str, count: int, fits_beside_one: bool) -> None:
+    block = gemm_block(tile(size), itemsize=2, stages=3, warps=8)
+    assert held(block) == count
+    assert beside(HOPPER, block, count, NCCL) == 0
+    padded = replace(block, shared_bytes=block.shared_bytes + padding(HOPPER, block, 1).fewest)
+    assert (beside(HOPPER, padded, 1, NCCL) > 0) is fits_beside_one
