@@ -111,6 +111,8 @@ class Span(NamedTuple):
     """On GPUs, of all SMs or of some that stand for the others."""
     stream: int = 0
     """Of the step's launch; 0 where that has none, too."""
+    micro_batch: int | None = None
+    """Of several problems in one call, the one that it works on; None where there is one problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,13 +322,15 @@ def _agreed(by_rank: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 SPAN_NEEDS = 6
 """Fields that every written Span has."""
-_NOT_WRITTEN = (None, 0.0, (), 0)
+_NOT_WRITTEN = (None, 0.0, (), 0, None)
 """What the others are where nobody wrote them: older files end before the step waited for, the tick or the tiles."""
 
 
 def span_values(span: Span) -> tuple[Any, ...]:
-    """The fields of *span* in order, for sending and storing; a stream of 0 is left out, as it is in older files."""
-    return span if span.stream else span[:-1]
+    """The fields of *span* in order, for sending and storing; the last ones are left out where they say nothing."""
+    if span.micro_batch is not None:
+        return span
+    return span[:-1] if span.stream else span[:-2]
 
 
 def all_span_values(written: Sequence[Any]) -> tuple[Any, ...]:
@@ -336,6 +340,6 @@ def all_span_values(written: Sequence[Any]) -> tuple[Any, ...]:
 
 def span(written: Sequence[Any]) -> Span:
     """The Span that was sent or stored as a list of its fields."""
-    *known, tiles, stream = all_span_values(written)
-    made = (*known, tuple(TileTimes(*each) for each in tiles), stream)
+    *known, tiles, stream, micro_batch = all_span_values(written)
+    made = (*known, tuple(TileTimes(*each) for each in tiles), stream, micro_batch)
     return Span(*made)

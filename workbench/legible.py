@@ -161,12 +161,12 @@ def spans(data: Any) -> tuple[Span, ...]:
 def _is_span(entry: Any) -> bool:
     if not LIST.holds(entry) or not SPAN_NEEDS <= len(entry) <= len(Span._fields):
         return False
-    step, rank, kind, pool, start_s, stop_s, waited_for, tick_s, tiles, stream = all_span_values(entry)
+    step, rank, kind, pool, start_s, stop_s, waited_for, tick_s, tiles, stream, micro_batch = all_span_values(entry)
     return (
         isinstance(step, str) and WHOLE.holds(rank) and isinstance(kind, str) and isinstance(pool, str)
         and NUMBER.holds(start_s) and NUMBER.holds(stop_s) and (waited_for is None or isinstance(waited_for, str))
         and NUMBER.holds(tick_s) and LIST.holds(tiles) and all(map(_is_tile, tiles))
-        and WHOLE.holds(stream)
+        and WHOLE.holds(stream) and (micro_batch is None or WHOLE.holds(micro_batch))
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernels.outcome import Span, TileTimes
 from workbench import targets
-from workbench.charts.bars import COMPUTE, Engine
+from workbench.charts.bars import Engine, has_one_stream
 from workbench.file_kinds import EXPORTS, MADE
 from workbench.naming import engine_title
 from workbench.store import Store
@@ -41,7 +41,7 @@ def write(store: Store, run: str, target: Target | Path) -> Path:
 
 def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event]:
     spans = store.spans(row["run"], row["key"], row["source"], row["block"])
-    one_stream = len({span.stream for span in spans if span.pool == COMPUTE}) <= 1
+    one_stream = has_one_stream({Engine.of(span) for span in spans})
     axes = ", ".join(f"{name}={value}" for name, value in row["axes"].items())
     events: list[Event] = []
     for rank in sorted({span.rank for span in spans}):
@@ -54,7 +54,7 @@ def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event
         events += [
             {"ph": "X", "name": span.step, "cat": span.kind, "pid": process, "tid": threads[Engine.of(span)],
              "ts": 1e6 * span.start_s, "dur": 1e6 * (span.stop_s - span.start_s),
-             "args": {"waited_for": span.waited_for, **_tick(span)}}
+             "args": {"waited_for": span.waited_for, **_problem(span), **_tick(span)}}
             for span in of_rank
         ]  # fmt: skip
         events += _of_sms(process, of_rank)
@@ -63,6 +63,11 @@ def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event
 
 def _thread(process: int, number: int, name: str) -> Event:
     return {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": name}}
+
+
+def _problem(span: Span) -> dict[str, int]:
+    """Which of several problems it works on."""
+    return {} if span.micro_batch is None else {"micro_batch": span.micro_batch}
 
 
 def _tick(span: Span) -> dict[str, float]:

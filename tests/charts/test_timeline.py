@@ -24,13 +24,29 @@ def test_measured_stands_above_simulated_with_ranks_and_their_rows_in_order() ->
     assert ordered == ["0|", *[f"0|{name}" for name in names], "1|", *[f"1|{name}" for name in names]]
 
 
+def test_problems_on_two_streams_have_a_row_for_each_stream_and_every_bar_names_its_problem() -> None:
+    spans = [
+        span._replace(micro_batch=number)
+        for number in range(8)
+        for span in (
+            made_span(f"0/compute/-1/{number}", 0.01 * number, 0.01 * (number + 1)),
+            made_span(f"0/collective/-1/{number}", 0.01 * (number + 1), 0.01 * (number + 2), pool="library", stream=2),
+            made_span(f"0/copy/-1/{number}", 0.01 * (number + 2), 0.01 * (number + 2) + 0.001, stream=2),
+        )
+    ]
+    drawn = [row for row in timeline.rows({"simulated": spans}) if row["kind"]]
+    assert {row["row"] for row in drawn} == {"0|rank 0 stream 0", "0|rank 0 stream 2"}
+    assert len([row for row in drawn if row["kind"] != "wait"]) == 24
+    assert {row["words"].rpartition(", ")[2] for row in drawn} == {f"micro-batch {i}" for i in range(8)}
+
+
 def test_a_rank_that_computes_on_two_streams_has_a_row_for_each_and_one_for_each_engine() -> None:
     spans = [
         made_span("0/compute/-1/0", 0.0, 0.010),
         made_span("0/reduce/-1/0", 0.0, 0.010, stream=1),
         made_span("0/put/1/0", 0.010, 0.015, pool="link", stream=1),
         made_span("0/put/1/1", 0.010, 0.015, pool="copy_engine"),
-        made_span("0/collective/-1/0", 0.010, 0.015, pool="library", stream=1),
+        made_span("0/collective/-1/0", 0.010, 0.015, pool="library"),
     ]
     drawn = sorted(timeline.rows({"simulated": spans}), key=lambda row: row["order"])
     names = ["stream 0", "stream 1", "copy engine", "link", "library"]

@@ -23,6 +23,8 @@ FABRICS = (
     "emulated:hosts=2,between_slowdown=2,wire_to_compute=2",
 )
 
+PRICED = (*COMPARED, "concurrent")
+
 TOLERANCE = 0.10
 """The closed form may be this far from play. Most points are equal to it; sums that wait for busy ranks are not."""
 NATURAL_TOLERANCE = 0.35
@@ -41,7 +43,7 @@ def tolerance(operator: str, chosen: Schedule) -> float:
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("scheme", COMPARED)
+@pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int, laptop: Machine) -> None:
     asked = ask(operator, world)
@@ -56,7 +58,7 @@ def test_the_closed_form_agrees_with_play(operator: str, scheme: str, world: int
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("scheme", COMPARED)
+@pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, world: int, gpu_pod: Machine) -> None:
     asked, fabric = ask(operator, world), Fabric(kind="nvlink")
@@ -66,7 +68,7 @@ def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, wo
         assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"
 
 
-@pytest.mark.parametrize("scheme", COMPARED)
+@pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, laptop: Machine) -> None:
     asked, fabric = ask(operator, 1), parse("emulated")
@@ -76,7 +78,7 @@ def test_without_peers_the_closed_form_is_play(operator: str, scheme: str, lapto
         assert times(asked, scheme, dict(chosen.axes), laptop, fabric)[0] == pytest.approx(played, rel=1e-5)
 
 
-@pytest.mark.parametrize("scheme", COMPARED)
+@pytest.mark.parametrize("scheme", PRICED)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_points_are_nan_where_the_schedule_is_refused(operator: str, scheme: str, laptop: Machine) -> None:
     asked, fabric = ask(operator, 2), parse("emulated")
@@ -122,7 +124,7 @@ def test_what_no_column_states_is_the_default(laptop: Machine) -> None:
     assert times(asked, "fused", {}, laptop, fabric) == times(asked, "fused", stated, laptop, fabric)
 
 
-@pytest.mark.parametrize("scheme", COMPARED)
+@pytest.mark.parametrize("scheme", PRICED)
 def test_points_taken_together_are_those_taken_one_by_one(scheme: str, gpu_pod: Machine) -> None:
     asked, fabric, random = ask("all_gather_gemm", 2), Fabric(kind="nvlink"), np.random.default_rng(0)
     columns = {axis.name: random.choice(np.array([*axis.values, axis.values[0]]), 300)

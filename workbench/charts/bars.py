@@ -12,6 +12,7 @@ from kernels.plan import Pool
 from workbench.naming import ENGINES
 
 COMPUTE = Pool.COMPUTE.word
+LIBRARY = Pool.LIBRARY.word
 
 WAIT = "wait"
 _DOES = {
@@ -42,20 +43,26 @@ class Bar:
 
 
 class Engine(NamedTuple):
-    """What of which rank a bar of the timeline shows as busy: a stream that computes, or an engine."""
+    """What of which rank a bar of the timeline shows as busy: a stream of kernels and library calls, or an engine."""
 
     rank: int
     place: int
     """Streams above copy engines, links and the library, as `naming.ENGINES` has them."""
     stream: int
-    """0 of all but what computes: streams share the engines."""
+    """0 of all but kernels and calls: streams share the engines."""
     pool: str
 
     @classmethod
     def of(cls, span: Span) -> Engine:
-        """Where *span* is drawn."""
-        place = list(ENGINES).index(span.pool) if span.pool in ENGINES else len(ENGINES)
-        return cls(span.rank, place, span.stream if span.pool == COMPUTE else 0, span.pool)
+        """Where *span* is drawn: calls of the library on a stream of their own stand with its kernels."""
+        pool = COMPUTE if span.pool == LIBRARY and span.stream else span.pool
+        place = list(ENGINES).index(pool) if pool in ENGINES else len(ENGINES)
+        return cls(span.rank, place, span.stream if pool == COMPUTE else 0, pool)
+
+
+def has_one_stream(engines: Iterable[Engine]) -> bool:
+    """Whether all kernels run on one stream, which then needs no number."""
+    return len({engine.stream for engine in engines if engine.pool == COMPUTE}) <= 1
 
 
 def merged(spans: Iterable[Span], pixel_s: float) -> list[Bar]:
@@ -106,16 +113,16 @@ def at_most(spans: Sequence[Span], pixel_s: float, most: int) -> list[Bar]:
 
 
 def waits(spans: Iterable[Span], least_s: float) -> list[Span]:
-    """The gaps of at least *least_s* in what computes whose next step waited for another one, as spans."""
-    gaps = []
-    computing = (span for span in spans if span.pool == COMPUTE)
-    ordered = sorted(computing, key=lambda span: (span.rank, span.stream, span.start_s))
-    for (rank, stream), row in groupby(ordered, key=lambda span: (span.rank, span.stream)):
+    """The gaps of at least *least_s* in a stream whose next step waited for another one, as spans."""
+    gaps, every = [], tuple(spans)
+    ordered = sorted((Engine.of(span), span.start_s, place) for place, span in enumerate(every))
+    for row, placed in groupby((each for each in ordered if each[0].pool == COMPUTE), key=lambda each: each[0]):
         free_at = 0.0
-        for span in row:
+        for span in (every[place] for _, _, place in placed):
             if span.waited_for is not None and span.start_s - free_at >= least_s:
                 times = free_at, span.start_s, span.waited_for
-                gaps.append(Span(span.step, rank, WAIT, COMPUTE, *times, stream=stream))
+                gaps.append(Span(span.step, row.rank, WAIT, COMPUTE, *times, stream=row.stream,
+                                 micro_batch=span.micro_batch))  # fmt: skip
             free_at = max(free_at, span.stop_s)
     return gaps
 
@@ -131,11 +138,17 @@ def step_words(address: str) -> str:
     return f"rank {rank} {does}, number {index}"
 
 
+def _span_words(span: Span) -> str:
+    """Of several problems in one call, the one that the step works on is named."""
+    words = step_words(span.step)
+    return words if span.micro_batch is None else f"{words}, micro-batch {span.micro_batch}"
+
+
 def bar_words(bar: Bar) -> str:
     """What a bar shows: one step, or how many and which."""
-    first = step_words(bar.first.step)
+    first = _span_words(bar.first)
     if bar.kind == WAIT:
         return f"rank {bar.first.rank} waits before: {first}"
     if bar.count == 1:
         return first
-    return f"{bar.count} short steps, busy {bar.share:.0%} of the time: {first}, to {step_words(bar.last.step)}"
+    return f"{bar.count} short steps, busy {bar.share:.0%} of the time: {first}, to {_span_words(bar.last)}"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kernels.outcome import Span
 from kernels.units import seconds_text
-from workbench.charts.bars import COMPUTE, WAIT, Bar, Engine, at_most, bar_words, step_words, waits
+from workbench.charts.bars import WAIT, Bar, Engine, at_most, bar_words, has_one_stream, step_words, waits
 from workbench.charts.looks import legend
 from workbench.charts.theme import SPAN_COLOURS, span_colour
 from workbench.charts.times import time_x
@@ -105,11 +105,12 @@ def _rows(number: int, spans: Sequence[Span]) -> dict[Engine, tuple[str, int]]:
 
     What stands before the bar of a name is not shown; it tells the panels apart.
     """
-    one_stream = len({span.stream for span in spans if span.pool == COMPUTE}) <= 1
+    engines = sorted({Engine.of(span) for span in spans})
+    one_stream = has_one_stream(engines)
     return {
         row: (f"{number}|rank {row.rank} {engine_title(row.pool, row.stream, one_stream=one_stream)}",
               number * 10_000 + 1 + place)
-        for place, row in enumerate(sorted({Engine.of(span) for span in spans}))
+        for place, row in enumerate(engines)
     }  # fmt: skip
 
 

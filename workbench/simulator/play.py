@@ -16,6 +16,7 @@ from kernels.fabric import LINK_WORDS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan, Pool
 from workbench.simulator import waits
+from workbench.simulator.dealer import Dealer, Event
 from workbench.simulator.pools import has_crew, shares
 from workbench.simulator.price.steps import StepCosts
 
@@ -116,22 +117,28 @@ class _Stage:
         self._missing = waits.missing(plan, gate, launches).tolist()
         self._followers = _by_step(*waits.followers(plan, gate))
         self._ready = self._first_ready(gate)
+        self._dealer: Dealer | None = None
+        if (grids := costs.grids) is not None:
+            self._dealer = Dealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue)
+            self._units = np.where(grids.blocks > 0, 0, held.units).tolist()  # which their blocks give back
 
     def run(self) -> None:
         """Handles all events of one moment before pools choose, so that they choose among all that are ready."""
-        events: list[tuple[float, int, int]] = []
+        events: list[Event] = []
         touched, now = list(range(len(self._ready))), self._begin
         finish, followers = self.finish, self._followers
         while True:
             for queue in touched:
-                if self._ready[queue] and self._free[queue]:
+                if self._free[queue] and (self._ready[queue] or self._dealer):
                     self._choose(queue, now, events)
             if not events:
                 return
             now, touched = events[0][0], []
             while events and events[0][0] == now:
                 _, step, seen = heappop(events)
-                if not seen:
+                if seen < 0 and not self._ends(step, -seen, touched):
+                    continue
+                if seen <= 0:
                     visible = self._leave(step, now, touched)
                     if visible > now:
                         heappush(events, (visible, step, 1))
@@ -141,9 +148,14 @@ class _Stage:
                 if gates := followers[step]:
                     self._open(gates, step, touched)
 
-    def _choose(self, queue: int, now: float, events: list[tuple[float, int, int]]) -> None:
+    def _choose(self, queue: int, now: float, events: list[Event]) -> None:
         """Starts the first of a queue as long as its share is free; a put whose crew is busy stands aside."""
         heads, free = self._ready[queue], self._free[queue]
+        if self._dealer and queue in self._dealer.queues:
+            self._free[queue], begun = self._dealer.deal(queue, free, heads, self._step, now, events)
+            for step in begun:
+                self.start[step] = now
+            return
         while heads and free:
             step = self._step[heads[0]]
             crew, units = self._crew[step], self._units[step]
@@ -159,6 +171,13 @@ class _Stage:
             self.start[step] = now
             heappush(events, (now + self._issue[step], step, 0))
         self._free[queue] = free
+
+    def _ends(self, step: int, units: int, touched: list[int]) -> bool:
+        """Blocks of *step* give *units* back: whether they were its last."""
+        queue = self._queue[step]
+        self._free[queue] += units
+        touched.append(queue)
+        return self._dealer is not None and self._dealer.is_done(step)
 
     def _leave(self, step: int, now: float, touched: list[int]) -> float:
         """The step gives its share back at *now*; when others see it, after its bytes queued for the link."""
@@ -230,23 +249,28 @@ def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
     nothing else worth drawing; measured spans leave it out, too.
     """
     drawn = np.where(has_crew(plan, costs.pool, costs.share), Pool.LINK, costs.pool)
+    if costs.grids is not None:  # they hold SMs, but are drawn as what they are
+        moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
+        drawn = np.where(costs.grids.blocks == 0, drawn, np.where(moves, Pool.LINK, plan.pool))
     kinds, pools = _KINDS[plan.kind].tolist(), _POOLS[drawn].tolist()
     rank = plan.rank.tolist()
     name = [f"{r}/{k}/{p}/{i}" for r, k, p, i in
             zip(rank, kinds, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
     why = [name[step] if step >= 0 else None for step in played.waited_for.tolist()]
-    of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), strict=True)
+    several = bool(plan.launches.micro_batch.any())
+    problem = plan.micro_batch.tolist() if several else [None] * len(plan)
+    of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), problem, strict=True)
     link = _LINKS[np.minimum(costs.level, len(LINK_WORDS) - 1)].tolist()
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
                 plan.in_place.tolist(), link, strict=True)  # fmt: skip
     made = []
-    for (step, on, kind, pool, cause, stream), (start, issued, left, transit, in_place, wire) in zip(
+    for (step, on, kind, pool, cause, *where), (start, issued, left, transit, in_place, wire) in zip(
         of_step, times, strict=True
     ):
         if not (transit and in_place):
-            made.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), stream))
+            made.append(Span(step, on, kind, pool, start, issued, cause, 0.0, (), *where))
         if transit:
-            made.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), stream))
+            made.append(Span(step, on, kind, wire, left - transit, left, cause, 0.0, (), *where))
     return tuple(made)
 
 

@@ -12,7 +12,7 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, expand, problems, reads, refusal, schedule
 from kernels.trial import Trial
-from workbench.simulator.play import Played, play, spans
+from workbench.simulator.play import play, spans
 from workbench.simulator.price.routes import are_measured
 from workbench.simulator.price.steps import step_costs
 
@@ -34,12 +34,11 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     plan = expand(trial.problem, trial.schedule).part(trial.part)
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
-    low, high = interval(played, machine)
-    count = problems(trial.schedule)
+    of_each = played.time_s / problems(trial.schedule)
+    low, high = interval(of_each, machine)
     return Estimate(
-        trial=trial, time_s=played.time_s / count, low_s=low / count, high_s=high / count,
-        calibrated=is_calibrated(trial, machine), predictor=PREDICTOR, digest=machine.digest,
-        spans=spans(plan, played, costs) if with_spans else (),
+        trial=trial, time_s=of_each, low_s=low, high_s=high, calibrated=is_calibrated(trial, machine),
+        predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
 
 
@@ -49,10 +48,10 @@ def is_calibrated(trial: Trial, machine: Machine) -> bool:
     return machine.calibrated is not None and (not crosses or are_measured(trial.world, machine, trial.fabric))
 
 
-def interval(played: Played, machine: Machine) -> tuple[float, float]:
-    """The estimate times the spread of the calibration's own check, or times an assumed band where there was none."""
+def interval(time_s: float, machine: Machine) -> tuple[float, float]:
+    """*time_s* times the spread of the calibration's own check, or times an assumed band where there was none."""
     low, high = machine.spread or UNCALIBRATED
-    return played.time_s * min(1.0, low), played.time_s * max(1.0, high)
+    return time_s * min(1.0, low), time_s * max(1.0, high)
 
 
 def resolved(fabric: Fabric, problem: Problem, machine: Machine) -> Fabric:

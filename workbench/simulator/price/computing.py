@@ -52,11 +52,13 @@ def computes_in_one_launch(plan: Plan) -> bool:
 def _slots(plan: Plan, machine: Machine, steps: Ints, away: float = 1.0) -> Ints:
     """By step: tiles computed at once. A step with a share of its own has no more slots than that.
 
-    *away*: for which share of the time the SMs that communicate do nothing else.
+    *away*: for which share of the time the SMs that communicate do nothing else. Where nothing communicates, nobody
+    takes SMs that were not set aside.
     """
     schedule, share = plan.schedule, plan.share[steps]
+    engine = schedule.get("engine") if bool((plan.kind != Kind.COMPUTE).any()) else None
     most = tiles.slots(machine, grid=plan.launches.grid[plan.launch[steps]],
-                       comm_sms=away * _comm_sms(plan), engine=schedule.get("engine"))  # fmt: skip
+                       comm_sms=away * _comm_sms(plan), engine=engine)  # fmt: skip
     return np.where(share == EVERYTHING, most, np.minimum(most, share))
 
 

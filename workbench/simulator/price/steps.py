@@ -13,9 +13,10 @@ from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.schemes import library, packets
-from workbench.simulator.price import messages
+from workbench.simulator.price import messages, shared
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.computing import compute_seconds, computes_in_one_launch, one_kernel
+from workbench.simulator.price.grids import Grids
 from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.price.rates import work_seconds
@@ -48,6 +49,8 @@ class StepCosts:
     delay: Floats
     start_seconds: float
     """Before the first step of every rank."""
+    grids: Grids | None = None
+    """Steps whose blocks take units one by one: their `issue` is what passes before the first of them begin."""
 
 
 _IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
@@ -81,10 +84,11 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     start = start_seconds(machine, one_kernel=together, collective=plan.schedule.get("collective"),
                           communicates=bool((plan.kind != Kind.COMPUTE).any()), packets=sent)  # fmt: skip
     by_thread = moves & messages.computes_too(machine, plan.pool, plan.share)
-    return StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
+    costs = StepCosts(pool=np.where(by_thread, Pool.COMPUTE, plan.pool),
                      share=np.where(by_thread, EVERYTHING, plan.share),
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
                      level=level, transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
+    return shared.dealt(plan, machine, fabric, costs) if shared.are_dealt(plan, machine) else costs
 
 
 def capacities(machine: Machine) -> Ints:

@@ -132,7 +132,9 @@ def rectangles_seconds(machine: Machine, sizes: Problem, tiling: Tiling, blocks:
         if np.any(height > 0) and np.any(width > 0):
             one = tile_seconds(machine, sizes, height, width, k)
             total = total + np.where((height > 0) & (width > 0), count * one, 0.0)
-    return np.asarray(number * total, dtype=float)
+    return np.asarray(
+        np.maximum(number * total, memory_seconds(machine, sizes, number * rows, columns, k)), dtype=float
+    )
 
 
 def memory_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:

@@ -1,0 +1,151 @@
+"""Two streams of one GPU: what computation and collective take from each other, in the limits that are known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.operators import problem
+from kernels.plan import Kind, Pool
+from kernels.problem import Problem
+from kernels.schemes import expand, schedule
+from tests.simulator.test_dealer import SMS, Grid, played
+from workbench.machines import machine
+from workbench.simulator.play import play, spans
+from workbench.simulator.price.steps import StepCosts, step_costs
+
+LINK = Fabric(kind="nvlink")
+H200 = machine("h200_nvl2")
+COUNT = 8
+
+
+def ask(operator: str = "gemm_all_reduce", m: int = 8192, n: int = 4096, k: int = 4096) -> Problem:
+    return problem(operator, {"m": m, "n": n, "k": k}, dtype="bfloat16", world=2)
+
+
+def seconds(asked: Problem, scheme: str = "concurrent", part: str = "whole", **axes: int | str) -> float:
+    """Of one problem."""
+    count = {"micro_batches": COUNT} if scheme == "concurrent" else {}
+    plan = expand(asked, schedule(asked, scheme, {**count, **axes}, H200, LINK)).part(part)
+    return play(plan, step_costs(plan, H200, LINK)).time_s / (COUNT if count else 1)
+
+
+def costs(asked: Problem, on: Machine = H200, **axes: int | str) -> StepCosts:
+    plan = expand(asked, schedule(asked, "concurrent", axes, on, LINK))
+    return step_costs(plan, on, LINK)
+
+
+@pytest.mark.parametrize("comm_sms", [0, 4, 8, 16, 32])
+def test_our_grid_takes_exactly_the_waves_of_the_sms_that_it_has(comm_sms: int) -> None:
+    asked = ask()
+    tiles = 8192 // 128 * 4096 // 256
+    alone = seconds(asked, part="compute", kernel="ours", tile="128x256x64", comm_sms=comm_sms)
+    of_wave = seconds(ask(m=128, n=256 * 2), part="compute", kernel="ours", tile="128x256x64")
+    launch = H200.costs.launch_seconds
+    assert (alone - launch) / (of_wave - launch) == pytest.approx(-(-tiles // (SMS - comm_sms)), rel=1e-6)
+
+
+@pytest.mark.parametrize("comm_sms", [8, 16, 32])
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_all_to_all", "all_gather_gemm", "all_to_all_gemm"])
+def test_sms_set_aside_leave_the_longer_part_and_once_the_shorter(operator: str, comm_sms: int) -> None:
+    """Both have all SMs that they want, so that 8 problems are a pipeline of two stages."""
+    asked = ask(operator)
+    parts = [seconds(asked, part=part, comm_sms=comm_sms) for part in ("compute", "communication")]
+    whole = seconds(asked, comm_sms=comm_sms)
+    assert whole == pytest.approx(max(parts) + min(parts) / COUNT, rel=1e-9)
+
+
+def test_copy_engines_take_no_sms() -> None:
+    asked = ask("gemm_all_to_all")
+    parts = [seconds(asked, part=part, collective="copy_engine") for part in ("compute", "communication")]
+    assert seconds(asked, collective="copy_engine") == pytest.approx(max(parts) + min(parts) / COUNT, rel=1e-3)
+
+
+@pytest.mark.parametrize("priority", ["normal", "high"])
+@pytest.mark.parametrize("k", [512, 4096, 16384])
+def test_no_mode_is_faster_than_its_longer_part_or_slower_than_its_parts_in_a_row(k: int, priority: str) -> None:
+    asked = ask(k=k)
+    compute, moved = (seconds(asked, "sequential", part) for part in ("compute", "communication"))
+    assert max(compute, moved) <= seconds(asked, comm_priority=priority) <= (compute + moved) * (1 + 1e-9)
+
+
+def test_a_library_call_holds_its_blocks_and_an_own_put_a_block_of_each_sm() -> None:
+    asked = ask("gemm_all_to_all")
+    for collective, comm_sms, held in (("library", 0, 24), ("library", 16, 16), ("direct", 0, SMS), ("direct", 8, 8)):
+        of_steps = costs(asked, collective=collective, comm_sms=comm_sms).grids
+        assert of_steps is not None
+        assert set(of_steps.blocks.tolist()) - {0} == {SMS - comm_sms, held}
+
+
+def test_shaping_lets_the_librarys_blocks_run_beside_the_computation() -> None:
+    """One block of 64 x 128 leaves an H200's SM the registers of NCCL's; two blocks leave none."""
+    asked = ask("gemm_all_to_all")
+    for resident, pool in ((1, Pool.LIBRARY), (2, Pool.COMPUTE)):
+        chosen = schedule(asked, "concurrent", {"kernel": "ours", "tile": "64x128x64", "resident_blocks": resident},
+                          H200, LINK)  # fmt: skip
+        plan = expand(asked, chosen)
+        of_steps = step_costs(plan, H200, LINK)
+        assert set(of_steps.pool[plan.kind == Kind.COLLECTIVE].tolist()) == {pool}
+        assert of_steps.grids is not None
+        assert set(of_steps.grids.resident[plan.kind == Kind.COMPUTE].tolist()) == {resident}
+
+
+def test_one_problem_and_other_schemes_share_out_nothing() -> None:
+    asked = ask()
+    for scheme in ("sequential", "decomposed"):
+        plan = expand(asked, schedule(asked, scheme, {}, H200, LINK))
+        assert step_costs(plan, H200, LINK).grids is None
+
+
+def test_spans_name_the_problem_and_stand_where_measured_ones_do() -> None:
+    asked = ask("gemm_all_to_all")
+    for collective, pool in (("library", "library"), ("direct", "link")):
+        plan = expand(asked, schedule(asked, "concurrent", {"collective": collective}, H200, LINK))
+        of_steps = step_costs(plan, H200, LINK)
+        drawn = spans(plan, play(plan, of_steps), of_steps)
+        assert {span.micro_batch for span in drawn} == set(range(4))
+        assert {span.pool for span in drawn if span.stream == 2} == {pool}
+
+
+PROTOTYPE = ((433, 366, 351, 258), (838, 695, 661, 477), (699, 557, 532, 475))
+"""Microseconds per problem on two H200s (cuBLAS and NCCL): sequential, two streams, with priority, the longer part."""
+
+
+def test_the_prototypes_times_are_plausible() -> None:
+    """Of six times none is further off than 15 %, and half of them within 10 %. Nothing was fitted to them.
+
+    What a GEMM and an all-reduce take alone is given. Which of the two modes is faster is not told: priority won by 4
+    to 5 % in all three, where the estimate has it 13 % faster to 17 % slower.
+    """
+    errors = []
+    for sequential, *modes, longer in PROTOTYPE:
+        for priority, measured in enumerate(modes):
+            estimated = _pipelined(sequential - longer, longer, priority, problems=16)
+            errors.append(estimated / measured - 1)
+    assert np.abs(errors).max() < 0.15
+    assert np.median(np.abs(errors)) < 0.10
+
+
+def _pipelined(compute: float, moved: float, priority: int, problems: int) -> float:
+    """A problem's time where a GEMM's 132 blocks and a collective's 24 are in turns: C0, C1, X0, C2, X1 ..."""
+    order = [("c", 0), *(each for i in range(1, problems) for each in (("c", i), ("x", i - 1))), ("x", problems - 1)]
+    made = [
+        Grid(SMS, SMS, compute) if kind == "c" else Grid(24, 24, moved, 2, priority, (order.index(("c", number)),))
+        for kind, number in order
+    ]
+    return played(*made).time_s / problems
+
+
+def test_a_call_on_few_sms_is_as_much_slower_as_our_puts_are() -> None:
+    asked = ask("gemm_all_to_all")
+    alone = {count: seconds(asked, part="communication", comm_sms=count) for count in (0, 4, 8, 32)}
+    assert alone[4] > 1.5 * alone[8]
+    assert alone[8] == pytest.approx(alone[0], rel=0.1)
+    assert alone[32] == pytest.approx(alone[0], rel=0.02)
+    unknown = replace(H200, rates=tuple(rate for rate in H200.rates if not rate.work.startswith("put")))
+    held = [costs(asked, unknown, comm_sms=count).grids for count in (4, 8)]
+    assert held[0] is not None
+    assert held[1] is not None
+    assert held[0].tile_seconds.max() >= held[1].tile_seconds.max() / 1.1

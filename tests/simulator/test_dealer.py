@@ -1,0 +1,127 @@
+"""Kernels of two streams share the SMs block by block: every number here was worked out by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from kernels.plan import Kind, Pool
+from tests.simulator.streams import Launch, Work, costs_of, plan_of
+from workbench.simulator.play import Played, play
+from workbench.simulator.price.grids import Grids
+
+SMS = 132
+
+
+class Grid(NamedTuple):
+    """One kernel: its blocks, how many tiles they have together, and seconds of a tile; without blocks, no SM."""
+
+    blocks: int
+    tiles: int
+    seconds: float
+    stream: int = 0
+    priority: int = 0
+    after: tuple[int, ...] = ()
+    resident: int = 1
+
+
+def played(*grids: Grid) -> Played:
+    works = [
+        Work(0.0 if grid.blocks else grid.seconds, number, after=grid.after,
+             pool=Pool.COMPUTE if grid.blocks else Pool.LIBRARY)
+        for number, grid in enumerate(grids)
+    ]  # fmt: skip
+    plan = plan_of(works, [Launch(grid.stream, grid.priority) for grid in grids])
+    columns = {name: np.array([getattr(grid, name) for grid in grids]) for name in ("blocks", "tiles", "resident")}
+    seconds = np.array([grid.seconds for grid in grids])
+    return play(plan, replace(costs_of(plan, works), grids=Grids(tile_seconds=seconds, **columns)))
+
+
+def ends(*grids: Grid) -> list[float]:
+    return played(*grids).finish.tolist()
+
+
+def chain(computation: Grid, collective: Grid, problems: int) -> list[Grid]:
+    """Computation i on stream 0, collective i after it on stream 2; first come, first served."""
+    made: list[Grid] = []
+    for number in range(problems):
+        made.append(computation)
+        made.append(collective._replace(stream=2, after=(2 * number,)))
+    return made
+
+
+@pytest.mark.parametrize(("tiles", "waves"), [(1, 1), (131, 1), (132, 1), (133, 2), (264, 2), (1024, 8)])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_kernel_alone_takes_whole_waves(tiles: int, waves: int, persistent: bool) -> None:
+    assert ends(Grid(min(SMS, tiles) if persistent else tiles, tiles, 2.0)) == [2.0 * waves]
+
+
+@pytest.mark.parametrize(("left", "waves"), [(128, 8), (124, 9), (116, 9), (100, 11)])
+def test_a_grid_that_leaves_sms_takes_the_waves_of_those_that_it_has(left: int, waves: int) -> None:
+    """1,024 tiles: with 132 SMs 8 waves. What it leaves is somebody else's at once."""
+    computation, other = Grid(left, 1024, 1.0), Grid(SMS - left, SMS - left, 50.0, stream=2)
+    assert ends(computation, other) == [waves, 50.0]
+
+
+def test_one_problem_is_a_chain() -> None:
+    assert ends(*chain(Grid(512, 512, 1.0), Grid(24, 24, 7.0), 1)) == [4.0, 11.0]
+
+
+def test_what_shares_nothing_takes_as_long_as_the_longer_part() -> None:
+    """Half the SMs each: 8 computations of 3 s and 8 collectives of 5 s, the first of which waits for 3 s."""
+    both = chain(Grid(66, 66, 3.0), Grid(66, 66, 5.0), 8)
+    assert ends(*both)[-1] == 3.0 + 8 * 5.0
+    assert ends(*chain(Grid(66, 66, 5.0), Grid(66, 66, 3.0), 8))[-1] == 8 * 5.0 + 3.0
+
+
+def test_without_priority_a_collective_gets_sms_when_the_queued_blocks_have_gone() -> None:
+    """The second computation's 300 blocks were there first: 132, 132, 36. Then 96 SMs are free, at 3 + 2."""
+    first, second, call = Grid(264, 264, 1.5), Grid(300, 300, 1.0), Grid(24, 24, 9.0, stream=2, after=(0,))
+    assert played(first, second, call).start.tolist() == [0.0, 3.0, 5.0]
+    assert ends(first, second, call) == [3.0, 6.0, 14.0]
+
+
+def test_with_priority_it_gets_them_at_the_next_boundary_and_never_before() -> None:
+    """It becomes ready at 0.5, inside of the first wave of 132, which nobody interrupts: 132, 108, 60."""
+    first, call = Grid(300, 300, 1.0), Grid(24, 24, 9.0, stream=2, priority=1, after=(2,))
+    ready = Grid(0, 0, 0.5, stream=3)
+    with_priority = played(first, call, ready)
+    assert with_priority.start.tolist() == [0.0, 1.0, 0.0]
+    assert with_priority.finish.tolist() == [3.0, 10.0, 0.5]
+    assert played(first, call._replace(priority=0), ready).start[1] == 2.0
+
+
+def test_a_persistent_grid_keeps_sms_to_its_end_whatever_the_priority() -> None:
+    """The kernel's 132 blocks have 4 tiles each: a collective that is ready after 0.5 s begins after 4."""
+    first, call = Grid(SMS, 528, 1.0), Grid(24, 24, 9.0, stream=2, priority=1, after=(2,))
+    assert played(first, call, Grid(0, 0, 0.5, stream=3)).start[1] == 4.0
+
+
+def test_blocks_of_a_persistent_grid_that_find_no_sm_come_in_a_second_round() -> None:
+    """24 SMs are taken: 108 blocks end after 4 s, the other 24 begin then. As it was seen with NCCL beside a GEMM."""
+    assert ends(Grid(24, 24, 20.0, stream=2), Grid(SMS, 528, 1.0)) == [20.0, 8.0]
+
+
+def test_blocks_that_share_an_sm_hold_it_until_the_last_of_them_has_gone() -> None:
+    """264 blocks are resident: 300 take two rounds, and the second has 36 blocks on 18 SMs. One of 115 finds none."""
+    computation, other = Grid(300, 300, 2.0, resident=2), Grid(114, 114, 1.0, stream=2)
+    assert played(computation, other).start.tolist() == [0.0, 2.0]
+    assert ends(computation, other._replace(blocks=115, tiles=230)) == [4.0, 6.0]
+
+
+def test_what_passes_before_a_grid_begins_is_paid_once() -> None:
+    works = [Work(0.5, 0)]
+    plan = plan_of(works, [Launch()])
+    one = np.array([1])
+    grids = Grids(blocks=300 * one, tiles=300 * one, resident=one, tile_seconds=1.0 * one)
+    assert play(plan, replace(costs_of(plan, works), grids=grids)).time_s == 3.5
+
+
+def test_a_pool_of_grids_holds_nothing_else() -> None:
+    works: Sequence[Work] = [Work(1.0, 0), Work(1.0, 1, share=16, kind=Kind.PUT, pool=Pool.COMPUTE)]
+    plan = plan_of(works, [Launch(), Launch(2)])
+    mixed = Grids(blocks=np.array([4, 0]), tiles=np.array([4, 0]), resident=np.ones(2), tile_seconds=np.ones(2))
+    with pytest.raises(AssertionError, match="grids alone"):
+        play(plan, replace(costs_of(plan, works), grids=mixed))
