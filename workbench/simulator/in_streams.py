@@ -6,7 +6,7 @@ of a GPU, of which some are wanted by both streams. On a GPU all parts of a coll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -39,6 +39,11 @@ class _Hop:
     """What the receiver does once all are there."""
     lead: Floats
     """Before bytes leave where no thread issues them."""
+
+    def on_the_way(self, links: Sequence[int]) -> Floats:
+        """How long all of them take, where each goes by the one of *links* that leads to its peer."""
+        of_link = [self.transit[np.flatnonzero(np.array(links) == link)].sum(axis=0) for link in dict.fromkeys(links)]
+        return np.maximum.reduce([np.zeros(self.put.shape), *of_link])
 
     def rows(self, chosen: Any) -> _Hop:
         return _Hop(*(np.asarray(getattr(self, each.name))[..., chosen] for each in fields(self)))
@@ -195,12 +200,12 @@ class _Links:
 def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     resident, has_room = _rooms(points)
     computed, wanted = _computation(points, resident)
-    communicated, sending = _collective(points)
+    communicated, after, sending = _collective(points)
     if points.word("collective") in library.CALLS:
         sending = np.where(has_room, 0, sending)
     slots = points.machine.device.slots
     both = np.clip(wanted + sending - slots, 0, sending)
-    columns = (computed, communicated, both > 0, wanted > both)
+    columns = (computed, communicated, after, both > 0, wanted > both)
     sms = _Sms(points, [np.broadcast_to(column, (points.count,))[chosen] for column in columns], count)
     return sms.run()
 
@@ -226,20 +231,24 @@ def _computation(points: Points, resident: Column) -> tuple[Floats, Column]:
     return points.overhead + one.tile_seconds * -(-one.tiles // one.blocks), -(-one.blocks // one.resident)
 
 
-def _collective(points: Points) -> tuple[Floats, Column]:
-    """Seconds of one, and the SMs that it wants."""
+def _collective(points: Points) -> tuple[Floats, Floats, Column]:
+    """Seconds of one until the next may begin, what passes then before it is done, and the SMs that it wants."""
     collective = points.word("collective")
     sending = shared.sending_blocks(points.machine, collective, points.sending)
     if collective in library.CALLS:
         called, unpacked = _call(points)
         slower = shared.slower_call(points.machine, points.sizes, points.fabric, points.sending)
-        return called * slower + unpacked, sending
-    total, meets = np.zeros(points.count), points.world > 1
+        return called * slower + unpacked, np.zeros(points.count), sending
+    total, after, meets = np.zeros(points.count), np.zeros(points.count), points.world > 1
     if meets:
         total += start_seconds(points.machine, one_kernel=False, collective=collective, communicates=True)
     for hop in _hops(points):
-        total = total + meets * hop.lead + hop.transit.sum(axis=0) + hop.delay.max(axis=0, initial=0.0) + hop.behind
-    return total, np.where(collective == "copy_engine", 0, sending)
+        total = total + after + meets * hop.lead + hop.on_the_way(points.peer_links)
+        after = hop.delay.max(axis=0, initial=0.0) + hop.behind
+    if collective == "copy_engine":  # sums have a stream of their own
+        return total, after, np.zeros(points.count, dtype=np.int64)
+    held_up = np.where(hop.behind > 0, after, 0.0)
+    return total + held_up, after - held_up, sending
 
 
 class _Sms:
@@ -249,7 +258,7 @@ class _Sms:
     """
 
     def __init__(self, points: Points, columns: list[Floats], count: int) -> None:
-        self._each, self._moved, self._is_shared, self._has_others = columns
+        self._each, self._moved, self._after, self._is_shared, self._has_others = columns
         self._count, size = count, len(self._each)
         self._receives, self._is_first = points.receives, points.word("comm_priority") == reads.HIGH
         self._wanted, self._others, self._begun = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -271,7 +280,7 @@ class _Sms:
             self._move(is_move, move)
             self._second(is_second, second)
             self._begin(is_begin, begin)
-        return np.asarray(np.maximum(self._computed[self._count - 1], self._arrived[self._count - 1]))
+        return np.asarray(np.maximum(self._computed[self._count - 1], self._arrived[self._count - 1] + self._after))
 
     def _is_queued_first(self) -> Any:
         """Whether the next collective has the lower place, where nobody has priority."""
@@ -281,7 +290,7 @@ class _Sms:
         """When the next computation begins; never while blocks of the one before wait."""
         ready = self._computed[self._begins - 1, self._every]
         if self._receives:
-            ready = np.maximum(ready, self._arrived[self._begins, self._every])
+            ready = np.maximum(ready, self._arrived[self._begins, self._every] + self._after)
             ready = np.where(self._moves > self._begins, ready, NEVER)
         return np.where(self._waits | (self._begins >= self._count), NEVER, ready)
 

@@ -141,10 +141,19 @@ class _Made:
         steps = np.flatnonzero(moves & (plan.pool != Pool.COPY_ENGINE))
         blocks = sending_blocks(self._machine, plan.schedule.get("collective"), self._comm_sms)
         _, together, count = np.unique(self._kernel_of()[steps], return_inverse=True, return_counts=True)
-        seconds = np.bincount(together, self._given.transit[steps])[together]
+        seconds = self._on_the_way(steps, together)
         of_each = np.maximum(1, blocks // count[together])
         self._grid(steps, Blocks(of_each, of_each, 1, seconds), self._issue[steps])
         self._ahead[steps] = seconds
+
+    def _on_the_way(self, steps: Ints, together: Ints) -> Floats:
+        """For how long the kernels of puts have bytes on their links, which they use at the same time."""
+        link = self._given.link[steps]
+        key = together * (int(link.max(initial=0)) + 1) + link
+        on_link = np.bincount(key, self._given.transit[steps])[key]
+        longest = np.zeros(int(together.max(initial=-1)) + 1)
+        np.maximum.at(longest, together, on_link)
+        return longest[together]
 
     def _kernel_of(self) -> Ints:
         """By put a number that those share whose blocks are of one kernel: sums are told after all that is summed."""
