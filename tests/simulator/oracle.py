@@ -12,7 +12,7 @@ import simpy
 
 from kernels.plan import ANY_STREAM, Plan
 from workbench.simulator.pools import Shares, shares
-from workbench.simulator.price.steps import StepCosts
+from workbench.simulator.price.costs import StepCosts
 
 LAST = 9
 """As the priority of a SimPy event: after all others of its moment."""

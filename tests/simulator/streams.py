@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kernels.operators import problem
 from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Launches, Plan, Planner, Pool, Step
 from kernels.schedule import Schedule
-from workbench.simulator.price.steps import StepCosts
+from workbench.simulator.price.costs import StepCosts
 
 ASKED = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
 SMS, ENGINES = 132, 3

@@ -10,7 +10,7 @@ import pytest
 from kernels.plan import Kind, Pool
 from tests.simulator.streams import Launch, Work, costs_of, plan_of
 from workbench.simulator.play import Played, play
-from workbench.simulator.price.grids import Grids
+from workbench.simulator.price.costs import Grids
 
 SMS = 132
 

@@ -17,7 +17,8 @@ from tests.simulator.oracle import Oracle
 from tests.simulator.streams import Work, costs_of, plans
 from tests.simulator.trials import ask
 from workbench.simulator.play import Played, play
-from workbench.simulator.price.steps import StepCosts, step_costs
+from workbench.simulator.price.costs import StepCosts
+from workbench.simulator.price.steps import step_costs
 
 COLUMNS = ("start", "issued", "left", "finish")
 LINKS = ("emulated:bandwidth_bytes_per_second=1e8", "emulated:bandwidth_bytes_per_second=4e8,hosts=2")

@@ -9,7 +9,7 @@ from kernels.operators import problem
 from kernels.plan import Kind, Plan, Planner, Pool, Step
 from kernels.schedule import Schedule
 from workbench.simulator.play import play, spans
-from workbench.simulator.price.steps import StepCosts
+from workbench.simulator.price.costs import StepCosts
 
 ASKED = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from kernels.schemes import library, reads
 from kernels.schemes.decomposed_plan import adds_up, own_in_one
-from workbench.simulator import in_streams
 from workbench.simulator.messages import (
     Messages,
     arrivals,
@@ -32,12 +31,12 @@ from workbench.simulator.price.memory import unpacks
 
 
 def seconds(points: Points) -> Floats:
-    """Of one problem of whole trials; what is illegal gets some number, too."""
+    """Whole trials; what is illegal gets some number, too."""
     points = points.carried_out
     start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
-                          communicates=points.meets_once, packets=points.packets)  # fmt: skip
+                          communicates=points.world > 1, packets=points.packets)  # fmt: skip
     ends = [_SCHEMES[place.scheme, place.receives](place) for place in points.places()]
-    return (start + np.broadcast_to(np.maximum.reduce(ends), (points.count,))) / points.problems
+    return start + np.broadcast_to(np.maximum.reduce(ends), (points.count,))
 
 
 def _bytes(points: Points, rows: Column, width: Column) -> Floats:
@@ -389,8 +388,6 @@ def _fused_receive(points: Points) -> Floats:
 _SCHEMES: dict[tuple[str, bool], Callable[[Points], Floats]] = {
     ("sequential", False): _sequential_send,
     ("sequential", True): _sequential_receive,
-    ("concurrent", False): in_streams.seconds,
-    ("concurrent", True): in_streams.seconds,
     ("decomposed", False): _decomposed_send,
     ("decomposed", True): _decomposed_receive,
     ("fused", False): _fused_send,

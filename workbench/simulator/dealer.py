@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.simulator.price.grids import Grids
+from workbench.simulator.price.costs import Grids
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

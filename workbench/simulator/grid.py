@@ -17,7 +17,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import axes, reads, refusal
-from workbench.simulator import closed_form, distinct
+from workbench.simulator import closed_form, distinct, in_streams
 from workbench.simulator.closed_form import cuts
 from workbench.simulator.distinct import Kinds
 from workbench.simulator.points import Column, Floats, Points
@@ -91,8 +91,9 @@ def _times(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Fl
         for start in range(0, len(alike), BLOCK):
             block = alike[start : start + BLOCK]
             points = space.points({name: _some(each, block) for name, each in columns.items()} | words)
+            estimated = in_streams.seconds if points.in_streams else closed_form.seconds
             with np.errstate(divide="ignore", invalid="ignore"):  # illegal sizes may be 0
-                seconds[block] = np.where(_legal(points), closed_form.seconds(points), np.nan)
+                seconds[block] = np.where(_legal(points), estimated(points), np.nan)
     return seconds
 
 

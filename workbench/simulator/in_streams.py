@@ -50,7 +50,18 @@ class _Hop:
 
 
 def seconds(points: Points) -> Floats:
-    """One call of all its problems, what comes before the first step not counted."""
+    """Of one problem: whole trials, by their problems; what is illegal gets some number, too.
+
+    Ranks meet before the first step; on GPUs each problem's collective has a meeting of its own.
+    """
+    meets = points.world > 1 and not in_waves(points.machine)
+    start = start_seconds(points.machine, one_kernel=False, collective=points.word("collective"), communicates=meets)
+    ends = [_of_all(place) for place in points.places()]
+    return np.asarray((start + np.maximum.reduce(ends)) / points.number("micro_batches"))
+
+
+def _of_all(points: Points) -> Floats:
+    """All problems of a call, as seen from one rank."""
     counts, total = points.number("micro_batches"), np.zeros(points.count)
     play = _on_sms if in_waves(points.machine) else _on_a_thread
     for count in np.unique(counts):
@@ -198,34 +209,32 @@ class _Links:
 
 
 def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
-    resident, has_room = _rooms(points)
-    computed, wanted = _computation(points, resident)
+    resident, has_room, by_library = _rooms(points)
+    computed, wanted = _computation(points, resident, is_call=bool(by_library.all()))
     communicated, after, sending = _collective(points)
     if points.word("collective") in library.CALLS:
         sending = np.where(has_room, 0, sending)
-    slots = points.machine.device.slots
-    both = np.clip(wanted + sending - slots, 0, sending)
+    both = shared.wanted_by_both(points.machine, wanted, sending)
     columns = (computed, communicated, after, both > 0, wanted > both)
     sms = _Sms(points, [np.broadcast_to(column, (points.count,))[chosen] for column in columns], count)
     return sms.run()
 
 
-def _rooms(points: Points) -> tuple[Column, Column]:
-    """Blocks of the computation that an SM holds, and whether a library's collective has room beside them."""
-    stated = points.axis(reads.RESIDENT) if reads.RESIDENT in points.axes else np.zeros(points.count, dtype=np.int64)
-    kinds, which = np.unique(np.stack([points.tile_m, points.tile_n, stated]), axis=1, return_inverse=True)
+def _rooms(points: Points) -> list[Column]:
+    """The fields of Room, as columns."""
+    padded_to = points.axis(reads.RESIDENT) if reads.RESIDENT in points.axes else np.zeros(points.count, dtype=np.int64)
+    kinds, which = np.unique(np.stack([points.tile_m, points.tile_n, padded_to]), axis=1, return_inverse=True)
     k = tile(str(points.axes["tile"].default)).k
     kernel = points.word(reads.KERNEL)
     rooms = [room(points.machine, points.problem, kernel, Tile(m, n, k), held) for m, n, held in kinds.T.tolist()]
-    resident, has_more = (np.array(column)[which.ravel()] for column in zip(*rooms, strict=True))
-    return resident, has_more
+    return [np.array(column)[which.ravel()] for column in zip(*rooms, strict=True)]
 
 
-def _computation(points: Points, resident: Column) -> tuple[Floats, Column]:
+def _computation(points: Points, resident: Column, *, is_call: bool) -> tuple[Floats, Column]:
     """Seconds of one, and the SMs that it wants."""
     number = points.world * -(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n)
     one = shared.computing_blocks(
-        points.machine, points.sizes, points.word(reads.KERNEL), num_tiles=number, seconds=points.everything(),
+        points.machine, is_call=is_call, num_tiles=number, seconds=points.everything(),
         comm_sms=points.sending, resident=resident,
     )  # fmt: skip
     return points.overhead + one.tile_seconds * -(-one.tiles // one.blocks), -(-one.blocks // one.resident)

@@ -18,7 +18,7 @@ from kernels.plan import Kind, Plan, Pool
 from workbench.simulator import waits
 from workbench.simulator.dealer import Dealer, Event
 from workbench.simulator.pools import has_crew, shares
-from workbench.simulator.price.steps import StepCosts
+from workbench.simulator.price.costs import StepCosts
 
 if TYPE_CHECKING:
     from workbench.simulator.large import Ended

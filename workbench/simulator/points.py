@@ -143,16 +143,6 @@ class Points:
         return "micro_batches" in self.axes
 
     @property
-    def problems(self) -> Column | int:
-        """Of one call: a time is that of the call, divided by them."""
-        return self.number("micro_batches") if self.in_streams else 1
-
-    @property
-    def meets_once(self) -> bool:
-        """Whether ranks meet in a call as a whole; of several problems on a GPU, each one's collective has its own."""
-        return self.world > 1 and not (self.in_streams and tiles.in_waves(self.machine))
-
-    @property
     def in_pieces(self) -> bool:
         """Whether shards are cut finer."""
         return "pieces" in self.axes

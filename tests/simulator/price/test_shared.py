@@ -14,7 +14,8 @@ from kernels.schemes import expand, schedule
 from tests.simulator.test_dealer import SMS, Grid, played
 from workbench.machines import machine
 from workbench.simulator.play import play, spans
-from workbench.simulator.price.steps import StepCosts, step_costs
+from workbench.simulator.price.costs import StepCosts
+from workbench.simulator.price.steps import step_costs
 
 LINK = Fabric(kind="nvlink")
 H200 = machine("h200_nvl2")

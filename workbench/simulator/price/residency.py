@@ -22,6 +22,8 @@ class Room(NamedTuple):
     """Blocks of the computation that it holds."""
     has_more: bool
     """Whether a block of the library's collective runs beside them, and waits for nobody."""
+    is_call: bool = False
+    """Whether it is the library that computes."""
 
 
 def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:
@@ -32,7 +34,7 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
     """
     work = operator(problem.operator).work
     if tiles.library_seconds(machine, problem, kernel) is not None:
-        return Room(1, False)
+        return Room(1, False, is_call=True)
     if not machine.device.limits or work != "gemm":
         return Room(resident or int(tiles.resident_blocks(machine, work)), False)
     limits, usual = limits_of(machine), fused.alone(problem, str(size))

@@ -8,7 +8,7 @@ in a second round. HBM and the L2 are not shared out: nobody has measured what s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,10 @@ from kernels.machine import Machine
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.problem import Problem
 from kernels.schemes import reads
-from workbench.simulator.price import tiles
-from workbench.simulator.price.grids import Grids
+from workbench.simulator.price.costs import Grids, StepCosts
 from workbench.simulator.price.launches import step_overhead
 from workbench.simulator.price.messages import put_byte_seconds
 from workbench.simulator.price.residency import room
-
-if TYPE_CHECKING:
-    from workbench.simulator.price.steps import StepCosts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -62,6 +58,11 @@ def sending_blocks(machine: Machine, collective: Any, comm_sms: Any) -> Ints:
     return np.where(np.asarray(comm_sms) > 0, comm_sms, max(1, usual))
 
 
+def wanted_by_both(machine: Machine, computing: Any, sending: Any) -> Ints:
+    """Of the SMs that a computation and a collective want, those that both do. Numbers or columns."""
+    return np.clip(np.asarray(computing) + sending - machine.device.slots, 0, sending)
+
+
 def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, comm_sms: Any) -> Floats:
     """By how much a library's call takes longer on *comm_sms* SMs than on its usual ones, 0 for these: as our puts do.
 
@@ -85,15 +86,15 @@ class Blocks:
     tile_seconds: Any
 
 
-def computing_blocks(machine: Machine, sizes: Problem, kernel: object, *, num_tiles: Any, seconds: Any,
-                     comm_sms: Any, resident: Any) -> Blocks:  # fmt: skip
-    """The blocks of a computation that takes *seconds* where nobody takes SMs away from those that it was given.
+def computing_blocks(machine: Machine, *, is_call: bool, num_tiles: Any, seconds: Any, comm_sms: Any,
+                     resident: Any) -> Blocks:  # fmt: skip
+    """The blocks of a computation, by the library or *is_call* false, that takes *seconds* where nobody takes SMs away from those that it was given.
 
     *comm_sms*: SMs that it leaves free; *resident*: blocks that an SM holds. A library's call on fewer SMs takes as
     much longer as they are fewer.
     """
     left = machine.device.slots - np.asarray(comm_sms)
-    if tiles.library_seconds(machine, sizes, kernel) is not None:
+    if is_call:
         return Blocks(left, left, np.ones_like(left), seconds * machine.device.slots / left)
     blocks = np.minimum(num_tiles, left * resident)
     return Blocks(blocks, num_tiles, resident, seconds / -(-num_tiles // blocks))
@@ -104,8 +105,10 @@ class _Made:
 
     def __init__(self, plan: Plan, machine: Machine, costs: StepCosts) -> None:
         self._plan, self._machine, self._given = plan, machine, costs
-        self._comm_sms, stated = (int(plan.schedule.get(name) or 0) for name in ("comm_sms", reads.RESIDENT))
-        self._room = room(machine, plan.problem, plan.schedule.get(reads.KERNEL), tile(plan.schedule["tile"]), stated)
+        self._comm_sms, padded_to = (int(plan.schedule.get(name) or 0) for name in ("comm_sms", reads.RESIDENT))
+        self._room = room(
+            machine, plan.problem, plan.schedule.get(reads.KERNEL), tile(plan.schedule["tile"]), padded_to
+        )
         self._pool, self._share = costs.pool.copy(), costs.share.copy()
         self._issue, self._ahead = costs.issue.copy(), costs.ahead.copy()
         none = np.zeros(len(plan), dtype=np.int64)
@@ -117,7 +120,7 @@ class _Made:
         plan = self._plan
         steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
         one = computing_blocks(
-            self._machine, plan.problem, plan.schedule.get(reads.KERNEL), comm_sms=self._comm_sms,
+            self._machine, is_call=self._room.is_call, comm_sms=self._comm_sms,
             num_tiles=(plan.tile_stop - plan.tile_start)[steps], seconds=self._issue[steps] - self._lead,
             resident=self._room.resident,
         )  # fmt: skip

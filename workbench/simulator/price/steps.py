@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from kernels.schemes import library, packets
 from workbench.simulator.price import messages, shared
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.computing import compute_seconds, computes_in_one_launch, one_kernel
-from workbench.simulator.price.grids import Grids
+from workbench.simulator.price.costs import StepCosts
 from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.price.rates import work_seconds
@@ -24,33 +24,6 @@ from workbench.simulator.price.routes import Routes, routes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class StepCosts:
-    """By step. A step holds its share for `issue`, then its egress link for `transit`; others see it `delay` later.
-
-    The last `ahead` of what it holds its share for lies on the link already, where the link is free.
-    """
-
-    pool: Ints
-    """Of its rank; a CPU rank has one thread, so that it issues its puts on COMPUTE."""
-    share: Ints
-    """Units of that pool, or EVERYTHING."""
-    capacity: Ints
-    """Units by rank and pool."""
-    issue: Floats
-    link: Ints
-    """Number of the egress link; -1 for steps that send nothing."""
-    level: Ints
-    """0 for links to neighbours, more for links to who is further away: of the first dimension or a later one."""
-    transit: Floats
-    ahead: Floats
-    delay: Floats
-    start_seconds: float
-    """Before the first step of every rank."""
-    grids: Grids | None = None
-    """Steps whose blocks take units one by one: their `issue` is what passes before the first of them begin."""
 
 
 _IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
