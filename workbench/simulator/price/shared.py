@@ -88,10 +88,10 @@ class Blocks:
 
 def computing_blocks(machine: Machine, *, is_call: bool, num_tiles: Any, seconds: Any, comm_sms: Any,
                      resident: Any) -> Blocks:  # fmt: skip
-    """The blocks of a computation, by the library or *is_call* false, that takes *seconds* where nobody takes SMs away from those that it was given.
+    """The blocks of a computation that takes *seconds* where nobody takes SMs away from those that it was given.
 
-    *comm_sms*: SMs that it leaves free; *resident*: blocks that an SM holds. A library's call on fewer SMs takes as
-    much longer as they are fewer.
+    *is_call*: the library computes, and takes as much longer as it has fewer SMs; *comm_sms*: SMs that it leaves free;
+    *resident*: blocks that an SM holds.
     """
     left = machine.device.slots - np.asarray(comm_sms)
     if is_call:
