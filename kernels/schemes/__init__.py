@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, product
 
 from kernels import fabric as fabrics
@@ -126,6 +127,8 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
     refused = _of_problem(problem, machine, fabric)
     if refused is not None:
         raise Refusal(refused)
+    instead = scheme(name).beside(problem, machine, values)
+    known = tuple(replace(axis, default=instead.get(axis.name, axis.default)) for axis in known)
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
         unread = reads.unread(problem, name, dict(complete.axes), machine.backend)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kernels import ranges
-from kernels.axes import Axis, Tile, tile
+from kernels.axes import Axis, Tile, Value, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, Operator
@@ -52,6 +52,8 @@ class Scheme:
     """Backends whose ranks run it; the others' only estimate it."""
     is_compared: bool = True
     """Whether it is among what is compared where no scheme is stated: its time is that of one problem by itself."""
+    beside: Callable[[Problem, Machine, Mapping[str, Value]], Mapping[str, Value]] = lambda *_: {}
+    """What axes that are not stated have in place of their default, beside the values that are."""
     is_operator: bool = False
     """Whether its schedules are what `torch.ops.workbench` calls; the others are there to be compared with them."""
 

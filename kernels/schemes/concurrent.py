@@ -10,7 +10,7 @@ from kernels.machine import Machine
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import launches, library, reads, sequential
+from kernels.schemes import launches, library, reads, residency, sequential
 from kernels.schemes.base import Scheme
 from kernels.schemes.limits import needed_bytes
 from kernels.schemes.micro_batches import repeated
@@ -58,7 +58,13 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
-    return _of_count(schedule) or _of_share(schedule) or _of_memory(problem, schedule, machine)
+    blocks = int(schedule.get(reads.RESIDENT) or 0)
+    return (
+        _of_count(schedule)
+        or _of_share(schedule)
+        or residency.refusal(problem, schedule["tile"], blocks, machine)
+        or _of_memory(problem, schedule, machine)
+    )
 
 
 def _of_count(schedule: Schedule) -> str | None:
@@ -109,4 +115,5 @@ SCHEME = Scheme(
     needs_peer_memory=sequential.SCHEME.needs_peer_memory,
     run_by=("cpu",),
     is_compared=False,
+    beside=residency.beside,
 )

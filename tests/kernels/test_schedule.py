@@ -185,3 +185,29 @@ def test_a_rank_alone_calls_no_library(cpu_machine: Machine) -> None:
     alone = problem("gemm_all_to_all", {"m": 64, "n": 64, "k": 32}, world=1)
     with pytest.raises(Refusal, match="collective = library"):
         schedule(alone, "sequential", {"collective": "library"}, cpu_machine, parse("shared_memory"))
+
+
+@pytest.fixture(scope="module")
+def h200() -> Machine:
+    return load(MACHINES / "h200_nvl2.toml")
+
+
+@pytest.mark.parametrize(("blocks", "tile"), [(1, "128x256x64"), (2, "64x128x64"), (3, "64x64x64"), (4, "32x64x64")])
+def test_resident_blocks_find_our_kernel_and_the_largest_tile_that_leaves_room(
+    h200: Machine, blocks: int, tile: str
+) -> None:
+    asked, link = problem("gemm_all_reduce", {"m": 4096, "n": 4096, "k": 4096}, dtype="bfloat16"), parse("nvlink")
+    chosen = schedule(asked, "concurrent", {"resident_blocks": blocks}, h200, link)
+    assert (chosen["kernel"], chosen["tile"], chosen["comm_priority"]) == ("ours", tile, "high")
+    usual = schedule(asked, "concurrent", {}, h200, link)
+    assert (usual["kernel"], usual["tile"], usual.get("resident_blocks")) == ("library", "128x256x64", None)
+
+
+def test_padding_beyond_the_shared_memory_of_an_sm_is_refused_with_both_byte_counts(h200: Machine) -> None:
+    asked, link = problem("gemm_all_reduce", {"m": 4096, "n": 4096, "k": 4096}, dtype="bfloat16"), parse("nvlink")
+    with pytest.raises(Refusal, match=r"213124 > 115712\. Accepted: 1, or a smaller tile\."):
+        schedule(asked, "concurrent", {"resident_blocks": 2, "tile": "128x256x64"}, h200, link)
+    with pytest.raises(Refusal, match=r"kernel = ours can be padded"):
+        schedule(asked, "concurrent", {"resident_blocks": 2, "kernel": "library"}, h200, link)
+    with pytest.raises(Refusal, match=r"comm_sms = 132 is not a legal value here\. SMs, of 132, that"):
+        schedule(asked, "concurrent", {"comm_sms": 132}, h200, link)
