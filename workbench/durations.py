@@ -15,7 +15,7 @@ from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schedule import Schedule
-from kernels.schemes import BASELINE
+from kernels.schemes import BASELINE, problems
 from kernels.trial import Trial
 from workbench.simulator import grid
 from workbench.simulator.predict import compute_alone_seconds
@@ -79,7 +79,7 @@ class Durations:
     machine: Machine = field(hash=False)
 
     def whole_s(self, schedules: Sequence[Schedule]) -> list[float]:
-        """Of many schedules; not finite where the closed form finds one illegal."""
+        """One problem by each of many schedules; not finite where the closed form finds one illegal."""
         seconds = np.full(len(schedules), np.inf)
         alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         for number, one in enumerate(schedules):
@@ -107,7 +107,7 @@ class Durations:
         given = list(trials)
         wholes = list(dict.fromkeys(trial.schedule for trial in given if trial.part == "whole"))
         whole_s = dict(zip(wholes, self.whole_s(wholes), strict=True))
-        return [_finite(self._of(trial, whole_s)) for trial in given]
+        return [_finite(self._of(trial, whole_s) * problems(trial.schedule)) for trial in given]
 
     def _of(self, trial: Trial, whole_s: dict[Schedule, float]) -> float:
         match trial.part:

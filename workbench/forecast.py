@@ -160,7 +160,8 @@ def _ahead(experiment: Experiment, durations: Durations,
     asked_bases = [number for number in chosen if number in bases | firsts]
     base_alone = not first and not rest and any(number not in is_known for number in asked_bases)
     measured = [*asked_bases, *rest] if rest or base_alone or first else []
-    whole_s = seconds[rest]
+    calls_s = seconds * np.concatenate([one.problems for one in choices])
+    whole_s = calls_s[rest]
 
     def trial(place: int) -> Trial:
         choice = int(np.searchsorted(starts, rest[place], side="right")) - 1
@@ -168,7 +169,7 @@ def _ahead(experiment: Experiment, durations: Durations,
 
     forms = [] if experiment.backend == "cpu" else all_forms(choices)[rest].tolist()
     if experiment.search.proposes and len(rest):  # which it will come to is not known yet
-        whole_s = np.full(len(rest), seconds.mean())
+        whole_s = np.full(len(rest), calls_s.mean())
     before_first, in_first = Compiled(compiled), first.trials if first else []
     first_compiling_s = before_first.seconds(in_first)
     before_first.add(in_first)

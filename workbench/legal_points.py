@@ -13,6 +13,8 @@ from kernels.axes import Value
 from kernels.backends.offers import Runner
 from kernels.backends.triton.compilations import AXES
 from kernels.schedule import Schedule
+from kernels.schemes.concurrent import MICRO_BATCHES
+from kernels.schemes.reads import DECIDED_BY
 from workbench.durations import Durations
 from workbench.simulator import grid
 from workbench.simulator.points import Floats
@@ -26,6 +28,9 @@ class Legal:
     scheme: str
     lists: Mapping[str, tuple[Value, ...]]
     seconds: Floats
+    """Of one problem."""
+    problems: np.ndarray
+    """In one call."""
     tiles: list[Any]
     places: np.ndarray
     """Of every combination: its number among the legal ones, or -1."""
@@ -54,7 +59,7 @@ class Legal:
         if schedule.scheme != self.scheme or not all(self.lists.values()):
             return None
         named = {name: value for name in self.lists if (value := schedule.get(name)) is not None}
-        if dict(schedule.axes).keys() - self.lists.keys() or not {"slice_tiles"} >= self.lists.keys() - named.keys():
+        if dict(schedule.axes).keys() - self.lists.keys() or self.lists.keys() - named.keys() - DECIDED_BY.keys():
             return None
         values = {name: some[0] for name, some in self.lists.items()} | named  # of what is not read: any
         if any(values[name] not in some for name, some in self.lists.items()):
@@ -70,12 +75,13 @@ def legal(durations: Durations, choice: Choice, most: int, by_ranks: bool) -> Le
     problem, fabric, machine = durations.problem, durations.fabric, durations.machine
     lists = values(choice, problem, machine, fabric, most, Runner(machine, fabric) if by_ranks else None)
     if not all(lists.values()):
-        return Legal(choice.scheme, lists, np.zeros(0), [], np.zeros(0, dtype=int))
+        return Legal(choice.scheme, lists, np.zeros(0), np.zeros(0), [], np.zeros(0, dtype=int))
     crossed = columns(lists)
     seconds = grid.times(problem, choice.scheme, crossed, machine, fabric)
     is_legal = np.isfinite(seconds) & once(problem, choice.scheme, crossed, machine)
     places = np.where(is_legal, np.cumsum(is_legal) - 1, -1)
-    return Legal(choice.scheme, lists, seconds[is_legal], crossed["tile"][is_legal].tolist(), places)
+    count = crossed.get(MICRO_BATCHES, np.ones(len(seconds), dtype=int))[is_legal]
+    return Legal(choice.scheme, lists, seconds[is_legal], count, crossed["tile"][is_legal].tolist(), places)
 
 
 def all_forms(choices: Sequence[Legal]) -> np.ndarray:

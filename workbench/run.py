@@ -16,6 +16,7 @@ from kernels.outcome import Estimate, Failure, Measurement, Outcome, Sample
 from kernels.prints import Ran, versions_print
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
+from kernels.schemes import problems
 from kernels.trial import Trial
 from workbench import place
 from workbench.again import Again, is_broken_off
@@ -332,7 +333,8 @@ class Run(Settling):
 
     def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
         """Measured over estimated time, half of it of the block that was just timed."""
-        timed = [(outcome.time_s, one) for trial, one in zip(trials, durations.of(trials), strict=True)
+        timed = [(outcome.time_s * problems(trial.schedule), one)
+                 for trial, one in zip(trials, durations.of(trials), strict=True)
                  if one and isinstance(outcome := self._settled.get(trial.key), Measurement)]  # fmt: skip
         before = self._left.correction if self._left else 1.0
         measured_s, estimated_s = map(sum, zip(*timed, strict=True)) if timed else (before, 1.0)

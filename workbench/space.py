@@ -118,13 +118,13 @@ def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machi
 def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
     """Which points of *crossed* are not met before: of an axis that changes nothing there, the first value counts."""
     kept = np.ones(len(next(iter(crossed.values()))), dtype=bool)
-    if "slice_tiles" not in crossed or reads.TILE_ORDER not in crossed or not len(kept):
-        return kept
-    orders = crossed[reads.TILE_ORDER]
-    for order in np.unique(orders):
-        of_order: dict[str, Value] = {reads.TILE_ORDER: str(order), "slice_tiles": 1}
-        if "slice_tiles" in reads.unread(problem, scheme, of_order, machine.backend):
-            kept &= (orders != order) | (crossed["slice_tiles"] == crossed["slice_tiles"][0])
+    for name, decider in reads.DECIDED_BY.items():
+        if name not in crossed or decider not in crossed or not len(kept):
+            continue
+        for value in np.unique(crossed[decider]):
+            beside: dict[str, Value] = {decider: str(value), name: 1}
+            if name in reads.unread(problem, scheme, beside, machine.backend):
+                kept &= (crossed[decider] != value) | (crossed[name] == crossed[name][0])
     return kept
 
 
@@ -151,6 +151,7 @@ def values(
     if unknown := [name for name in wanted if name not in by_name]:
         raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
     fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
+    fixed |= _most_resident(wanted, by_name)
     try:
         whole = _complete(problem, choice.scheme, fixed, machine, fabric, ranks)
         usual = reads.all_axes(problem, whole, machine.backend)
@@ -169,6 +170,12 @@ def values(
             f"Accepted: at most {most:,}. Fix some axes."
         )
     return lists
+
+
+def _most_resident(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Axis]) -> dict[str, Value]:
+    """The most resident blocks that are *wanted*: a tile that leaves room for those leaves it for fewer."""
+    some = wanted.get(reads.RESIDENT, ())
+    return {reads.RESIDENT: max(known[reads.RESIDENT].values if EVERY in some else some, key=int)} if some else {}
 
 
 def _decides(name: str, some: Sequence[Value], wanted: Mapping[str, Sequence[Value]]) -> bool:

@@ -27,6 +27,8 @@ OURS = "ours"
 """Its value of our kernel."""
 RESIDENT = "resident_blocks"
 """The axis of concurrent schedules that says how many blocks of the computation an SM holds."""
+DECIDED_BY = {"slice_tiles": TILE_ORDER, RESIDENT: KERNEL}
+"""Axes that are read or not as another one says."""
 HIGH, NORMAL = "high", "normal"
 """Values of `comm_priority`."""
 CONCURRENT = ("tile", "micro_batches", "collective", KERNEL, "comm_priority", RESIDENT, "comm_sms")
