@@ -15,7 +15,7 @@ from workbench.cli_table import NOTHING, Column, show_table
 from workbench.cli_words import WHAT, WHERE, Axes, facts, same, told
 from workbench.compared import Bases, leading, together
 from workbench.metrics import gain
-from workbench.naming import SIGNS, TIMED, source_title
+from workbench.naming import OF_ONE, SIGNS, TIMED, is_of_one, source_title
 
 Row = Mapping[str, Any]
 
@@ -112,6 +112,7 @@ def notes(entries: Sequence[Entry]) -> list[str]:
     clocks = [entry.clock for entry in entries if entry.clock]
     guesses = [entry.guess for entry in entries if entry.guess]
     said = ["plan executed on CPU ranks"] if clocks and all(row["backend"] == "cpu" for row in clocks) else []
+    said += [OF_ONE] if any(map(is_of_one, (*clocks, *guesses))) else []
     said += ["results verified"] if clocks and all(row["correct"] for row in clocks) else []
     if guesses and not any(row["calibrated"] for row in guesses):
         from workbench.machines import trust

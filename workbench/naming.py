@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kernels.operators import OPERATORS
+from kernels.schemes.concurrent import MICRO_BATCHES
 
 AXES = {
     "collective": "Collective",
@@ -48,6 +50,15 @@ TIMED = ("measured", "recorded")
 
 PUBLISHED = "published"
 """The source of a paper's numbers: drawn as marks of their own, and on no line of ours."""
+
+
+OF_ONE = "calls of several micro-batches have the time of one"
+"""How times of such calls are to be read."""
+
+
+def is_of_one(row: Mapping[str, Any]) -> bool:
+    """Whether the time of *row* is that of a call of several problems, divided by them."""
+    return MICRO_BATCHES in (row.get("axes") or {})
 
 
 def operator_title(name: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.hardware import Hardware
 from kernels.protocol import BESIDE_ONE_CALL, is_one_call
-from workbench.naming import TIMED
+from workbench.naming import OF_ONE, TIMED, is_of_one
 from workbench.off_estimates import off
 from workbench.reports import timed_how
 from workbench.reports.outcomes import Row, is_failure, is_stop, parts_of
@@ -30,6 +30,8 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         said.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
+    if any(map(is_of_one, timed)):
+        said.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
     if _beside_one_call(timed):
         said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
     said += [f"{each} {each.advice}" for each in off(rows)]
