@@ -33,8 +33,6 @@ from cluster import broker
 from cluster.dispatch import Cluster
 from cluster.members import MOST_DEATHS
 
-pytestmark = pytest.mark.alone
-
 
 def stream_until(
     cluster: Cluster, there: Callable[[Events], bool], then: Callable[[], object], *trials: FakeTrial, **how: Any

@@ -22,7 +22,7 @@ from cluster.launch import status
 from cluster.pulse import AWAY_S
 from kernels.failed import Failed
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 NAME = "host-rank1"
 LONG = FakeTrial(key="bad", num_samples=100_000, seconds=0.01)
