@@ -97,9 +97,27 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
         seconds = _tile_seconds(plan, machine, _sides([of_rank]), np.full(count, contraction))
         ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, at_once)))])
         between = np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]])
+        if waits and computes_in_one_launch(plan):
+            added[here] = _behind_rows(between, at_once, float(ends[-1])) * _slower(plan, machine, contraction, count,
+                                                                                 at_once, ends[-1])  # fmt: skip
+            continue
         wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
         added[here] = (ends[wave[1]] - ends[wave[0]]) * _slower(plan, machine, contraction, count, at_once, ends[-1])
     return added
+
+
+def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:
+    """What the steps of one launch add to its *seconds*: tiles [begin or end, step] in the launch's order.
+
+    Each program waits by itself, so that nobody waits for a whole wave. But the tiles of the last step are computed
+    when their rows are here, in no less than the waves that they are.
+    """
+    count = int(between.max())
+    waves = -(-count // at_once)
+    last = -(-(between[1] - between[0])[np.argmax(between[1])] // at_once) / waves
+    ends = np.minimum(between / count, max(0.0, 1.0 - last)) * seconds
+    ends = np.where(between == count, seconds, ends)
+    return np.asarray(ends[1] - ends[0])
 
 
 def _ranges_in_one_launch(plan: Plan, machine: Machine, steps: Ints, slots: Ints) -> Floats:
