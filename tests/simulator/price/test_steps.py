@@ -119,6 +119,28 @@ def test_copies_of_one_stream_follow_each_other_and_those_to_other_peers_go_besi
         assert played.left[stream][0] == pytest.approx(ends[0] if world == 2 else costs.start_seconds + 4e-6 + transit)
 
 
+def test_pieces_on_a_gpu_take_whole_waves_of_the_library(gpu_pod: Machine) -> None:
+    """Of 7 waves two halves take 4 each, and half a wave takes half of one."""
+    slots, k = gpu_pod.device.slots, 1024
+    rate = Rate("library_gemm", "float32", 1e9, 4e13)
+    measured = replace(gpu_pod, rates=(*gpu_pod.rates, rate))
+    tall = problem("all_gather_gemm", {"m": 128 * 14, "n": 256 * slots // 2, "k": k}, world=2)
+    whole = float(work_seconds(measured, "library_gemm", "float32", 2 * tall["m"] * tall["n"] * k))
+    for rows, waves in ((7, 4), (6, 3), (2, 1), (1, 0.5)):
+        sides = (128 * rows, tall["n"], k)
+        assert float(tiles.library_piece_seconds(measured, tall, sides, slots)) == pytest.approx(whole * waves / 7)
+
+
+def test_one_launch_waits_for_rows_program_by_program(gpu_pod: Machine) -> None:
+    """Peers' rows that take half a wave cost one wave, and not the wave in which they begin as well."""
+    slots = gpu_pod.device.slots
+    of = problem("all_gather_gemm", {"m": 128 * 2 * (slots // 2 + 2), "n": 256, "k": 1024}, world=2)
+    axes = {"pieces": 1, "launches": "one", "tile": "128x256x64"}
+    plan = expand(of, schedule(of, "decomposed", axes, gpu_pod, NVLINK))
+    own, peers = compute_seconds(plan, gpu_pod, NVLINK)[np.flatnonzero(plan.kind == Kind.COMPUTE)][:2]
+    assert own + peers == pytest.approx(2 * peers), "two waves, of which the last is computed when the rows are here"
+
+
 def test_a_gpu_s_piece_costs_a_call_of_the_library_where_calls_were_measured(gpu_pod: Machine) -> None:
     speeds = [Rate("library_gemm", "float32", size, per_second) for size, per_second in ((1e8, 1e13), (1e9, 4e13))]
     measured = replace(gpu_pod, rates=(*gpu_pod.rates, *speeds))

@@ -202,14 +202,14 @@ def in_calls(machine: Machine, sizes: Problem) -> bool:
 LIBRARY_TILE = (128, 256)
 """Rows and columns of what an SM computes at once in large calls of cuBLAS on Hopper.
 
-Pieces took whole waves of it, and those of less than half a wave took half or a quarter: docs/kernels.md, a first
-trial of pieces."""
+Pieces took whole waves of it, those of less than half a wave took half of one, and those of less than an eighth a
+quarter: docs/kernels.md, a first trial of pieces."""
 
 
 def _library_waves(machine: Machine, rows: Any, columns: Any) -> Any:
     """Waves of a call over *rows* x *columns*. Two calls on two streams fill none of each other's."""
     count = -(-np.asarray(rows) // LIBRARY_TILE[0]) * -(-np.asarray(columns) // LIBRARY_TILE[1])
-    part = np.where(4 * count <= machine.device.slots, 0.25, 0.5)
+    part = np.where(8 * count <= machine.device.slots, 0.25, 0.5)
     return np.where(2 * count <= machine.device.slots, part, -(-count // machine.device.slots))
 
 
@@ -223,8 +223,9 @@ def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, An
     num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
     share = (rows * columns * k) / (extent.rows * extent.columns * extent.contraction)
     if work_share(sizes)[0] == "gemm":
-        waves = _library_waves(machine, rows, columns) / _library_waves(machine, extent.rows, extent.columns)
-        share = np.maximum(share, waves * k / extent.contraction)
+        of_whole = _library_waves(machine, extent.rows, extent.columns)
+        waves = np.where(of_whole >= 1, _library_waves(machine, rows, columns), 0.0)  # smaller calls are no waves
+        share = np.maximum(share, waves / of_whole * k / extent.contraction)
     whole = library_seconds(machine, sizes, "library")
     least = 0.0 if whole is None else whole * share
     called = np.maximum(_call_seconds(machine, sizes, sides, num_bytes), least)
