@@ -16,7 +16,7 @@ from workbench.simulator.play import play, spans
 from workbench.simulator.price.routes import are_measured
 from workbench.simulator.price.steps import step_costs
 
-PREDICTOR = "play 5"
+PREDICTOR = "play 6"
 """Name and version; the version rises whenever the same machine file would give another number."""
 
 UNCALIBRATED = (0.7, 3.0)
