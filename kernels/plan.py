@@ -200,6 +200,11 @@ class Plan:
         return self.launches.micro_batch[self.launch]
 
     @property
+    def problem_of_call(self) -> list[int] | list[None]:
+        """By step, its micro-batch where there are several; None where the call has one problem."""
+        return self.micro_batch.tolist() if self.launches.micro_batch.any() else [None] * len(self)
+
+    @property
     def place(self) -> Ints:
         """By step, the place of its launch."""
         return self.launches.place[self.launch]

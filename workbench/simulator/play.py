@@ -257,9 +257,7 @@ def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
     name = [f"{r}/{k}/{p}/{i}" for r, k, p, i in
             zip(rank, kinds, plan.peer.tolist(), plan.index.tolist(), strict=True)]  # fmt: skip
     why = [name[step] if step >= 0 else None for step in played.waited_for.tolist()]
-    several = bool(plan.launches.micro_batch.any())
-    problem = plan.micro_batch.tolist() if several else [None] * len(plan)
-    of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), problem, strict=True)
+    of_step = zip(name, rank, kinds, pools, why, plan.stream.tolist(), plan.problem_of_call, strict=True)
     link = _LINKS[np.minimum(costs.level, len(LINK_WORDS) - 1)].tolist()
     times = zip(played.start.tolist(), played.issued.tolist(), played.left.tolist(), costs.transit.tolist(),
                 plan.in_place.tolist(), link, strict=True)  # fmt: skip

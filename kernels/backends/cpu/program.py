@@ -265,7 +265,7 @@ class Program:
 
     def spans(self, iteration: int, start: float) -> list[Span]:
         """What this rank did in *iteration*, from the common moment *start*."""
-        plan, rank, stream = self.plan, self.rank, self.plan.stream
+        plan, rank, stream, problem = self.plan, self.rank, self.plan.stream, self.plan.problem_of_call
         return [
             Span(
                 plan.address(step),
@@ -276,6 +276,7 @@ class Program:
                 end - start,
                 plan.address(blocker) if blocker >= 0 else None,
                 stream=int(stream[step]),
+                micro_batch=problem[step],
             )
             for step, pool, begin, end, blocker in self.records[iteration]
         ]

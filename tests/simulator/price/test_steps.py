@@ -206,3 +206,14 @@ def test_a_collective_moves_its_bytes_at_the_librarys_share(gpu_pod: Machine) ->
     seconds = 15e-6 + sent * (3 / 4e11 / 3) / 0.85
     assert costs.issue[calls].tolist() == pytest.approx([seconds] * 2)
     assert (costs.link[calls] == -1).all()
+
+
+def test_a_library_that_communicates_takes_no_sms_from_computation_alone(gpu_pod: Machine) -> None:
+    """It takes 16 while it runs: 1,280 tiles are 12 waves of 116 SMs then, and 10 waves of all 132 without it."""
+    gemm = problem("gemm_all_to_all", {"m": 8192, "n": 5120, "k": 512}, world=2)
+    axes = {"engine": "library", "pieces": 1, "tile": "128x256x64"}
+    plan = expand(gemm, schedule(gemm, "decomposed", axes, gpu_pod, NVLINK))
+    whole, alone = (
+        compute_seconds(part, gpu_pod, NVLINK)[part.kind == Kind.COMPUTE] for part in (plan, plan.part("compute"))
+    )
+    assert whole.sum() / alone.sum() == pytest.approx(12 / 10)
