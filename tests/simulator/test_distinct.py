@@ -43,3 +43,24 @@ def test_choices_repeat_and_measured_sizes_do_not() -> None:
     random = np.random.default_rng(0)
     assert distinct.repeats(random.choice([64, 128, 256], 100_000))
     assert not distinct.repeats(random.integers(1, 10**6, 100_000))
+
+
+@pytest.mark.parametrize("rare", [3, 10**12, "a word that no sample meets"])
+def test_a_value_that_no_sample_meets_is_a_kind_of_its_own(rare: int | str) -> None:
+    usual = [2, 5 * 10**11, "b"][[3, 10**12, "a word that no sample meets"].index(rare)]
+    column = np.array([usual] * 5000)
+    column = column.astype(np.array([usual, rare]).dtype)
+    column[1] = rare
+    kinds = distinct.kinds(column)
+    assert (kinds.values[kinds.which] == column).all()
+    assert len(kinds.values) == 2
+
+
+def test_many_values_and_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    far = random.choice(random.integers(0, 2**60, 200), 5000)
+    assert len(distinct.kinds(far).values) == len(set(far.tolist()))
+    words = np.array([f"{number:x}" for number in far])
+    assert len(distinct.kinds(words).values) == len(set(far.tolist()))
+    monkeypatch.setattr(distinct, "_hashed", lambda column: np.zeros(len(column), dtype=np.int64))
+    assert len(distinct.kinds(words).values) == len(set(far.tolist()))

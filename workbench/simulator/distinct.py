@@ -18,7 +18,11 @@ FEW = 65536
 """A table of so many places is fast for any number of rows."""
 SAMPLE = 1024
 """By so many rows it is judged whether a column's values repeat."""
-ASCII = 128
+BLOCK = 8192
+CHOICES = 24
+"""So many values, of which each row has one, are compared one by one faster than looked up."""
+MANY = 2**64
+"""Numbers that a hash may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,35 +78,49 @@ def _numbers(column: Column) -> tuple[Ints, int]:
         values = column.astype(np.int64, copy=False)
         least = int(values.min())
         return _without_gaps(values - least, int(values.max()) - least + 1)
-    if column.dtype.kind == "U" and (words := _ascii(column)) is not None:
-        number, count = _numbers(words[:, 0])
-        for word in words.T[1:]:
-            more, more_count = _numbers(word)
-            number, count = _without_gaps(number * more_count + more, count * more_count)
-        return number, count
+    if column.dtype.kind == "U" and column.dtype.itemsize:
+        number, count = _without_gaps(_hashed(column), MANY)
+        if _are(column, column[_one_of_each(number, count)], number):  # else two texts have one hash
+            return number, count
     levels, number = np.unique(column.astype(str) if column.dtype.kind == "O" else column, return_inverse=True)
     return number, len(levels)
 
 
-def _ascii(column: Column) -> NDArray[np.int64] | None:
-    """[rows, words] texts as numbers of eight characters each; None where one has other characters."""
-    characters = np.ascontiguousarray(column).view(np.uint32).reshape(len(column), -1)
-    if (characters >= ASCII).any():
-        return None
-    padded = np.zeros((len(column), -(-characters.shape[1] // 8) * 8), dtype=np.uint8)
-    padded[:, : characters.shape[1]] = characters
-    return padded.view(np.int64)
+def _are(column: Column, values: Column, which: Ints) -> bool:
+    """Whether each row of *column* is that of *values*; by blocks, whose copies stay in the cache."""
+    blocks = (slice(start, start + BLOCK) for start in range(0, len(column), BLOCK))
+    return all((values[which[block]] == column[block]).all() for block in blocks)
+
+
+def _hashed(column: Column) -> Ints:
+    """A number of each text, the same of equal ones."""
+    words = np.ascontiguousarray(column).view(np.uint32).reshape(len(column), -1)
+    if words.shape[1] % 2 == 0:
+        words = words.view(np.uint64)
+    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1)
+    return (words @ factors).view(np.int64)
 
 
 def _without_gaps(number: Ints, count: int) -> tuple[Ints, int]:
     """The same numbers, of which there may be *count*, as numbers from 0 that all occur."""
+    if count > FEW:
+        levels = np.unique(number[:: max(1, len(number) // SAMPLE)])
+        if len(levels) <= CHOICES:
+            closed = _places(number, levels)
+            if (levels[closed] == number).all():  # else the sample lacked some
+                return closed, len(levels)
     if count <= max(FEW, SPARE * len(number)):
         taken = np.zeros(count, dtype=bool)
         taken[number] = True
         place = np.cumsum(taken) - 1
         return place[number], int(place[-1]) + 1
-    levels = np.unique(number[:: max(1, len(number) // SAMPLE)])
-    closed = np.minimum(np.searchsorted(levels, number), len(levels) - 1)
-    if not (levels[closed] == number).all():  # the sample lacked some
-        levels, closed = np.unique(number, return_inverse=True)
+    levels, closed = np.unique(number, return_inverse=True)
     return closed, len(levels)
+
+
+def _places(number: Ints, levels: Ints) -> Ints:
+    """By row the last of the ascending *levels* that its number reaches."""
+    closed = np.zeros(len(number), dtype=np.uint8)
+    for level in levels[1:]:
+        closed += number >= level
+    return closed.astype(np.int64)

@@ -37,7 +37,7 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     axis's default for *problem*.
     """
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
-    space = _Space(problem, scheme, machine, fabric)
+    space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
     legal = [np.isin(given.pop(name), known[name].values) for name in UNPRICED if name in known and name in given]
     seconds = _priced(space, given)
@@ -52,10 +52,7 @@ class _Space:
     scheme: str
     machine: Machine
     fabric: Fabric
-
-    @property
-    def axes(self) -> Sequence[Axis]:
-        return axes(self.problem, self.scheme, self.machine, self.fabric)
+    axes: Sequence[Axis]
 
     def points(self, columns: Mapping[str, Column]) -> Points:
         return Points(self.problem, self.scheme, columns, self.machine, self.fabric)
