@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from kernels.outcome import Measurement
 from kernels.schedule import Refusal
 from workbench import machines, recordings
 from workbench.calibration import own, write
-from workbench.simulator.calibrate_gpus import carried, checked, fitted
+from workbench.simulator.calibrate_gpus import carried, checked, fitted, ratios
 from workbench.simulator.calibrate_loads import with_loads
 from workbench.simulator.calibrate_nccl import with_tuned
+from workbench.simulator.held_out import computation, held_out
 from workbench.targets import Target
 
 PROBES = "kernels.backends.triton.probes"
@@ -76,17 +78,41 @@ def fit(raw: Path, against: Iterable[str] = (), sweep: Path | None = None) -> Ma
     *sweep*: what NCCL's settings took on the same machine, by which `library_tuned` is estimated.
     """
     content = _content(raw)
-    machine = fitted(content, machines.shipped_machine(str(content.get("machine"))))
-    if sweep is not None:
-        machine = with_tuned(machine, _rows(sweep))
-    recorded = measured(machine.name, against)
-    return checked(with_loads(machine, recorded), recorded)
+    place = machines.shipped_machine(str(content.get("machine")))
+    raws = _Raw(content, place, None if sweep is None else _rows(sweep), measured(place.name, against))
+    return checked(raws.machine(), list(raws.apart()), "each by a fit without its computation")
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """What a machine is fitted to."""
+
+    content: dict[str, Any]
+    place: Machine
+    sweep: Sequence[Mapping[str, Any]] | None
+    recorded: Sequence[Measurement]
+
+    def machine(self, but: str = "") -> Machine:
+        """Fitted to all of it, or to all but computation *but*."""
+        machine = fitted(self.content, self.place, but)
+        if self.sweep is not None:
+            machine = with_tuned(machine, self.sweep)
+        return with_loads(machine, [one for one in self.recorded if computation(one.trial.problem) != but])
+
+    def apart(self) -> Iterator[float]:
+        """Measured over estimated times, each by a fit that knows nothing of its computation.
+
+        So an interval is as wide as for problems that are new: times are nearer to the estimates of their own fit.
+        """
+        for name in sorted({computation(one.trial.problem) for one in self.recorded}):
+            its_own = [one for one in self.recorded if computation(one.trial.problem) == name]
+            yield from ratios(self.machine(name), its_own)
 
 
 def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = False) -> Machine:
     """Machine *onto* with each device of machine *source*, which has fewer of the same GPUs; *links*: puts, too."""
     machine = carried(machines.machine(source), machines.shipped_machine(onto), puts=links)
-    return checked(machine, measured(onto, against))
+    return checked(machine, list(ratios(machine, measured(onto, against))), f"by devices of {source}")
 
 
 def keep(machine: Machine, to: Target | None) -> tuple[Machine, Path]:
@@ -96,9 +122,10 @@ def keep(machine: Machine, to: Target | None) -> tuple[Machine, Path]:
 
 
 def measured(machine: str, names: Iterable[str]) -> list[Measurement]:
-    """What recordings *names* tell of *machine*: of calls in a row, as estimates are."""
+    """What recordings *names* tell of *machine* to fit: of calls in a row, as estimates are; of nothing held out."""
     recorded = [one.measurement for name in names for one in recordings.recordings(name)]
-    return [one for one in recorded if one.trial.machine == machine and not one.trial.is_one_call]
+    return [one for one in recorded if one.trial.machine == machine and not one.trial.is_one_call
+            and not held_out(one.trial.problem)]  # fmt: skip
 
 
 def _rows(sweep: Path) -> list[dict[str, Any]]:

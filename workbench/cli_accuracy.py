@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernels.units import percent_text
+from workbench.bounds import ERRORS, NAMES
 from workbench.cli_show import tell
 from workbench.cli_table import Column, show_table
 from workbench.naming import operator_title
@@ -16,24 +17,55 @@ LARGE = 9.0
 
 
 def show_accuracy(summary: Mapping[str, Any]) -> None:
-    """Errors of whole trials; then how well estimates choose and how far intervals reach; then speed-ups."""
-    kinds = summary["accuracy"]
-    if not kinds:
+    """Errors of whole trials in all; by kind; how well estimates choose and how far intervals reach; speed-ups."""
+    every, held = summary["whole"], summary["held_out"]
+    if not every["count"]:
         return
     print()
-    tell("Errors of whole trials, and in brackets of problems that nothing was fitted to:")
+    _show_all(every, held)
+    print()
+    _show_by_kind(every["accuracy"], held["accuracy"])
+    for words, pairs in (("", every["speed_ups"]), ("Held out: ", held["speed_ups"])):
+        for pair in pairs:
+            tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {pair['pairs']} pairs: the ratio is "
+                 f"estimated {error_text(pair['median'], '+')} off in the middle, "
+                 f"p90 {error_text(pair['p90'])}.")  # fmt: skip
+    print()
+
+
+def _show_all(every: Row, held: Row) -> None:
+    """Estimates and the trivial ones, of all trials and of those that are held out."""
+    tables = [(words, of["count"], of["all"], prefix)
+              for name, of in (("all trials", every), ("held out", held)) if of["count"]
+              for words, prefix in ((name, ""), (f"{name}, roofline alone", "trivial_"))]  # fmt: skip
+    tell(f"Errors of whole trials of {every['problems']} problems. To {held['problems']} of them nothing was fitted: "
+         "they are held out. Beside them a roofline and one wire, the trivial estimate:")  # fmt: skip
     show_table([
-        Column("trials", [_beside(kind, "count", "unseen", str) for kind in kinds], "number"),
-        Column("median", [_beside(kind, "median", "unseen_median", error_text) for kind in kinds], "number"),
-        Column("p90", [_beside(kind, "p90", "unseen_p90", error_text) for kind in kinds], "number"),
+        Column("trials", [count for _, count, _, _ in tables], "number"),
+        *(Column(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
+          for name in ERRORS),
+        Column("inside", [None if prefix else percent_text(errors["inside_interval"])
+                          for _, _, errors, prefix in tables], "number", goes_below=20),
+        Column("of", [words for words, *_ in tables]),
+    ])  # fmt: skip
+
+
+def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
+    beside = {_kind(kind): kind for kind in held}
+    pairs = [(kind, beside.get(_kind(kind))) for kind in kinds]
+    tell("By kind, and in brackets what is held out:")
+    show_table([
+        Column("trials", [_beside(pair, "count", str) for pair in pairs], "number"),
+        Column("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
+        Column("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
     tell("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
     show_table([
-        Column("weighted", [error_text(kind["weighted"]) for kind in kinds], "number"),
+        Column("weighted", [_beside(pair, "weighted", error_text) for pair in pairs], "number"),
         Column("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
-        Column("roofline", [error_text(kind["trivial_median"]) for kind in kinds], "number"),
+        Column("roofline", [_beside(pair, "trivial_median", error_text) for pair in pairs], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
@@ -41,14 +73,10 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
     show_table([
         Column("order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"),
         Column("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
-        Column("inside", [percent_text(kind["inside_interval"]) for kind in kinds], "number"),
+        Column("inside", [_beside(pair, "inside_interval", percent_text) for pair in pairs], "number"),
         Column("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
-    for pair in summary["speed_ups"]:
-        tell(f"{pair['scheme']} over sequential on {pair['machine']}, {pair['pairs']} pairs: the ratio is estimated "
-             f"{error_text(pair['median'], '+')} off in the middle, p90 {error_text(pair['p90'])}.")  # fmt: skip
-    print()
 
 
 def error_text(error: float, sign: str = "") -> str:
@@ -63,8 +91,14 @@ def _names(kinds: Sequence[Row]) -> list[str]:
     return [", ".join(each) for each in words]
 
 
-def _beside(kind: Row, name: str, unseen: str, text: Callable[[Any], str]) -> str:
-    return text(kind[name]) + (f" ({text(kind[unseen])})" if kind["unseen"] else "")
+def _kind(kind: Row) -> tuple[str, ...]:
+    return tuple(str(kind[name]) for name in NAMES)
+
+
+def _beside(pair: tuple[Row, Row | None], name: str, text: Callable[[Any], str]) -> str:
+    """A number of all trials of a kind, and in brackets of those that are held out."""
+    every, held = pair
+    return text(every[name]) + (f" ({text(held[name])})" if held is not None else "")
 
 
 def _or_none(value: float | None, text: Callable[[float], str]) -> str | None:

@@ -16,10 +16,11 @@ from kernels.prints import source_print
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import machines, recordings
-from workbench.accuracy import accuracy, speed_ups
+from workbench.accuracy import accuracy, table
 from workbench.bounds import bounds, broken
 from workbench.off_estimates import Off, off_pairs
 from workbench.simulator.calibrate_gpus import listed
+from workbench.simulator.held_out import held_out
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.price.trivial import trivial_seconds
 from workbench.store import Store
@@ -102,7 +103,7 @@ def _estimated(
             "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
             "trivial_s": trivial_seconds(trial.problem, trial.schedule.scheme, trial.part, by,
                                          resolved(trial.fabric, trial.problem, by)),
-            "unseen": listed(trial.problem) not in by.fitted_to,
+            "held_out": held_out(trial.problem) and listed(trial.problem) not in by.fitted_to,
         })  # fmt: skip
     without = [{"count": count, "message": sentence} for sentence, count in reasons.items()]
     return rows, {"without_estimate": without}
@@ -114,12 +115,11 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [abs(row["error"]) for row in rows]
     inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows)
     worst = max(rows, key=lambda row: abs(row["error"]))
-    kinds = accuracy(rows)
     its_own = [row for row in rows if row["estimated_for"] == row["machine"]]
     return {
         "count": len(rows),
-        "accuracy": kinds,
-        "speed_ups": speed_ups(rows),
+        "whole": table(rows),
+        "held_out": table(row for row in rows if row["held_out"]),
         "broken_bounds": list(broken(accuracy(its_own), bounds())),
         "median_absolute_error": median(errors),
         "median_error": median(row["error"] for row in rows),

@@ -13,7 +13,8 @@ from kernels.protocol import protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
 from workbench import machines
-from workbench.simulator.calibrate_loads import HELD_OUT, with_loads
+from workbench.simulator.calibrate_loads import with_loads
+from workbench.simulator.held_out import WHOLE
 from workbench.simulator.predict import predict
 
 NVLINK = Fabric(kind="nvlink")
@@ -38,8 +39,8 @@ def measured(machine: Machine, operator: str, tile: str, shape: Mapping[str, int
 
 def test_the_speed_is_found_again(unknown: Machine) -> None:
     known = replace(unknown, device=replace(unknown.device, load_bytes_per_second=SPEED))
-    few, many = {"m": 128, "n": 8192, "k": 7168}, {"m": 8192, "n": 8192, "k": 4096}
-    told = [measured(known, "gemm_all_reduce", "64x128x64", few), measured(known, "all_gather_gemm", "64x256x64", few),
+    few, many = {"m": 128, "n": 14336, "k": 4096}, {"m": 8192, "n": 8192, "k": 4096}
+    told = [measured(known, "gemm_all_reduce", "64x128x64", few), measured(known, "all_to_all_gemm", "64x256x64", few),
             measured(known, "gemm_all_to_all", "128x256x64", many)]  # fmt: skip
     found = with_loads(unknown, told)
     assert found.device.load_bytes_per_second == pytest.approx(SPEED, rel=0.02)
@@ -49,6 +50,6 @@ def test_the_speed_is_found_again(unknown: Machine) -> None:
 
 def test_what_is_held_out_is_not_fitted_to(unknown: Machine) -> None:
     known = replace(unknown, device=replace(unknown.device, load_bytes_per_second=SPEED))
-    told = [measured(known, name, "64x128x64", {"m": 128, "n": 8192, "k": 7168}) for name in HELD_OUT]
+    told = [measured(known, name, "64x128x64", {"m": 128, "n": 8192, "k": 7168}) for name in WHOLE]
     assert told
     assert with_loads(unknown, told) == unknown

@@ -17,6 +17,7 @@ from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes.base import num_tiles
+from workbench.simulator.held_out import computation, held_out
 from workbench.simulator.predict import predict
 from workbench.simulator.price.tiles import SKEWED, SKEWED_GATHER, fixed_seconds, tile_width, work_share
 
@@ -37,18 +38,23 @@ PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.s
 """What GPUs of one kind share, or pairs of them behind the same switch, however many there are."""
 
 
-def fitted(raw: Mapping[str, Any], machine: Machine) -> Machine:
+def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
     """*machine* with all that *raw* tells; what it does not tell stays as it was, with its provenance.
 
+    Rows of problems that are held out (`workbench/simulator/held_out.py`) tell nothing, now or in curves of before, nor
+    do those of computation *but*.
     ValueError where *raw* is of other GPUs than *machine* has, or holds nothing.
     """
     if raw.get("machine") != machine.name:
         raise ValueError(f"{machine.name} does not fit these raw results: they are of machine "
                          f"{raw.get('machine')!r}. Accepted: --machine {raw.get('machine')}.")  # fmt: skip
-    rows = [row for row in raw.get("rows", ()) if "refused" not in row]
+    known = [row for row in raw.get("rows", ()) if "refused" not in row]
+    rows = [row for row in known if _may_tell(row, int(raw["world"]), but)]
     if not rows:
         raise ValueError(f"{machine.name} cannot be fitted: the raw results hold 0 measurements. Accepted: the "
                          "file that the probes wrote, with rows.")  # fmt: skip
+    for row in known:
+        machine = machine if row in rows else _without_curves(machine, row)
     fit = _Fit(machine, rows, f"{raw['world']} x {raw['gpu']}, {raw['date'][:10]}", int(raw["world"]))
     for step in (_fixed_costs, _memory, _puts, _collectives, _tiles, _curves):
         step(fit)
@@ -259,7 +265,29 @@ def listed(of: Problem) -> str:
 
 
 def _asked(fit: _Fit, row: Row) -> Problem:
-    return problem(row["operator"], row["shape"], dtype=row["dtype"], world=fit.world)
+    return _problem(row, fit.world)
+
+
+def _problem(row: Row, world: int) -> Problem:
+    return problem(row["operator"], row["shape"], dtype=row["dtype"], world=world)
+
+
+def _may_tell(row: Row, world: int, but: str) -> bool:
+    """Whether a machine may be fitted to *row*. Sizes of waves follow from the number of SMs: nobody records them."""
+    if "operator" not in row or "waves" in row:
+        return True
+    of = _problem(row, world)
+    return not held_out(of) and computation(of) != but
+
+
+def _without_curves(machine: Machine, row: Row) -> Machine:
+    """*machine* without the curves that *row* was a point of, should it have been fitted when nothing was held out."""
+    work = row["probe"]
+    told = {work, f"own_{work}", f"library_{work}", *([SKEWED_GATHER] if work == "gather" else [])}
+    rates = tuple(rate for rate in machine.rates if rate.work not in told)
+    sources = {key: how for key, how in machine.provenance.items()
+               if not any(key.startswith(f"rate.{name}.") for name in told)}  # fmt: skip
+    return replace(machine, rates=rates, provenance=sources)
 
 
 def _tile_rates(fit: _Fit, rows: Iterable[Row]) -> Iterator[Rate]:
@@ -271,7 +299,7 @@ def _tile_rates(fit: _Fit, rows: Iterable[Row]) -> Iterator[Rate]:
         amount = share * size.m * size.n * operator(of.operator).extent(of).contraction
         wave_s = _beyond(row, fit.machine.costs.launch_seconds) / waves
         speed = amount * slots / max(wave_s - fixed_seconds(fit.machine, work), wave_s / 10)
-        for dtype in SAME_SPEED[of.dtype]:
+        for dtype in BYTES_ARE_BYTES if work == "gather" else SAME_SPEED[of.dtype]:
             yield Rate(work, dtype, amount, speed, float(tile_width(of, size.m, size.n)))
 
 
@@ -338,20 +366,20 @@ def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
     )
 
 
-def checked(machine: Machine, measured: Sequence[Measurement]) -> Machine:
-    """*machine* with the spread of *measured* over estimated times: one tenth of them is below, one tenth above.
+def checked(machine: Machine, ratios: Sequence[float], how: str) -> Machine:
+    """*machine* with the spread of *ratios*, measured over estimated times: one tenth is below, one tenth above.
 
-    Trials that are illegal today have no estimate, and are left out.
+    *how* they were found is kept beside it.
     """
-    ratios = list(_ratios(machine, measured))
     if len(ratios) < 2:
         return machine
     tenths = quantiles(ratios, n=10, method="inclusive")  # never beyond what was seen, however few there are
-    how = f"calibrated: {len(ratios)} recorded trials, measured over estimated, mean {fmean(ratios):.2f}"
-    return replace(machine, spread=(tenths[0], tenths[-1]), provenance={**machine.provenance, "spread": how})
+    source = f"calibrated: {len(ratios)} recorded trials, measured over estimated, mean {fmean(ratios):.2f}; {how}"
+    return replace(machine, spread=(tenths[0], tenths[-1]), provenance={**machine.provenance, "spread": source})
 
 
-def _ratios(machine: Machine, measured: Iterable[Measurement]) -> Iterator[float]:
+def ratios(machine: Machine, measured: Iterable[Measurement]) -> Iterator[float]:
+    """Measured over estimated times. Trials that are illegal today have no estimate, and are left out."""
     for one in measured:
         with suppress(Refusal):
             yield one.time_s / predict(one.trial, machine, with_spans=False).time_s

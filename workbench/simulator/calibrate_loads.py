@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import geometric_mean
 
@@ -14,13 +14,12 @@ from kernels.operators import operator
 from kernels.outcome import Measurement
 from kernels.schemes.base import num_tiles
 from workbench.simulator.calibrate_gpus import listed
+from workbench.simulator.held_out import held_out
 from workbench.simulator.predict import predict
 from workbench.simulator.price import tiles
 
 SHORT = 0.9
 """An estimate without loads below this share of the measured time says that loads were waited for."""
-HELD_OUT: Mapping[str, bool] = {"gemm_reduce_scatter": True}
-"""By operator, whether nothing is fitted to it: so one sees what an estimate of another operator is worth."""
 
 
 def with_loads(machine: Machine, measured: Iterable[Measurement]) -> Machine:
@@ -30,7 +29,7 @@ def with_loads(machine: Machine, measured: Iterable[Measurement]) -> Machine:
     for one in measured:
         problem = one.trial.problem
         is_ours = one.trial.schedule.get("num_warps") is not None
-        if one.trial.part != "compute" or not is_ours or HELD_OUT.get(problem.operator, False):
+        if one.trial.part != "compute" or not is_ours or held_out(problem):
             continue
         if operator(problem.operator).work == "gemm" and predict(one.trial, without).time_s < SHORT * one.time_s:
             speeds.setdefault(listed(problem), []).append(_speed(without, one))

@@ -1,0 +1,123 @@
+"""Nothing is fitted to what is held out; the draw is by a committed seed, and each operator has both sides."""
+
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.operators import OPERATORS, problem
+from kernels.problem import Problem
+from workbench import machines, recordings
+from workbench.accuracy import errors, whole
+from workbench.simulator import held_out as split
+from workbench.simulator.calibrate_gpus import fitted, listed
+from workbench.simulator.held_out import WHOLE, computation, held_out, is_drawn
+from workbench.validation import validate_recordings
+
+MACHINES = ("h200_nvl2", "h200_nvl4", "h200_nvl8")
+RAW = Path(__file__).parents[2] / "data" / "probes" / "h200_nvl2.json"
+MEDIAN, P90, WEIGHTED, OF_A_HELD_OUT_OPERATOR = 0.08, 0.20, 0.08, 0.12
+"""The most that errors of held-out trials may be."""
+INSIDE, HALF_WIDTH = (0.75, 0.90), 0.12
+
+
+@cache
+def probed() -> dict[str, Any]:
+    return dict(json.loads(RAW.read_text()))
+
+
+def of_row(row: dict[str, Any]) -> Problem:
+    return problem(row["operator"], row["shape"], dtype=row["dtype"], world=probed()["world"])
+
+
+def in_calls() -> list[dict[str, Any]]:
+    """Probes of the operators' own sizes."""
+    return [row for row in probed()["rows"] if "operator" in row and "waves" not in row]
+
+
+@cache
+def recorded() -> frozenset[Problem]:
+    found = (one.measurement.trial for name in recordings.paths() for one in recordings.recordings(name))
+    return frozenset(trial.problem for trial in found if trial.machine in MACHINES and not trial.is_one_call)
+
+
+def sides() -> dict[tuple[str, str], set[str]]:
+    """Computations by who timed them and operator; those of an operator that is held out whole are not drawn."""
+    known: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for of in (of for of in recorded() if of.world == 2):
+        known["recorded", of.operator].add(computation(of))
+    for row in in_calls():
+        known["probed", row["operator"]].add(computation(of_row(row)))
+    return {key: names for key, names in known.items() if key[1] not in WHOLE}
+
+
+def fits(seed: int) -> bool:
+    shares = [sum(is_drawn(name, seed) for name in names) / len(names) for names in sides().values()]
+    return all(split.LEAST <= share <= 1 - split.LEAST for share in shares)
+
+
+def test_the_seed_is_the_first_that_gives_every_operator_both_sides() -> None:
+    assert {operator for who, operator in sides() if who == "recorded"} | set(WHOLE) == set(OPERATORS)
+    assert [seed for seed in range(split.SEED + 1) if fits(seed)] == [split.SEED]
+
+
+def test_four_tenths_of_the_recorded_problems_are_held_out() -> None:
+    assert sum(map(held_out, recorded())) >= split.LEAST * len(recorded())
+
+
+def test_operators_dtypes_and_ranks_that_share_a_computation_are_on_one_side() -> None:
+    sizes = {"m": 128, "n": 8192, "k": 7168}
+    both = {held_out(problem(name, sizes, dtype=dtype, world=world)) for name in ("gemm_all_reduce", "gemm_all_to_all")
+            for dtype in ("bfloat16", "float32") for world in (2, 4)}  # fmt: skip
+    assert len(both) == 1
+    two, four = ({"n": 8192, "k": 2048 * world, "tokens": 4} for world in (2, 4))
+    assert computation(problem("gemv_all_reduce", two, dtype="bfloat16", world=2)) == computation(
+        problem("gemv_all_reduce", four, dtype="bfloat16", world=4)
+    )
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_held_out_row_is_among_those_that_a_machine_is_fitted_to(name: str) -> None:
+    told = {listed(of): of for of in [*recorded(), *map(of_row, in_calls())]}
+    fitted_to = machines.shipped_machine(name).fitted_to
+    known = [told[text] for text in fitted_to if text in told]
+    assert known, "recorded or probed problems are listed as they are here"
+    assert not [text for text in fitted_to if text in told and held_out(told[text])]
+    drawn = {computation(of) for of in recorded() if held_out(of) and of.operator not in WHOLE}
+    assert drawn.isdisjoint(map(computation, known))
+
+
+def test_what_is_held_out_changes_nothing_of_a_fit() -> None:
+    machine = machines.shipped_machine("h200_nvl2")
+    rows = [{**row, "seconds": 3 * row["seconds"]} if row in in_calls() and held_out(of_row(row)) else row
+            for row in probed()["rows"]]  # fmt: skip
+    assert rows != probed()["rows"]
+    before = fitted(probed(), machine)
+    assert fitted({**probed(), "rows": rows}, machine) == before
+    assert before.rates == fitted(probed(), before).rates
+    but = computation(of_row(next(row for row in in_calls() if not held_out(of_row(row)))))
+    assert {listed(of_row(row)) for row in in_calls() if computation(of_row(row)) == but}.isdisjoint(
+        fitted(probed(), machine, but).fitted_to
+    )
+
+
+def test_estimates_of_held_out_trials_reach_their_marks_and_beat_a_roofline() -> None:
+    names = [name for name in recordings.paths() if name.startswith("h200_nvl2")]
+    rows, summary = validate_recordings(names)
+    held = [row for row in whole(rows) if row["held_out"]]
+    assert {row["scheme"] for row in held} == {row["scheme"] for row in whole(rows)}
+    found = errors(held)
+    assert summary["held_out"]["all"] == found
+    assert found["median"] <= MEDIAN
+    assert found["p90"] <= P90
+    assert found["weighted"] <= WEIGHTED
+    assert INSIDE[0] <= found["inside_interval"] <= INSIDE[1]
+    assert found["half_width"] <= HALF_WIDTH
+    for error in ("median", "p90", "weighted"):
+        assert found[error] < found[f"trivial_{error}"] / 2
+    for operator in WHOLE:
+        its_own = [row for row in held if row["operator"] == operator]
+        assert errors(its_own)["median"] <= OF_A_HELD_OUT_OPERATOR
