@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from workbench.cli_show import say, say_off, show_rows
 
 if TYPE_CHECKING:
     from workbench.store import Store
+    from workbench.targets import Target
 
 RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.")]
 RECENT = 50
@@ -100,6 +101,9 @@ def validate(
     machine: Annotated[
         str | None, typer.Option(help="With --recording: whose estimates. Default: the machine that was recorded.")
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the chart and its numbers: .html, .pdf or .md.")
+    ] = None,
     store: options.StorePath = None,
     every: options.Every = False,
     json: options.Json = False,
@@ -111,6 +115,7 @@ def validate(
     from workbench.validation import off_now, validate_recordings
     from workbench.validation import validate as validated
 
+    target = _drawn_to(output, recording or [])
     whose = machines.machine(machine) if machine is not None else None
     if whose is not None and not recording:
         raise ValueError(f"--machine {whose.name} says whose estimates a recording is compared with, and 0 recordings "
@@ -121,6 +126,8 @@ def validate(
         with _reading(store) as opened:
             names = [opened.run(run)["id"]] if run else [recent["id"] for recent in reversed(opened.runs(RECENT))]
             rows, summary = validated(opened, names)
+    if target is not None:
+        _draw(rows, summary, target)
     if json:
         show_rows(rows, summary)
     else:
@@ -131,6 +138,29 @@ def validate(
         raise Failed(
             f"{len(broken)} bounds of data/checks/estimates.toml are broken. {'; '.join(map(sentence, broken))}."
         )
+
+
+def _drawn_to(output: Path | None, read: list[str]) -> Target | None:
+    """Where the chart is written; refused before anything is estimated."""
+    if output is None:
+        return None
+    from workbench.file_kinds import REPORTS
+    from workbench.targets import Target
+
+    target = Target(output, tuple(map(Path, read)))
+    target.refuse(REPORTS[_kind_of(output)])
+    return target
+
+
+def _draw(rows: list[dict[str, Any]], summary: dict[str, Any], target: Target) -> None:
+    from workbench.bounds import bounds
+    from workbench.reports.errors import error_report
+    from workbench.reports.export import export as written
+
+    if not rows:
+        raise ValueError(f"{target.path} cannot show 0 estimates. Accepted: a recording or runs with trials that "
+                         "have one.")  # fmt: skip
+    written(error_report(rows, summary, bounds()), target, kind=_kind_of(target.path).value)
 
 
 def report(

@@ -40,8 +40,8 @@ def in_calls() -> list[dict[str, Any]]:
 
 @cache
 def recorded() -> frozenset[Problem]:
-    found = (one.measurement.trial for name in recordings.paths() for one in recordings.recordings(name))
-    return frozenset(trial.problem for trial in found if trial.machine in MACHINES and not trial.is_one_call)
+    trials = (one.measurement.trial for name in recordings.paths() for one in recordings.recordings(name))
+    return frozenset(trial.problem for trial in trials if trial.machine in MACHINES and not trial.is_one_call)
 
 
 def sides() -> dict[tuple[str, str], set[str]]:
@@ -109,15 +109,15 @@ def test_estimates_of_held_out_trials_reach_their_marks_and_beat_a_roofline() ->
     rows, summary = validate_recordings(names)
     held = [row for row in whole(rows) if row["held_out"]]
     assert {row["scheme"] for row in held} == {row["scheme"] for row in whole(rows)}
-    found = errors(held)
-    assert summary["held_out"]["all"] == found
-    assert found["median"] <= MEDIAN
-    assert found["p90"] <= P90
-    assert found["weighted"] <= WEIGHTED
-    assert INSIDE[0] <= found["inside_interval"] <= INSIDE[1]
-    assert found["half_width"] <= HALF_WIDTH
+    off = errors(held)
+    assert summary["held_out"]["all"] == off
+    assert off["median"] <= MEDIAN
+    assert off["p90"] <= P90
+    assert off["weighted"] <= WEIGHTED
+    assert INSIDE[0] <= off["inside_interval"] <= INSIDE[1]
+    assert off["half_width"] <= HALF_WIDTH
     for error in ("median", "p90", "weighted"):
-        assert found[error] < found[f"trivial_{error}"] / 2
+        assert off[error] < off[f"trivial_{error}"] / 2
     for operator in WHOLE:
         its_own = [row for row in held if row["operator"] == operator]
         assert errors(its_own)["median"] <= OF_A_HELD_OUT_OPERATOR

@@ -125,3 +125,16 @@ def test_the_trivial_estimate_is_a_roofline_and_the_wire() -> None:
     for scheme in COMPARED:
         both = compute + wire if scheme == BASELINE else max(compute, wire)
         assert trivial_seconds(of, scheme, "whole", machine, NVLINK) == pytest.approx(both)
+
+
+def test_validate_writes_the_chart_and_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["validate", "--recording", "h200_nvl2_ways", "--output"]
+    path = tmp_path / "errors.md"
+    assert cli.status([*words, str(path)]) == 0
+    text = path.read_text()
+    assert "| all | held out |" in text
+    assert "GEMM -> reduce-scatter, fused, h200_nvl2" in text
+    assert [picture.suffix for picture in (tmp_path / "errors_files").iterdir()] == [".svg"]
+    capsys.readouterr()
+    assert cli.status([*words, str(tmp_path / "errors.txt")]) == 2
+    assert "its ending is not one of html, pdf, md" in capsys.readouterr().err

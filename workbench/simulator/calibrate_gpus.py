@@ -283,10 +283,10 @@ def _may_tell(row: Row, world: int, but: str) -> bool:
 def _without_curves(machine: Machine, row: Row) -> Machine:
     """*machine* without the curves that *row* was a point of, should it have been fitted when nothing was held out."""
     work = row["probe"]
-    told = {work, f"own_{work}", f"library_{work}", *([SKEWED_GATHER] if work == "gather" else [])}
-    rates = tuple(rate for rate in machine.rates if rate.work not in told)
+    curves = {work, f"own_{work}", f"library_{work}", *([SKEWED_GATHER] if work == "gather" else [])}
+    rates = tuple(rate for rate in machine.rates if rate.work not in curves)
     sources = {key: how for key, how in machine.provenance.items()
-               if not any(key.startswith(f"rate.{name}.") for name in told)}  # fmt: skip
+               if not any(key.startswith(f"rate.{name}.") for name in curves)}  # fmt: skip
     return replace(machine, rates=rates, provenance=sources)
 
 
