@@ -55,13 +55,16 @@ def problem(name: str, shape: Mapping[str, object], *, dtype: str = "float32", w
     names = [key.name for key in known.keys]
     if unknown := [key for key in shape if key not in names]:
         raise Refusal(f"{name} has no shape key {unknown[0]!r}. Accepted: {', '.join(names)}.")
-    built = Problem(name, tuple((key.name, _size(key, shape, name)) for key in known.keys), dtype, world)
+    if missing := [key for key in known.keys if not key.words and key.name not in shape]:
+        needs = ", ".join(f"{key.name} ({key.doc})" for key in missing)
+        raise Refusal(f"{name} needs {needs}. Accepted: {' '.join(f'{key.name}=SIZE' for key in missing)}.")
+    built = Problem(name, tuple((key.name, _size(key, shape)) for key in known.keys), dtype, world)
     if (sentence := known.rule(built)) is not None:
         raise Refusal(sentence)
     return built
 
 
-def _size(key: Key, shape: Mapping[str, object], name: str) -> int | str:
+def _size(key: Key, shape: Mapping[str, object]) -> int | str:
     if key.words:
         word = str(shape.get(key.name, key.words[0]))
         if word not in key.words:
@@ -69,8 +72,6 @@ def _size(key: Key, shape: Mapping[str, object], name: str) -> int | str:
                 f"{key.name} = {word!r} is unknown ({key.name}: {key.doc}). Accepted: {', '.join(key.words)}."
             )
         return word
-    if key.name not in shape:
-        raise Refusal(f"{name} needs {key.name} ({key.doc}). Accepted: {key.name}=SIZE.")
     try:
         size = int(str(shape[key.name]))
     except ValueError:

@@ -148,6 +148,7 @@ def test_worked_example_of_an_embedding() -> None:
     [
         ("gemm", {}, {}, r"There is no operator 'gemm'\. Accepted: embedding_all_to_all, gemv"),
         ("gemm_all_to_all", {"m": 8, "n": 6}, {}, r"gemm_all_to_all needs k .contraction.* k=SIZE"),
+        ("gemm_all_to_all", {"n": 6}, {}, r"needs m .rows.*, k .contraction.*\. Accepted: m=SIZE k=SIZE\."),
         (
             "gemm_all_to_all",
             {"m": 8, "n": 6, "q": 4},

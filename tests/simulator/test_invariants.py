@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.fabric import Fabric
+from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from kernels.schemes import COMPARED, schedule
 from tests.simulator.trials import ask, trial
+from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
 
 NVLINK = Fabric(kind="nvlink")
@@ -70,3 +71,34 @@ def test_more_rows_take_no_less_time(operator: str, host: Machine) -> None:
         times = [estimated(problem(operator, {"m": m, "n": 2048, "k": 2048}, world=4, dtype="bfloat16"), scheme, host)
                  for m in (1024, 2048, 4096, 8192)]  # fmt: skip
         assert times == sorted(times), scheme
+
+
+FIXED = ("launch_seconds", "step_seconds", "tile_seconds", "signal_seconds", "barrier_seconds", "copy_engine_seconds",
+         "library_seconds", "cold_seconds")  # fmt: skip
+SIZES = {"m": 4096, "n": 4096, "k": 4096}
+LINKS = {"laptop_cpu": "emulated:bandwidth_bytes_per_second=1e9,latency_seconds=0,message_seconds=0",
+         "h200_nvl2": "nvlink"}  # fmt: skip
+
+
+def free_of_fixed_costs(machine: Machine) -> Machine:
+    """*machine* without launches, latencies and flags, on one slot, so that no wave is cut, and with endless memory."""
+    costs = replace(machine.costs, **dict.fromkeys(FIXED, 0.0))
+    links = tuple(replace(each, latency_seconds=0.0, message_seconds=0.0) for each in machine.dimensions)
+    device = replace(machine.device, slots=1, memory_bytes_per_second=1e30)
+    return replace(machine, device=device, costs=costs, dimensions=links, rates=(), collectives=())
+
+
+@pytest.mark.parametrize("part", ["compute", "communication"])
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("operator", [name for name, kind in OPERATORS.items() if kind.work == "gemm"])
+def test_splitting_then_merging_changes_nothing_where_nothing_is_fixed(operator: str, name: str, part: str) -> None:
+    machine, link = free_of_fixed_costs(shipped_machine(name)), parse(LINKS[name])
+    of = problem(operator, SIZES, dtype="bfloat16" if machine.backend == "triton" else "float32", world=2)
+    engine = "copy_engine" if machine.backend == "triton" else "sm"
+    times = []
+    for pieces in (1, 2, 4, 8):
+        chosen = schedule(of, "decomposed", {"pieces": pieces, "engine": engine}, machine, link)
+        cut = replace(trial(of, chosen, machine, link), part=part)
+        times.append(predict(cut, machine, with_spans=False).time_s)
+    assert times == pytest.approx([times[0]] * len(times), rel=1e-9)
+    assert times[0] > 0

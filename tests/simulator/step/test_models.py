@@ -51,6 +51,9 @@ def test_sizes_follow_world_and_groups(tmp_path: Path) -> None:
         known.size("64 / world", "samples", 128)
     with pytest.raises(Refusal, match="n = '12 / hosts' is no size"):
         known.size("12 / hosts", "n", 8)
+    for size in (-3, 0, 2.5, "inf", "nan"):  # no world helps
+        with pytest.raises(Refusal, match=rf"n = {size} is no size\. Accepted: a whole number from 1\."):
+            known.size(size, "n", 8)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,10 @@ class Model:
         except (ValueError, KeyError, IndexError):
             raise Refusal(f"Model {self.name}: {what_for} = {size!r} is no size. Accepted: a number, or one with "
                           f"* or / and {', '.join(names)}.") from None  # fmt: skip
-        if value < 1 or value != int(value):
+        fits = value >= 1 and value.is_integer()
+        if len(words) == 1 and not fits:
+            raise Refusal(f"Model {self.name}: {what_for} = {size} is no size. Accepted: a whole number from 1.")
+        if not fits:
             raise Refusal(f"Model {self.name} does not fit world = {world}: {what_for} = {size} is {value:g}, and "
                           "sizes are whole numbers from 1. Accepted: a world that divides it.")  # fmt: skip
         return int(value)
