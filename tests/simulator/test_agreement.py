@@ -7,7 +7,7 @@ from tests.simulator.agreement import MACHINES, NEAR, errors
 
 EVERY = 7
 """One schedule in so many; `python -m tests.simulator.agreement` asks all of them."""
-MEDIAN, BEYOND, FURTHEST = 0.05, 0.05, 0.65
+MEDIAN, BEYOND, FURTHEST = 0.05, 0.05, 0.60
 """The target is that none is beyond NEAR. What is beyond are sums and gathers that wait for busy ranks."""
 
 
