@@ -63,7 +63,8 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     """The blocks of one problem: all baselines; the fastest of them beside every fused schedule; the winner once more.
 
     The last block is measured when the winner is known, so that its ratio is not the luckiest of several. The fastest
-    schedule in pieces stands there, too, with its parts: what its pieces and its company cost.
+    schedule in pieces stands there, too, with its parts: what its pieces and its company cost. Where there are such,
+    parts are timed in the last block alone: a table of them has many problems.
     """
     few = replace(
         protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // FIRST_SHARE)
@@ -78,7 +79,7 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
     step = max(1, MOST - len(wholes))
     for start in range(0, len(overlapping), step):
         some = overlapping[start : start + step]
-        measured += yield Block("further", unique([*wholes, *alone, *some]))
+        measured += yield Block("further", unique([*wholes, *([] if question.pieces else alone), *some]))
     if best := fastest(one for one in measured if one.trial.schedule.scheme != BASELINE):
         cut = fastest(one for one in measured if one.trial.schedule.scheme == PIECES)
         pieces = [cut.trial] if cut else []
