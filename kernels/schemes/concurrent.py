@@ -113,7 +113,7 @@ SCHEME = Scheme(
     refusal=_refusal,
     expand=_expand,
     needs_peer_memory=sequential.SCHEME.needs_peer_memory,
-    run_by=("cpu",),
+    run_by=("cpu", "triton"),
     is_compared=False,
     beside=residency.beside,
 )

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Compiling, Hang, Seat, agreed_seed, unheard
+from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
 from kernels.backends.triton import kept, nccl, refusals, watch
 from kernels.backends.triton.calls import Calls, runner
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.graph import Replay, turns
 from kernels.backends.triton.heap import DeviceHeap, Group
 from kernels.backends.triton.meter import Meter
-from kernels.backends.triton.rotation import operand_sets, times_l2, values_of
+from kernels.backends.triton.rotation import of_micro_batches, operand_sets, times_l2, values_of
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.reference import Operands
 from kernels.schedule import Refusal
-from kernels.schemes import expand
+from kernels.schemes import expand, problems
 from kernels.trial import Trial
 from kernels.verify import roundings
 
@@ -43,7 +43,8 @@ class TritonBackend:
         torch.cuda.set_device(self._device)
         self._group = Group(seat, self._device) if seat.world > 1 else None
         self._heap: DeviceHeap | None = None
-        self._held: list[Operands] | None = None
+        self._held: list[list[Operands]] | None = None
+        """By micro-batch, then by set."""
         self.seed = 0
         """Of the operands of what was prepared last."""
         self.stream = torch.cuda.Stream(self._device)
@@ -63,12 +64,13 @@ class TritonBackend:
         private = [
             private_bytes(plan.problem, len(plan.tiles[self.seat.rank])) for plan in plans
         ]  # one after the other: trials take turns on the same data, but never on the same signals
-        heap, sets = self._heap_for(shared + sum(private)), self._operands(trials[0])
-        self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0], compiling)
+        heap, sets = self._heap_for(shared + sum(private)), self._operands(trials)
+        self._compile(trials, lambda number: self._context(heap, plans[number], shared), sets[0][0], compiling)
         prepared, start = [], shared
         for trial, plan, num_bytes in zip(trials, plans, private, strict=True):
             context = self._context(heap, plan, start)
-            calls = runner(trial).calls(context, sets, trial.part, self._nccl)
+            operands = [each for of_one in sets[: problems(trial.schedule)] for each in of_one]
+            calls = runner(trial).calls(context, operands, trial.part, self._nccl)
             prepared.append(TritonTrial(self, trial, calls, context))
             start += num_bytes
         torch.cuda.synchronize(self._device)
@@ -101,21 +103,24 @@ class TritonBackend:
     def _nccl(self) -> object:
         return None if self._group is None else self._group.nccl
 
-    def _operands(self, trial: Trial) -> list[Operands]:
-        """Sets that calls take in turns, so that the L2 is cold: drawn anew each time, from one seed on all ranks."""
+    def _operands(self, trials: Sequence[Trial]) -> list[list[Operands]]:
+        """By micro-batch, sets that calls take in turns, so that the L2 is cold.
+
+        They are drawn anew each time, from one seed on all ranks.
+        """
         self._held = None  # the old ones go before the new ones come
         self.seed = agreed_seed(self.exchange)
-        self._held = operand_sets(
-            trial.problem, self.seat.rank, self._device, seed=self.seed, cold=trial.protocol.cold_l2
-        )
+        problem, rank, most = trials[0].problem, self.seat.rank, max(problems(trial.schedule) for trial in trials)
+        first = operand_sets(problem, rank, self._device, seed=self.seed, cold=trials[0].protocol.cold_l2)
+        self._held = of_micro_batches(first, most, problem, rank, self._device, seed=self.seed)
         return self._held
 
     def facts(self) -> dict[str, Any]:
         """How all trials that were prepared last are timed, for who reads their times."""
         assert self._held is not None
         return {
-            "operand_sets": len(self._held),
-            "operand_times_l2": round(times_l2(self._held, self._device), 2),
+            "operand_sets": len(self._held[0]),
+            "operand_times_l2": round(times_l2(self._held[0], self._device), 2),
             "nccl": nccl.settings(os.environ) if self._group is not None else {},
         }
 
@@ -163,6 +168,10 @@ class TritonTrial:
     """Of one graph."""
     _last: int = field(default=0, init=False)
     """The set of operands that the last call of the last graph takes."""
+    _shown: int = field(default=0, init=False)
+    """The micro-batch whose result is asked for."""
+    _captured: dict[str, Any] = field(default_factory=dict, init=False)
+    """What the graphs hold, where calls want it told."""
 
     @property
     def roundings(self) -> int:
@@ -177,7 +186,7 @@ class TritonTrial:
     def facts(self) -> dict[str, Any]:
         """How it is timed, beside its protocol."""
         calls = {"calls_per_graph": self._calls} if self.trial.protocol.cuda_graph else {}
-        return {**self.backend.facts(), **calls, **self.calls.facts}
+        return {**self.backend.facts(), **calls, **self.calls.facts, **self._captured}
 
     def rehearse(self) -> Iterator[int]:
         """The first call, on operands of values 0; then all graphs, as they will be timed: the last call's are 1.
@@ -187,7 +196,7 @@ class TritonTrial:
         """
         self.poison()
         typical_s = self._eager()[1]
-        yield 0
+        yield from self._shown_in_turn(0)
         self._capture(typical_s)
         if self.trial.protocol.cuda_graph:  # what is verified is what is timed
             self.poison()
@@ -195,19 +204,26 @@ class TritonTrial:
             for replay in self._replays:  # all, since the result may be that of one set of operands
                 replay.seconds()
             self._check()
-            yield values_of(self._last)
+            yield from self._shown_in_turn(values_of(self._last))
+
+    def _shown_in_turn(self, values: int) -> Iterator[int]:
+        """The values of each micro-batch of a call that took *values* of each; `result` is meanwhile its."""
+        for number in range(len(self.calls.results)):
+            self._shown = number
+            yield VALUES * number + values
 
     def run(self) -> float:
-        """One sample: the mean of the calls of one graph, all ranks having met before the first."""
+        """One sample: the mean of the calls of one graph, all ranks having met before the first, for each problem."""
+        each = len(self.calls.results)
         if not self._replays:
             seconds, typical_s = self._eager()
             self._capture(typical_s)
-            return seconds
+            return seconds / each
         self.backend.barrier()
         self._replays.append(self._replays.pop(0))
         seconds = self._replays[-1].seconds()
         self._check()
-        return seconds
+        return seconds / each
 
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is set 0's."""
@@ -225,20 +241,28 @@ class TritonTrial:
         protocol = self.trial.protocol
         for numbers in turns(protocol, len(self.calls.each), typical_s):
             calls = [self.calls.each[number] for number in numbers]
-            self._replays.append(Replay(self.context, calls, self.backend.stream, captured=protocol.cuda_graph))
+            self._replays.append(Replay(
+                self.context, calls, self.backend.stream, captured=protocol.cuda_graph, kept=self.calls.read is not None
+            ))  # fmt: skip
             self._calls, self._last = len(numbers), numbers[-1]
+        if protocol.cuda_graph and self.calls.read is not None:
+            try:
+                self._captured = dict(self.calls.read(self._replays[-1].kernels()))
+            except Exception as error:  # what was captured can be timed all the same
+                self._captured = {"controls": {"unread": f"{type(error).__name__}: {error}"}}
 
     def _check(self) -> None:
         if sentence := self.context.failure():
             raise Hang(sentence)
 
     def poison(self) -> None:
-        """NaN in the result, which every call has to write; all ranks must have poisoned before one runs."""
-        self.calls.result.fill_(float("nan"))
+        """NaN in all results, which every call has to write; all ranks must have poisoned before one runs."""
+        for result in self.calls.results:
+            result.fill_(float("nan"))
 
     def result(self) -> Tensor:
         torch.cuda.synchronize(self.context.device)
-        return self.calls.result
+        return self.calls.results[self._shown]
 
     def spans(self, iteration: int) -> list[Span]:
         """Of one call more, which was not timed: its kernels write down what they do. None of a part."""

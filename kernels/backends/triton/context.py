@@ -16,6 +16,7 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
+from kernels.schemes import problems
 
 SIGNALS = {
     CREDIT.value: "permission to write into rank {index}'s buffers",
@@ -117,6 +118,7 @@ class Context(Station):
         }
         for name in private:
             self.of(rank, name).zero_()
+        self._private = frozenset(private)
         self._local: Tensor | None = None
 
     def computing(self, plan: Plan, places: Mapping[str, Tensor], local: Tensor) -> Context:
@@ -126,6 +128,16 @@ class Context(Station):
         """
         other = copy(self)
         other.plan, other._elsewhere, other._local = plan, places, local
+        return other
+
+    def of_problem(self, number: int) -> Context:
+        """The places of problem *number* of those that one call works on: data of its own, signals of all."""
+        other, step = copy(self), number * problem_bytes(self.plan)
+        other.places = {
+            name: (region if name in self._private else Region(region.offset + step, region.shape), dtype)
+            for name, (region, dtype) in self.places.items()
+        }
+        other._local, other._elsewhere = None, {}
         return other
 
     def of(self, rank: int, name: str) -> Tensor:
@@ -156,6 +168,11 @@ class Context(Station):
         return self.local if self.receives else self.of(self.rank, "out")
 
 
-def shared_bytes(plan: Plan) -> int:
-    """Bytes of the data that trials of one sitting share, one after the other."""
+def problem_bytes(plan: Plan) -> int:
+    """Bytes of the data of one problem."""
     return aligned(heap_bytes(plan.problem, plan.schedule))
+
+
+def shared_bytes(plan: Plan) -> int:
+    """Bytes of the data of all problems of a call; trials of one sitting share them, one after the other."""
+    return problems(plan.schedule) * problem_bytes(plan)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernels import protocol
+from kernels.backends.triton import nodes
 from kernels.backends.triton.kernels.meet import meet, write_now
 
 Call = Callable[[], None]
@@ -79,17 +80,19 @@ class Replay:
 
     def __init__(
         self, context: Met, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool,
-        before: Sequence[Call] = (),
+        before: Sequence[Call] = (), kept: bool = False,
     ) -> None:  # fmt: skip
-        """*before*: calls that come before the ranks meet."""
+        """*before*: calls that come before the ranks meet. *kept*: `kernels` can be asked for."""
         self._calls, self._before, self._stream = list(calls), list(before), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
         self._meeting = Meeting(context, self._stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         if captured:
-            self._graph = torch.cuda.CUDAGraph()
+            self._graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=stream):
                 self._play()
+            if kept:
+                self._graph.instantiate()
 
     def _play(self) -> None:
         for call in self._before:
@@ -98,6 +101,10 @@ class Replay:
         for call in self._calls:
             call()
         write_now[(1,)](self._stamps[1:], num_warps=1)
+
+    def kernels(self) -> list[nodes.Node]:
+        """Those that were captured."""
+        return nodes.kernels(self._graph) if self._graph is not None else []
 
     def enqueue(self) -> None:
         """One replay, which is not waited for."""

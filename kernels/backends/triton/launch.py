@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.backends.triton import kept
+from kernels.backends.triton import kept, padded
 from kernels.backends.triton.device import INTERPRETED
 from kernels.backends.triton.limits import RANKS_MOST
 from kernels.schedule import Refusal
@@ -42,6 +42,11 @@ class Kernel:
     """Programs that the schedule states; 0: as many as are resident."""
     spared: int = 0
     """SMs that it leaves to others: what it waits for must be able to begin beside it."""
+    resident: int = 0
+    """Blocks of it that an SM holds, forced by padding its shared memory; 0: as compiled."""
+    beside: bool = False
+    """Whether it runs beside another kernel, and waits for nobody: then it begins with the SMs that are free. A
+    cooperative grid begins when all of its blocks fit at once."""
     records: int = 0
     """What a call writes stamps of, beginning with the tiles (kernels/stamp.py)."""
 
@@ -50,7 +55,7 @@ class Kernel:
         return replace(self, arguments=(*self.arguments[:-1], stamps))
 
     def launcher(self, interpreted: int = 1) -> Callable[[], None]:
-        """Compiles, and returns what launches: all programs resident at once, since they wait for each other.
+        """Compiles, and returns what launches: programs that are all resident at once, since they wait for each other.
 
         The interpreter runs *interpreted* programs one after the other.
         """
@@ -61,29 +66,36 @@ class Kernel:
         """As `launcher`, but what launches takes the arguments: those of this kernel, or others of the same kinds."""
         if INTERPRETED.value:
             return _launching(self.function, self.constants, interpreted, {})
-        resident = self._resident()
-        if self.grid > resident:
+        num_bytes = self._shared_bytes()
+        resident = self._resident(num_bytes)
+        if self.grid > resident and not self.beside:
             raise Refusal(
                 f"grid = {self.grid} is too large. Programs that wait for each other must all be resident, and "
                 f"the GPU holds {resident} of this kernel: {self.grid} > {resident}. Accepted: up to {resident}, "
                 "or 0 for all."
             )
         programs = min(self.grid or resident - self.spared * resident // _sms(), self.items)
-        return _launching(self.function, self.constants, programs, self._options)
+        if self.resident:
+            return padded.launching(self._loaded, self.function, self.constants, programs, num_bytes)
+        return _launching(self.function, self.constants, programs, self.options)
 
     @property
-    def _options(self) -> Mapping[str, Any]:
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": True}
+    def options(self) -> Mapping[str, Any]:
+        """What Triton is told beside the constants."""
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "launch_cooperative_grid": not self.beside}
 
     def compiled(self) -> Any:
         """Compiles, unless this process has it or reads it from Triton's files; what Triton made of it."""
-        made = self.function.warmup(*self.arguments, **self.constants, **self._options, grid=(1,))
+        return self._compiled(self.arguments)
+
+    def _compiled(self, arguments: Sequence[Any]) -> Any:
+        made = self.function.warmup(*arguments, **self.constants, **self.options, grid=(1,))
         kept.use(self.function, made)
         return made
 
-    def _resident(self) -> int:
-        """SMs times blocks of this kernel that fit one."""
-        compiled = self.compiled()
+    def _loaded(self, arguments: Sequence[Any]) -> Any:
+        """What Triton made of it for *arguments*, on the GPU; Refusal where a block of it fits no SM."""
+        compiled = self._compiled(arguments)
         try:
             compiled._init_handles()
         except OutOfResources as error:
@@ -92,18 +104,31 @@ class Kernel:
                 f"{self.function.__name__} does not fit an SM. It needs {error.required} {unit}{error.name}, and there "
                 f"are {error.limit}: {error.required} > {error.limit}. Accepted: a smaller tile, fewer stages."
             ) from None
-        from cuda.bindings import driver
+        return compiled
 
-        threads = 32 * compiled.metadata.num_warps
-        status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            compiled.function, threads, compiled.metadata.shared
-        )
-        if status != driver.CUresult.CUDA_SUCCESS or blocks == 0:
+    def _shared_bytes(self) -> int:
+        """That each block gets at a launch: its own, or so many that an SM holds as few as it has to."""
+        compiled = self._loaded(self.arguments)
+        if not self.resident:
+            return int(compiled.metadata.shared)
+        num_bytes = padded.shared_bytes(compiled, self.resident, padded.limits())
+        padded.allow(compiled, num_bytes)  # or the driver would say that none fits
+        return num_bytes
+
+    def _resident(self, num_bytes: int) -> int:
+        """SMs times blocks of this kernel that fit one, each with *num_bytes* of shared memory."""
+        blocks = padded.resident_blocks(self._loaded(self.arguments), num_bytes)
+        if blocks == 0:
             raise Refusal(
-                f"{self.function.__name__} does not fit an SM: it needs {compiled.metadata.shared} bytes of shared "
-                f"memory for {threads} threads ({status.name}). Accepted: a smaller tile, fewer stages."
+                f"{self.function.__name__} does not fit an SM: it needs {num_bytes} bytes of shared "
+                f"memory for {32 * self.num_warps} threads. Accepted: a smaller tile, fewer stages."
             )
-        return int(blocks * _sms())
+        if self.resident and blocks != self.resident:
+            raise Refusal(
+                f"resident_blocks = {self.resident} cannot be forced. With {num_bytes} bytes of shared memory for each "
+                f"block the driver lets an SM hold {blocks}: {blocks} != {self.resident}. Accepted: 0, or {blocks}."
+            )
+        return blocks * _sms()
 
 
 def _sms() -> int:

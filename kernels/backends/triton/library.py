@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +24,11 @@ Call = Callable[[], None]
 class Sequential:
     """One trial's two halves over sets of operands; what they write, they write at one place, as our kernels do."""
 
-    def __init__(self, context: Context, sets: Sequence[Operands], group: Any) -> None:
-        self.context, self.sets, self._group = context, list(sets), group
+    def __init__(
+        self, context: Context, sets: Sequence[Operands], group: Any, beside: shares.Beside | None = None
+    ) -> None:
+        """*beside*: how its collective works where a computation runs at the same time."""
+        self.context, self.sets, self._group, self._beside = context, list(sets), group, beside
         self.operator = OPERATORS[context.problem.operator]
         extent, world = self.operator.extent(context.problem), context.world
         self.chunk = self.operator.chunk_rows(context.problem)
@@ -45,9 +48,10 @@ class Sequential:
             self._into_windows(self._tuned)
 
     @cached_property
-    def _lanes(self) -> list[torch.cuda.Stream]:
+    def _lanes(self) -> Iterable[torch.cuda.Stream]:
         """What copy engines are given their work on: the same for all sets of operands."""
-        return shares.lanes(self.context)
+        given = self._beside.lanes if self._beside else None
+        return shares.lanes(self.context) if given is None else given
 
     @property
     def _how(self) -> str:
@@ -109,9 +113,9 @@ class Sequential:
             case "one_shot" | "two_shot" as shot:
                 return self._symmetric(str(shot))
             case "direct":
-                return shares.direct(self.context, self._pushed(self.sets[number]))
+                return shares.direct(self.context, self._pushed(self.sets[number]), self._beside)
             case _:
-                return shares.copies(self.context, self._pushed(self.sets[number]), self._lanes)
+                return shares.copies(self.context, self._pushed(self.sets[number]), self._lanes, self._beside)
 
     def _nccl(self, operands: Operands) -> Call:
         dist: Any = torch.distributed

@@ -44,7 +44,7 @@ class Tuned:
                 "NCCL windows, which came with torch 2.11. Accepted: torch 2.11 or newer, or collective = library."
             )
         self._groups = {DEFAULT: group, WINDOWS: group} | {
-            name: _of(count, self._backend.options._timeout) for name, count in CHANNELS.items()
+            name: _of(count, count, self._backend.options._timeout) for name, count in CHANNELS.items()
         }
         self._pools: list[Any] = []
 
@@ -70,16 +70,37 @@ class Tuned:
         self._pools.clear()
 
 
-def _of(channels: int, limit: timedelta) -> Any:
-    """A group of all ranks with a communicator of so many *channels*; the watchdog ends calls after *limit*.
+def _of(least: int | None, most: int, limit: timedelta) -> Any:
+    """A group of all ranks whose communicator has *least* to *most* channels, each a block; calls end after *limit*.
 
-    torch would give it 10 minutes, whatever the main group has.
+    torch would give it 10 minutes, whatever the main group has. Without *least* NCCL takes fewer where it sees fit.
     """
     dist: Any = torch.distributed
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = limit  # torch warns where it is another than the keyword
-    options.config.min_ctas = options.config.max_ctas = channels
+    options.config.max_ctas = most
+    if least is not None:
+        options.config.min_ctas = least
     return dist.new_group(backend="nccl", pg_options=options, timeout=limit)
+
+
+_limited: tuple[Any, dict[int, Any]] | None = None
+
+
+def at_most(group: Any, blocks: int, device: torch.device) -> Any:
+    """*group* with a communicator of at most *blocks* blocks; 0: *group* itself. Making one is collective.
+
+    It lives as long as *group*, whose rank belongs to one gang at a time.
+    """
+    global _limited
+    if not blocks or group is None:
+        return group
+    if _limited is None or _limited[0] is not group:
+        _limited = group, {}
+    made = _limited[1]
+    if blocks not in made:
+        made[blocks] = _of(None, blocks, group._get_backend(device).options._timeout)
+    return made[blocks]
 
 
 _made: tuple[Any, Tuned] | None = None
@@ -87,11 +108,13 @@ _made: tuple[Any, Tuned] | None = None
 
 def forget(group: Any) -> None:
     """The trials before have ended, on all ranks of *group*; another group has ended itself, its windows with it."""
-    global _made
+    global _made, _limited
     if _made is not None and _made[0] is group:
         _made[1].forget()
     else:
         _made = None
+    if _limited is not None and _limited[0] is not group:
+        _limited = None
 
 
 def tuned(group: Any, device: torch.device) -> Tuned:

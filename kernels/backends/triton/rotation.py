@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 import torch
+from torch import Tensor
 
+from kernels.backends.base import VALUES
 from kernels.problem import Problem
 from kernels.reference import SEED, Operands, alternated, alternative, operands
 
@@ -42,6 +44,27 @@ def operand_sets(
     copies = [first, *({name: tensor.clone() for name, tensor in first.items()} for _ in range(count - 1))]
     sets = [copies[number % count] for number in range(max(TURN, count))]
     return [own | _own(changed, number) if values_of(number) else own for number, own in enumerate(sets)]
+
+
+def of_micro_batches(
+    first: list[Operands], count: int, of: Problem, rank: int, device: torch.device, *, seed: int = SEED
+) -> list[list[Operands]]:
+    """For each of *count* micro-batches as many sets as *first*, which are those of the first micro-batch.
+
+    Micro-batch i has the values 2 i and 2 i + 1 of *seed*. What does not differ is a copy, unless it fills the L2 by
+    itself: so one micro-batch does not find there what another one has read.
+    """
+    made, name, most = [first], alternated(of), COLD * l2_bytes(device)
+    for number in range(1, count):
+        values = [alternative(of, rank, seed, first[0], VALUES * number + each) for each in range(VALUES)]
+        copies: dict[int, Tensor] = {}
+        for at, one in enumerate(first):
+            for key, tensor in one.items():
+                if tensor.data_ptr() not in copies:
+                    source = values[values_of(at)] if key == name else tensor
+                    copies[tensor.data_ptr()] = source if source is tensor and tensor.nbytes >= most else source.clone()
+        made.append([{key: copies[tensor.data_ptr()] for key, tensor in one.items()} for one in first])
+    return made
 
 
 def _own(changed: Operands, number: int) -> Operands:

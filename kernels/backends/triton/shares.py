@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,20 @@ Call = Callable[[], None]
 BLOCK_M, BLOCK_N, BLOCK = 16, 256, 4096
 """8 KiB of two-byte values: two stores of 16 bytes by each thread."""
 WARPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """How a collective works where a computation runs at the same time."""
+
+    blocks: int = 0
+    """That it has at most; 0: as many as there is work for."""
+    lanes: Iterable[torch.cuda.Stream] | None = None
+    """What copy engines are given their work on; None: streams of the collective's own."""
+
+    def __call__(self, kernel: Kernel) -> Kernel:
+        """*kernel*, which waits for nobody, begins with the SMs that it finds free."""
+        return replace(kernel, beside=True, grid=self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +71,10 @@ def layout(context: Context, source: Tensor) -> Layout:
                   target_stride=stride, rows=rows, width=width)  # fmt: skip
 
 
-def direct(context: Context, source: Tensor) -> Call:
+def direct(context: Context, source: Tensor, beside: Beside | None = None) -> Call:
     """Shares leave by stores of the SMs."""
-    where = layout(context, source)
-    return between_meetings(context, put_kernel(context, where).launcher())
+    kernel = put_kernel(context, layout(context, source))
+    return between_meetings(context, (beside(kernel) if beside else kernel).launcher(), beside)
 
 
 def put_kernel(context: Context, where: Layout) -> Kernel:
@@ -86,7 +100,9 @@ def lanes(context: Context) -> list[torch.cuda.Stream]:
     return [torch.cuda.Stream(context.device) for _ in range(context.world + 1)]
 
 
-def copies(context: Context, source: Tensor, streams: Sequence[torch.cuda.Stream]) -> Call:
+def copies(
+    context: Context, source: Tensor, streams: Iterable[torch.cuda.Stream], beside: Beside | None = None
+) -> Call:
     """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered.
 
     *streams*: the trial's `lanes`.
@@ -100,10 +116,10 @@ def copies(context: Context, source: Tensor, streams: Sequence[torch.cuda.Stream
          where.source.view(-1)[peer * where.source_step : peer * where.source_step + share])
         for peer in order
     ]  # fmt: skip
-    return between_meetings(context, lambda: at_once(pairs, streams, context.device))
+    return between_meetings(context, lambda: at_once(pairs, streams, context.device), beside)
 
 
-def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Sequence[torch.cuda.Stream], device: torch.device) -> None:
+def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda.Stream], device: torch.device) -> None:
     """Copies each (target, source) on a stream of its own; the current stream goes on when all are done.
 
     *streams*: one more than *pairs*, all different; the current one, or the last, copies nothing.
@@ -118,12 +134,15 @@ def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Sequence[torch.cuda
         current.wait_stream(stream)
 
 
-def between_meetings(context: Context, push: Call) -> Call:
+def between_meetings(context: Context, push: Call, beside: Beside | None = None) -> Call:
     """Nobody pushes before all are here, nobody goes on before all have pushed; then sums are made."""
     meeting = Meeting(context)
     operator = OPERATORS[context.problem.operator]
     stage = context.of(context.rank, "stage") if operator.reduces else None
-    total = sum_kernel(context, stage).launcher() if stage is not None else None
+    total: Call | None = None
+    if stage is not None:
+        summed = sum_kernel(context, stage)
+        total = (beside(summed) if beside else summed).launcher()
 
     def call() -> None:
         meeting()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -31,6 +31,9 @@ class Streams(Protocol):
     def join(self) -> None:
         """The main stream goes on when all others have ended."""
 
+    def lanes(self, numbers: Sequence[int]) -> Iterable[torch.cuda.Stream]:
+        """The streams with these *numbers*, for copies of the call that asks."""
+
 
 class OfGpu:
     """Streams of CUDA; in a capture they become branches of the graph."""
@@ -50,7 +53,8 @@ class OfGpu:
     def fork(self) -> None:
         self._current = torch.cuda.current_stream(self._device)
         free = [(priority, stream) for priority, stream in self._pool if stream != self._current]
-        self._streams = {MAIN: self._current}
+        self._streams.clear()
+        self._streams[MAIN] = self._current
         for number, priority in self._numbers:
             chosen = next(each for each in free if each[0] == priority)
             free.remove(chosen)
@@ -73,6 +77,20 @@ class OfGpu:
         for number, _ in self._numbers:
             self._current.wait_stream(self._streams[number])
 
+    def lanes(self, numbers: Sequence[int]) -> Lanes:
+        """The streams with these *numbers*, whichever they are in the call that asks."""
+        return Lanes(self._streams, numbers)
+
+
+class Lanes:
+    """Streams of one call, in order: every `fork` deals them anew."""
+
+    def __init__(self, streams: dict[int, torch.cuda.Stream], numbers: Sequence[int]) -> None:
+        self._streams, self._numbers = streams, numbers
+
+    def __iter__(self) -> Iterator[torch.cuda.Stream]:
+        return iter([self._streams[number] for number in self._numbers])
+
 
 class InOrder:
     """Of a CPU rank, which interprets kernels: everything runs where it is enqueued, one after the other."""
@@ -93,6 +111,9 @@ class InOrder:
 
     def join(self) -> None:
         pass
+
+    def lanes(self, numbers: Sequence[int]) -> Iterable[torch.cuda.Stream]:
+        return ()
 
 
 def streams(numbers: Iterable[tuple[int, int]], device: torch.device) -> Streams:

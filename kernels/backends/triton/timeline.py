@@ -19,6 +19,8 @@ Ints = NDArray[np.int64]
 
 EVENT_TICK_S = 5e-7
 """CUDA's events tell no shorter time (CUDA Runtime API, cudaEventElapsedTime)."""
+HALVES = (Kind.COMPUTE, Kind.PUT, Kind.COLLECTIVE)
+"""What is seen of a call that a computation and a collective make."""
 TILES_MOST = 2048
 """Tiles of one call that are kept, of all ranks together: what is sent, stored and drawn with every measurement."""
 
@@ -89,6 +91,31 @@ def of_halves(plan: Plan, rank: int, moments: Sequence[int], tick_s: float) -> l
         _span(plan, step, *halves[kind], tick_s) for step in map(int, plan.steps_of(rank))
         if (kind := Kind(int(plan.kind[step]))) in halves
     ]  # fmt: skip
+
+
+def of_halves_on_streams(
+    plan: Plan, rank: int, seconds: Mapping[int, tuple[float, float]], tick_s: float
+) -> list[Span]:
+    """A concurrent call: as `of_launches`; sums and copies inside of a collective are not told apart, and have none."""
+    seen = {plan.address(int(step)) for step in plan.steps_of(rank) if Kind(int(plan.kind[step])) in HALVES}
+    return [span for span in of_launches(plan, rank, seconds, tick_s) if span.step in seen]
+
+
+def with_tiles(plan: Plan, spans: Sequence[Span], stamps: Sequence[Stamps]) -> list[Span]:
+    """*spans* of one rank with the tiles of its computations. *stamps*: by micro-batch, the first records of tiles."""
+    number = {plan.address(step): step for step in range(len(plan))}
+    laid = []
+    for span in spans:
+        step = number[span.step]
+        if plan.kind[step] != Kind.COMPUTE:
+            laid.append(span)
+            continue
+        of_problem = stamps[int(plan.launches.micro_batch[plan.launch[step]])]
+        at = np.arange(plan.tile_start[step], plan.tile_stop[step])
+        kept = at[(_kept(of_problem, plan.problem.world * len(stamps)) & of_problem.written)[at]]
+        columns = (kept.tolist(), of_problem.processors[kept].tolist(), *(of_problem.moments[kept] / 1e9).T.tolist())
+        laid.append(span._replace(tiles=tuple(TileTimes(*entry) for entry in zip(*columns, strict=True))))
+    return laid
 
 
 def waited_for(plan: Plan, spans: Sequence[Span], ends: Sequence[float]) -> list[Span]:

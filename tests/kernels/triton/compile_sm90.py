@@ -96,8 +96,7 @@ def key_of(kernel: Kernel) -> str:
         found.append(f"{kernel.function.__name__} {facts['key']}")
         return True  # and compiled no more
 
-    named = {**kernel.constants, "num_warps": kernel.num_warps, "num_stages": kernel.num_stages,
-             "launch_cooperative_grid": True}  # fmt: skip
+    named = {**kernel.constants, **kernel.options}
     # without what this process has compiled before: of that nobody is asked
     unknown = mock.patch.object(kernel.function, "device_caches", defaultdict(kernel.function.create_binder))
     with _nobodys_gpu(), unknown, mock.patch.object(knobs.runtime, "jit_cache_hook", asked):

@@ -5,6 +5,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from kernels.backends.triton.calls import fused, runner
 from kernels.backends.triton.context import Context, private_bytes, shared_bytes
 from kernels.backends.triton.kernels.stamp import WORDS
 from kernels.reference import SEED, Operands, expected, operands, partial
-from kernels.schemes import expand
+from kernels.schemes import expand, problems
 from kernels.trial import Trial
 from kernels.verify import verdict
 
@@ -35,27 +36,30 @@ def call(
     start = shared_bytes(plan)
     heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
-    sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES)]
+    micro_batches = problems(trial.schedule)
+    sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES * micro_batches)]
     if trial.schedule.scheme == "fused":
         made = [fused.kernel(context, values) for values in sets]
         stamps = torch.zeros(made[0].records, WORDS.value, dtype=torch.int64)
         launches = [(one.stamped(stamps) if stamped else one).launcher(programs) for one in made]
-        result = context.result()
+        results: Sequence[Tensor] = [context.result()]
     else:
         stamps, calls = torch.zeros(0), runner(trial).calls(context, sets, trial.part, None)
-        launches, result = list(calls.each), calls.result
+        launches, results = list(calls.each), calls.results
     worst = 0.0
     for number in range(count):
-        result.fill_(float("nan"))
+        for result in results:
+            result.fill_(float("nan"))
         stamps.zero_()
         heap.barrier()
         values = int(number == count - 1)  # so that nothing that is left of two calls before passes
         launches[values]()
         if sentence := context.failure():
             return {"failure": sentence}
-        truth = _truth(trial, rank, sets[values], values)
-        found = verdict(trial.problem, result, truth, trial.world)
-        worst = max(worst, found.error / found.bound) if found.error == found.error else float("nan")
+        for micro_batch, result in enumerate(results):
+            own = VALUES * micro_batch + values
+            judged = verdict(trial.problem, result, _truth(trial, rank, sets[own], own), trial.world)
+            worst = max(worst, judged.error / judged.bound) if judged.error == judged.error else float("nan")
         heap.barrier()  # the next call poisons
     told = {"stamps": stamps.tolist()} if stamped else {}
     return {"error_of_bound": worst, "epoch": int(context.epoch), **told}

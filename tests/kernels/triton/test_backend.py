@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels.backends.triton import backend as triton_backend
 from kernels.backends.triton import nccl
 from kernels.backends.triton.backend import TritonTrial
-from kernels.backends.triton.calls import overlapped
+from kernels.backends.triton.calls import Calls, overlapped
 from tests.kernels.triton.conftest import gpu_trial
 
 Work = Callable[[], object]
@@ -71,7 +71,8 @@ class Stream:
 class Replayed:
     """As a graph would be: its calls are made once, at capture; what they put on the stream happens at each replay."""
 
-    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool) -> None:
+    def __init__(self, context: Any, calls: Any, stream: Stream, *, captured: bool, kept: bool = False) -> None:
+        assert not kept, "nobody asks what a graph holds"
         self.calls, self.works = calls, None
         if captured:
             self.works = stream.kept = []
@@ -102,7 +103,7 @@ def of_calls(
     asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
     asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=calls_per_graph))
     context: Any = SimpleNamespace(failure=lambda: None)
-    calls: Any = SimpleNamespace(each=each, result=result)
+    calls = Calls(each, result)
     return TritonTrial(gang, asked, calls, context)
 
 
@@ -174,6 +175,26 @@ def test_a_graph_in_which_nothing_is_written_leaves_poison(monkeypatch: pytest.M
     (_, seen) = rehearsed(prepared([first, *[lambda: None] * 3], result, monkeypatch, 0), result)
     assert seen[0] == 1
     assert seen[1] != seen[1]
+
+
+def test_every_micro_batch_is_poisoned_shown_and_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batch i has values 2 i and 2 i + 1; one that nothing writes shows as poison, and a time is that of one."""
+    results = [torch.zeros(()) for _ in range(3)]
+
+    def call(number: int) -> None:
+        for micro_batch, result in enumerate(results[:2]):
+            result.fill_(2.0 * micro_batch + (number == MANY_SETS - 1))
+
+    one = prepared([lambda number=number: call(number) for number in range(MANY_SETS)], results[0], monkeypatch, 0)
+    one.calls = Calls(one.calls.each, results[0], others=results[1:])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    one.context.device = None
+    seen = [(values, float(one.result())) for values in one.rehearse()]
+    assert seen[:2] == [(0, 0.0), (2, 2.0)]
+    assert seen[3:5] == [(1, 1.0), (3, 3.0)]
+    assert [values for values, _ in seen] == [0, 2, 4, 1, 3, 5]
+    assert all(value != value for _, value in (seen[2], seen[5]))
+    assert one.run() == 1e-3 / 3
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])

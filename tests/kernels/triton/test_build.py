@@ -66,7 +66,7 @@ def test_only_gemms_are_decomposed_on_gpus() -> None:
     assert refusal(trial, shares_heap=True) is None
     vector = {"n": 4096, "k": 4096, "tokens": 1}
     trial = gpu_trial("gemv_all_reduce", vector, world=4, dtype="bfloat16", scheme="decomposed")
-    assert str(refusal(trial, shares_heap=True)).endswith("Accepted: sequential, fused.")
+    assert str(refusal(trial, shares_heap=True)).endswith("Accepted: sequential, concurrent, fused.")
 
 
 @pytest.mark.parametrize(("operator", "collective"), [

@@ -39,7 +39,10 @@ def trials(operator: str, dtype: str = "bfloat16") -> list[Trial]:
         forms = [in_shots(whole, shots) for shots in (1, 2)] if operator == "gemv_all_reduce" else [whole]
         found += [each for form in forms for each in (form, form.of_part("compute"))]
     base = gpu_trial(operator, shapes[0], world=4, dtype=dtype, scheme="sequential")
-    return [*found, base, base.of_part("compute"), base.of_part("communication")]
+    chosen = {} if "tables_per_rank" in shapes[0] else {"kernel": "ours"}
+    beside = gpu_trial(operator, shapes[0], world=4, dtype=dtype, scheme="concurrent", **chosen)
+    every = [each for one in (base, beside) for each in map(one.of_part, ("whole", "compute", "communication"))]
+    return [*found, *every]
 
 
 @pytest.mark.parametrize("operator", SPACES)

@@ -4,7 +4,9 @@ there."""
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels import backends
 from kernels.axes import Axis, Value
 from kernels.backends.offers import Runner, run_values, runs
-from kernels.backends.triton.calls import fused, sequential
+from kernels.backends.triton.calls import concurrent, fused, sequential
 from kernels.backends.triton.context import Context, shared_bytes
 from kernels.backends.triton.launch import Kernel
 from kernels.fabric import Fabric, parse
@@ -60,9 +62,9 @@ def launched(asked: Problem, chosen: Schedule) -> str:
     return launch(fused.kernel(*of_rank_1(asked, chosen)))
 
 
-def computed(asked: Problem, chosen: Schedule) -> str:
-    """The Plan of a sequential schedule, and what its computation is launched with where that is a kernel of ours."""
-    kernels = sequential.kernels(*of_rank_1(asked, chosen), "whole")
+def computed(by: ModuleType, asked: Problem, chosen: Schedule) -> str:
+    """The Plan of a schedule of two halves, and what computes is launched with where that is a kernel of ours."""
+    kernels = by.kernels(*of_rank_1(asked, chosen), "whole")
     return planned(asked, chosen) + str([launch(each) for each in kernels])
 
 
@@ -75,7 +77,7 @@ def of_rank_1(asked: Problem, chosen: Schedule) -> tuple[Context, dict[str, Tens
 
 
 def launch(kernel: Kernel) -> str:
-    counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.grid)
+    counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.grid, kernel.resident, kernel.spared)
     return str((kernel.function.__name__, sorted(kernel.constants.items()), counts, told(kernel.arguments)))
 
 
@@ -99,7 +101,8 @@ def planned(asked: Problem, chosen: Schedule) -> str:
 
 def differs(asked: Problem, scheme: str, name: str, machine: Machine, link: Fabric) -> bool:
     """Whether two values of axis *name* come to two kernels or Plans, beside some value of an axis of words."""
-    of_gpus = {"fused": launched, "sequential": computed}
+    of_gpus = {"fused": launched, "sequential": partial(computed, sequential),
+               "concurrent": partial(computed, concurrent)}  # fmt: skip
     kernel = of_gpus.get(scheme, planned) if machine.backend == "triton" else planned
     known = axes(asked, scheme, machine, link)
     values = next((axis.values for axis in known if axis.name == name), ())

@@ -46,6 +46,6 @@ def test_a_collective_that_is_a_scheme_of_its_own_has_its_own_recipe() -> None:
               for name in ("library", OVERLAPPED)]  # fmt: skip
     modules = [recipe.module for trial in trials if (recipe := of(trial.problem, trial.schedule))]
     assert [name.rpartition(".")[2] for name in modules] == ["sequential", "overlapped"]
-    assert schemes(trials[0].problem) == ("sequential", "decomposed", "fused")
+    assert schemes(trials[0].problem) == ("sequential", "concurrent", "decomposed", "fused")
     lookup = gpu_trial("gemv_all_reduce", {"n": 4096, "k": 4096, "tokens": 1}, world=4, dtype="bfloat16")
-    assert schemes(lookup.problem) == ("sequential", "fused")
+    assert schemes(lookup.problem) == ("sequential", "concurrent", "fused")

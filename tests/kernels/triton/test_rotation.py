@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from kernels.backends.triton import rotation
-from kernels.backends.triton.rotation import TURN, copies_of, operand_sets, times_l2, values_of
+from kernels.backends.triton.rotation import (
+    COLD,
+    TURN,
+    copies_of,
+    of_micro_batches,
+    operand_sets,
+    times_l2,
+    values_of,
+)
 from kernels.operators import problem
 from kernels.reference import alternated, expected, operands, partial
 
@@ -83,3 +91,25 @@ def test_the_values_differ_in_one_operand_and_in_the_whole_output(
     if operator == "embedding_all_to_all":
         assert computed is not None
         assert torch.equal(truths[1][:, : computed.shape[1]], computed[: len(truths[1])])
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0, 4.0, 400.0])
+def test_micro_batches_share_no_operand_that_another_one_may_have_left_in_the_l2(small_l2: Any, share: float) -> None:
+    """Each has values of its own, in turns as the first has; only what fills the L2 three times is not copied."""
+    small_l2(l2 := int(size_of(GEMM) / share))
+    first, count = operand_sets(GEMM, 1, CPU, seed=7), 3
+    every = of_micro_batches(first, count, GEMM, 1, CPU, seed=7)
+    assert every[0] is first
+    places: dict[int, set[int]] = {}
+    for micro_batch, sets in enumerate(every):
+        for number, own in enumerate(sets):
+            there = operands(GEMM, 1, 7, values=2 * micro_batch + values_of(number))
+            assert all(torch.equal(own[name], there[name]) for name in there)
+            for name, tensor in own.items():
+                if name == alternated(GEMM) or tensor.nbytes < COLD * l2:
+                    places.setdefault(micro_batch, set()).add(tensor.data_ptr())
+        assert len({tuple(t.data_ptr() for t in own.values()) for own in sets}) == len(
+            {tuple(t.data_ptr() for t in own.values()) for own in first}
+        )
+    shared = [a & b for a in places.values() for b in places.values() if a is not b]
+    assert not any(shared)

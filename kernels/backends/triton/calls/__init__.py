@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.backends.triton import recipes
 from kernels.backends.triton.context import Context
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.nodes import Node
 from kernels.backends.triton.watch import Watched
 from kernels.reference import Operands
 from kernels.trial import Trial
@@ -30,6 +31,15 @@ class Calls:
     """By set of operands what its call is made of: what `watched` of the same module makes once more."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What decides the time beside the schedule, for who reads it."""
+    others: Sequence[Tensor] = ()
+    """Results of the further micro-batches of a call."""
+    read: Callable[[Sequence[Node]], Mapping[str, Any]] | None = None
+    """Facts of the kernels that a captured graph holds; None: nobody asks for them."""
+
+    @property
+    def results(self) -> Sequence[Tensor]:
+        """By micro-batch."""
+        return self.result, *self.others
 
 
 class Runner(Protocol):
@@ -39,7 +49,10 @@ class Runner(Protocol):
         """Those of ours that *part* of *context*'s trial compiles longest, with the form that is watched."""
 
     def calls(self, context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
-        """What *part* does for each of *sets*; *group*: NCCL's, or None for a rank alone."""
+        """What *part* does for each of *sets*; *group*: NCCL's, or None for a rank alone.
+
+        A call on several micro-batches takes a set of each: *sets* are those of the first, then those of the second.
+        """
 
     watched: Callable[[Context, Calls], Watched] | None
     """Makes the calls of a whole trial once more, which write down what they do; None where nothing can be seen."""

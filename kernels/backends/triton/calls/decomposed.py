@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -47,6 +47,14 @@ class Launch:
     def number(self) -> int:
         """Its row in the Plan."""
         return self.ops[0].launch
+
+
+Enqueued = tuple[Streams, Call | None, Sequence[Launch], Call | None]
+"""One call: its streams, what comes before their fork, the launches, what comes when they have joined."""
+Seconds = Mapping[int, tuple[float, float]]
+"""By launch, begin and end from the common start."""
+Laid = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
+"""Makes spans of them, of what kernels wrote, the common start in nanoseconds, and the clock's tick in seconds."""
 
 
 def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
@@ -204,13 +212,25 @@ def _in_order(acts: Sequence[Call]) -> Call:
 
 def watched(context: Context, timed: Calls) -> Watched:
     """The same calls with events before and behind each launch, which are nodes of the graph and take no SM."""
-    start = torch.zeros(1, dtype=torch.int64, device=context.device)
+
+    def laid(seconds: Seconds, words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
+
+    made = [(ways, one.first, one.launches, one.final) for ways, one in timed.made]
+    return by_events(made, torch.zeros(1, dtype=torch.int64, device=context.device), laid)
+
+
+def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> Watched:
+    """Calls of *made* with events around each launch; *laid* makes spans of what they say, and of *written*.
+
+    *written* [words] int64: its first word becomes the moment at which a call begins, the others are the kernels' own.
+    """
     moments: dict[int, tuple[Any, Any]] = {}
     origin: list[Any] = []
     kept: list[Any] = []  # a graph records all of its events as long as it lives
 
-    def call(ways: Streams, one: _Made) -> None:
-        write_now[(1,)](start, num_warps=1)
+    def call(ways: Streams, first: Call | None, launches: Sequence[Launch], final: Call | None) -> None:
+        write_now[(1,)](written, num_warps=1)
         ways.fork()
         origin[:] = [ways.mark(MAIN, timed=True)]
         kept.append(origin[0])
@@ -218,10 +238,11 @@ def watched(context: Context, timed: Calls) -> Watched:
         def timed_launch(launch: Launch, acts: Call) -> None:
             before = ways.mark(launch.stream, timed=True)
             acts()
-            moments[launch.number] = before, ways.mark(launch.stream, timed=True)
-            kept.append(moments[launch.number])
+            both = before, ways.mark(launch.stream, timed=True)
+            moments.update(dict.fromkeys((op.launch for op in launch.ops), both))
+            kept.append(both)
 
-        enqueue(ways, one.first, one.launches, one.final, timed_launch)
+        enqueue(ways, first, launches, final, timed_launch)
 
     def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         offset_s = float(words[0] - start_ns) / 1e9
@@ -230,6 +251,6 @@ def watched(context: Context, timed: Calls) -> Watched:
             return offset_s + float(origin[0].elapsed_time(event)) / 1e3
 
         seconds = {launch: (at(begin), at(end)) for launch, (begin, end) in moments.items()}
-        return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
+        return laid(seconds, words, start_ns, tick_s)
 
-    return Watched([partial(call, *one) for one in timed.made], start, spans)
+    return Watched([partial(call, *one) for one in made], written, spans)

@@ -27,7 +27,7 @@ def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
     """Our kernel alone, where it computes; watched it is the same."""
     if part == "communication" or not is_ours(context.problem, context.plan.schedule):
         return []
-    return [_alone(context, operands, {}, context.local)]
+    return [alone(context, operands, {}, context.local)]
 
 
 def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
@@ -54,7 +54,7 @@ def watched(context: Context, timed: Calls) -> Watched:
 
 def _halves(both: Sequential, part: str) -> list[tuple[Call, ...]]:
     """By set of operands, those that *part* names, the one that depends on the other last."""
-    computes = [] if part == "communication" else [_computes(both)]
+    computes = [] if part == "communication" else [computations(both)]
     collectives = [] if part == "compute" else [[both.collective(number) for number in range(len(both.sets))]]
     halves = (*collectives, *computes) if both.context.receives else (*computes, *collectives)
     return list(zip(*halves, strict=True))
@@ -65,16 +65,20 @@ def _in_order(halves: Sequence[Call]) -> None:
         half()
 
 
-def _computes(both: Sequential) -> list[Call]:
+def computations(both: Sequential) -> list[Call]:
     """By set of operands."""
-    context = both.context
-    if not is_ours(context.problem, context.plan.schedule):
+    if not is_ours(both.context.problem, both.context.plan.schedule):
         return [both.compute(number) for number in range(len(both.sets))]
-    places = {"operand": both.here("operand")} if context.receives else {}
-    return one_kernel.launches([_alone(context, operands, places, both.target) for operands in both.sets])
+    return one_kernel.launches(own_kernels(both))
 
 
-def _alone(context: Context, operands: Operands, places: Mapping[str, Tensor], target: Tensor) -> Kernel:
+def own_kernels(both: Sequential) -> list[Kernel]:
+    """By set of operands our kernel alone, which computes where *both*'s collective finds it, or leaves it."""
+    places = {"operand": both.here("operand")} if both.context.receives else {}
+    return [alone(both.context, operands, places, both.target) for operands in both.sets]
+
+
+def alone(context: Context, operands: Operands, places: Mapping[str, Tensor], target: Tensor) -> Kernel:
     """Our kernel alone into *target*; *places*: this rank's tensors that lie elsewhere than in symmetric memory."""
     plan = expand(context.problem, fused.alone(context.problem, context.plan.schedule["tile"]))
     return one_kernel.kernel(context.computing(plan, places, target), operands, alone=True)

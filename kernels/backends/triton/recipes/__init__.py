@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernels.backends.triton.recipes import (
+    concurrent,
     decomposed,
     fused,
     fused_gather,
@@ -35,6 +36,7 @@ KERNELS: Mapping[tuple[str, Flow], OneKernel] = {
 
 TABLE: Mapping[str, Mapping[tuple[str, Flow], Recipe]] = {
     "sequential": {flow: sequential.recipe(one) for flow, one in KERNELS.items()},
+    "concurrent": {flow: concurrent.recipe(one) for flow, one in KERNELS.items()},
     OVERLAPPED: {("gemm", Flow.SEND): overlapped.RECIPE, ("gemm", Flow.RECEIVE): overlapped.RECIPE},
     "decomposed": {flow: decomposed.RECIPE for flow in KERNELS if flow[0] == "gemm"},
     "fused": {flow: fused.recipe(one) for flow, one in KERNELS.items()},

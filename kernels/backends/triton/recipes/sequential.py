@@ -15,18 +15,18 @@ from kernels.trial import Trial
 def recipe(one: OneKernel) -> Recipe:
     """Sequential schedules whose computation, where no library makes it, is *one* alone."""
     return Recipe(
-        refusal=partial(_refusal, one),
+        refusal=partial(refusal, one),
         compilations=partial(_compilations, one),
         module="kernels.backends.triton.calls.sequential",
     )
 
 
-def _refusal(one: OneKernel, trial: Trial) -> str | None:
+def refusal(one: OneKernel, trial: Trial) -> str | None:
     """Why *one* cannot be the computation of *trial*, or None; a library can always be."""
     if trial.part == "communication" or not is_ours(trial.problem, trial.schedule):
         return None
     sentence = one.refusal(trial)
-    chosen = trial.schedule[KERNEL] == OURS  # else there is no other
+    chosen = trial.schedule.get(KERNEL) == OURS  # else there is no other
     return f"{KERNEL} = {OURS} cannot be: {sentence} Or {KERNEL} = library." if sentence and chosen else sentence
 
 
