@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,31 +12,29 @@ import torch
 from kernels.backends.base import Seat
 from kernels.backends.triton import own_gpu
 from kernels.backends.triton.backend import TritonBackend
+from kernels.fabric import parse
 from kernels.protocol import protocol
-from tests.gpu.caches_kernels import Row, trial
+from kernels.trial import Trial
+from tests.gpu.caches_kernels import MACHINE, Row, point
 
 REPEATS = 5
 
 
-def main(batch: Path, ended: Path) -> None:
-    """Every kernel of the file *batch*, REPEATS profiled launches each, in order.
-
-    *ended* gets the number of each kernel whose launches are over: what fails ends the process behind it.
-    """
+def main(path: Path) -> None:
+    """Every kernel of the batch in *path*, REPEATS profiled launches each, in order."""
     own_gpu.take(0, 1)
     backend = TritonBackend(Seat(rank=0, world=1, session="caches", shares_heap=True))
-    rows: Sequence[Row] = json.loads(batch.read_text())
-    for row in rows:
-        launch(backend, row)
-        with ended.open("a") as file:
-            file.write(f"{row['number']}\n")
-        torch.cuda.empty_cache()  # ncu saves all that is allocated before it counts a launch again
+    for row in json.loads(path.read_text()):
+        _launch(backend, row)
     backend.close()
 
 
-def launch(backend: TritonBackend, row: Row) -> None:
-    """The first launch compiles, and is not profiled; the operands of the kernel lie in memory once."""
-    (prepared,) = backend.prepare([trial(row, replace(protocol("quick"), cold_l2=False))])
+def _launch(backend: TritonBackend, row: Row) -> None:
+    """The first launch compiles, and is not profiled; the computation alone: nobody is waited for."""
+    of, schedule = point(row)
+    trial = Trial(problem=of, schedule=schedule, backend="triton", machine=MACHINE, fabric=parse("nvlink"),
+                  protocol=replace(protocol("quick"), cold_l2=False), part="compute")  # fmt: skip
+    (prepared,) = backend.prepare([trial])
     call = prepared.calls.each[0]
     call()
     torch.cuda.synchronize()
@@ -49,4 +46,4 @@ def launch(backend: TritonBackend, row: Row) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

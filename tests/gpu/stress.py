@@ -28,9 +28,10 @@ def stress(seat: Seat, entry: dict[str, Any], calls: int) -> dict[str, Any]:
     backend = TritonBackend(seat)
     (prepared,) = backend.prepare([trial])
     truths = [
-        expected(trial.problem, seat.rank, prepared.seed, backend.device, values) for values in range(VALUES)
-    ]  # those of the call before are wrong
-    limit = bound(trial.problem, prepared.roundings) * truths[0].square().mean().sqrt()
+        expected(trial.problem, seat.rank, prepared.seed, backend.device, values)
+        for values in range(VALUES * len(prepared.calls.results))
+    ]  # those of the call before are wrong, and those of other micro-batches
+    limits = [bound(trial.problem, prepared.roundings) * truth.square().mean().sqrt() for truth in truths]
     chance, wrong = random.Random(seat.rank), torch.zeros((), dtype=torch.int64, device=backend.device)
     noise = torch.randn(2048, 2048, device=backend.device)
     backend.barrier()
@@ -42,7 +43,9 @@ def stress(seat: Seat, entry: dict[str, Any], calls: int) -> dict[str, Any]:
             prepared.calls.each[which]()
             if chance.random() < 0.1:
                 noise = noise @ noise * 1e-3
-            wrong += ((prepared.calls.result.double() - truths[values_of(which)]).abs() > limit).sum()
+            for micro_batch, result in enumerate(prepared.calls.results):
+                values = VALUES * micro_batch + values_of(which)
+                wrong += ((result.double() - truths[values]).abs() > limits[values]).sum()
     backend.barrier()
     return {
         "calls": calls,
