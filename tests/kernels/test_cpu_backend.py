@@ -131,6 +131,7 @@ def test_a_sample_of_micro_batches_is_the_time_of_one_and_its_spans_are_those_of
     assert outcomes[1].time_s < wire_s
     ends = max(span.stop_s for span in outcomes[0].spans)
     assert 4 * wire_s <= ends < 8 * wire_s
+    assert [{span.micro_batch for span in one.spans} for one in outcomes] == [{0, 1, 2, 3}] * 3
 
 
 @pytest.mark.parametrize(("priority", "first"), [("high", "0/put/1/0"), ("normal", "0/compute/-1/1")])

@@ -11,14 +11,14 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import COMPARED, axes, schedule
+from kernels.schemes import COMPARED, SCHEMES, axes, problems, schedule
 from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
 from workbench.metrics import floor
 from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
 
-pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in COMPARED])
+pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])
 
 
 def best_compute_alone(operator: str, world: int, machine: Machine, fabric: Fabric) -> float:
@@ -133,7 +133,8 @@ def test_spans_are_those_of_the_plans_steps(operator: str, scheme: str, laptop: 
     asked, fabric = ask(operator, 2), parse("emulated")
     found = predict(trial(asked, schedule(asked, scheme, {}, laptop, fabric), laptop, fabric), laptop)
     assert {span.rank for span in found.spans} == {0, 1}
-    assert all(0 <= span.start_s <= span.stop_s <= found.time_s for span in found.spans)
+    whole_s = found.time_s * problems(found.trial.schedule) * (1 + 1e-12)
+    assert all(0 <= span.start_s <= span.stop_s <= whole_s for span in found.spans)
     for pool in ("compute", "link"):
         mine = sorted((s.start_s, s.stop_s) for s in found.spans if s.rank == 0 and s.pool == pool)
         assert all(before[1] <= after[0] + 1e-12 for before, after in pairwise(mine))
@@ -185,3 +186,35 @@ def test_links_that_have_no_price_are_not_estimated_however_they_are_asked_for()
     assert asked_of(pod, 8).time_s > 0
     assert usual(pod, 8) == "nvlink"
     assert usual(pod, 16) == "network"
+
+
+def test_micro_batches_hide_the_wire_and_priority_begins_it_one_computation_earlier(laptop: Machine) -> None:
+    """Where both parts take as long, b problems one by one take 2 b; overlapped b + 1, or b + 2 where sends queue."""
+    of_sequential = ratios("gemm_all_to_all", laptop)
+    for count in (2, 4, 8, 16):
+        high, normal = of_sequential[count]
+        assert high == pytest.approx((count + 1) / (2 * count), abs=0.02)
+        assert normal == pytest.approx((count + 2) / (2 * count), abs=0.02)
+
+
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
+def test_sums_stand_in_the_stream_of_the_sends_and_hide_less(operator: str, laptop: Machine) -> None:
+    """The next send begins once the sum before it is made, which waits for the thread and for peers."""
+    for high, normal in ratios(operator, laptop).values():
+        assert 0.5 < high < normal < 1
+    assert ratios(operator, laptop)[16][0] > ratios("gemm_all_to_all", laptop)[16][0]
+
+
+def ratios(operator: str, laptop: Machine) -> dict[int, tuple[float, float]]:
+    """By micro-batches: what one takes with priority and without, over the sequential schedule; no latency counts."""
+    asked = problem(operator, {"m": 1024, "n": 1024, "k": 1024}, world=2)
+    fabric = resolved(parse("emulated:wire_to_compute=1,latency_seconds=0,message_seconds=0"), asked, laptop)
+
+    def seconds(scheme: str, **values: int | str) -> float:
+        chosen = schedule(asked, scheme, values, laptop, fabric)
+        return predict(trial(asked, chosen, laptop, fabric), laptop, with_spans=False).time_s
+
+    def over(count: int, priority: str) -> float:
+        return seconds("concurrent", micro_batches=count, comm_priority=priority) / seconds("sequential")
+
+    return {count: (over(count, "high"), over(count, "normal")) for count in (2, 4, 8, 16)}
