@@ -15,7 +15,7 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import summary
+from tests.gpu import concurrent_summary, summary
 from tests.gpu.summary_text import NUMBERS, text
 from workbench.one_problem import question_of
 
@@ -39,15 +39,26 @@ class Piece:
     """Of the folder data/; None where it holds nothing of this yet."""
 
 
-def recordings_of(data: Path) -> list[Path]:
-    """The recordings of GPUs."""
-    return sorted((data / "recordings").glob("h*_nvl*.jsonl"))
+OF_STREAMS = "_concurrent"
+"""Ends the name of a recording of two streams, which has a table of its own."""
+
+
+def recordings_of(data: Path, ending: str = "") -> list[Path]:
+    """The recordings of GPUs, those of two streams where *ending* says so; else all others."""
+    every = sorted((data / "recordings").glob("h*_nvl*.jsonl"))
+    return [path for path in every if path.stem.endswith(OF_STREAMS) == bool(ending)]
 
 
 def has_blocks(path: Path) -> bool:
     """Whether it is of a time when baselines stood in every block: each line names its own, and there is one."""
     lines = path.read_text().splitlines()
     return bool(lines) and all(json.loads(line).get("block") for line in lines)
+
+
+def two_streams(data: Path) -> str | None:
+    """README's table of two streams, once there is a recording of them."""
+    told = concurrent_summary.text(summary.read(recordings_of(data, OF_STREAMS)))
+    return f"\n{told}\n" if told else None
 
 
 def tables(data: Path) -> str | None:
@@ -123,6 +134,7 @@ def tutorial(data: Path) -> str | None:
 
 PIECES = (
     Piece("gpus", "README.md", tables),
+    Piece("two streams", "README.md", two_streams),
     Piece("tutorial", "README.md", tutorial),
     Piece("litmus", "ARCHITECTURE.md", litmus),
     Piece("stamps", "ARCHITECTURE.md", stamps),

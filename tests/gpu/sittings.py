@@ -46,6 +46,10 @@ class Question:
     pieces: tuple[Axes, ...] = ()
     """Decomposed ones; those that the ranks refuse are left out."""
 
+    def blocks(self, protocol: Protocol, ranks: Runner) -> Talk:
+        """What is timed together, block by block."""
+        return talk(self, protocol, ranks)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -27,7 +27,8 @@ from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
-from tests.gpu import gang, scenarios, sittings
+from tests.gpu import concurrent_scenarios, gang, scenarios, sittings
+from tests.gpu.modes import Modes
 from tests.gpu.recording import provenance, recorded, told
 from tests.gpu.sittings import Axes, Question
 
@@ -90,9 +91,9 @@ def short_layers(world: int) -> Iterator[Question]:
     yield from (each for each in layers(world) if each.problem["m"] <= TOKENS[1])
 
 
-TABLES: dict[str, Callable[[int], Iterator[Question]]] = {
+TABLES: dict[str, Callable[[int], Iterator[Question | Modes]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
-    "pieces": scenarios.questions,
+    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions,
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
 """What README shows."""
@@ -103,7 +104,7 @@ class Table:
     """One table on its way: what it asks of the ranks, and what came of each problem."""
 
     name: str
-    questions: Sequence[Question]
+    questions: Sequence[Question | Modes]
     protocol: Protocol
     ranks: Runner
     block: str = ""
@@ -118,7 +119,7 @@ class Table:
     def conversation(self) -> gang.Conversation:
         """Problem after problem; says on the screen how long each block took."""
         for number, question in enumerate(self.questions):
-            talk, came, blocks, seconds = sittings.talk(question, self.protocol, self.ranks), None, 0, list[float]()
+            talk, came, blocks, seconds = question.blocks(self.protocol, self.ranks), None, 0, list[float]()
             while (block := answered(talk, came)) is not None:
                 blocks += 1
                 self.kind, self.block = block.kind, f"{self.name}.{self.begun}.p{number + 1}.{blocks}"

@@ -17,15 +17,15 @@ from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.protocol import Protocol, is_one_call
-from kernels.schemes import BASELINE, axes, schedule
+from kernels.schemes import BASELINE, axes, controls, schedule
 from kernels.schemes.library import CALLS
 from kernels.trial import Trial
-from tests.gpu import scenarios, sittings, tables
+from tests.gpu import modes, scenarios, sittings, tables
 from tests.gpu.sittings import Block, Question
 from tests.gpu.tables import DEVICE
 
 RANKS = Runner(load(Path(__file__).parents[3] / "data" / "machines" / "h200_nvl2.toml"), parse("nvlink"))
-QUESTIONS = [question for table in tables.TABLES.values() for question in table(2)]
+QUESTIONS = [question for table in tables.TABLES.values() for question in table(2) if isinstance(question, Question)]
 GEMM, RECEIVING = (next(q for q in QUESTIONS if q.problem.operator == name)
                    for name in ("gemm_all_to_all", "all_gather_gemm"))  # fmt: skip
 Seconds = Callable[[Trial], float | None]
@@ -164,7 +164,12 @@ def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
     for table in tables.TABLES.values():
         for question in table(world):
             assert len(sittings.baselines(question.problem, ranks)) >= 3
-            assert len(list(sittings.schedules(question, ranks))) >= 1
+            if isinstance(question, Question):
+                assert len(list(sittings.schedules(question, ranks))) >= 1
+            else:
+                assert {controls.mode(dict(each.axes)) for each in question.schedules(modes.MODES, ranks)} == {
+                    controls.STREAMS, controls.SHAPING, controls.PRIORITISED, controls.BOTH,
+                }  # fmt: skip
 
 
 def test_scenarios_of_pieces_are_drawn_alike_over_operators_sizes_and_ratios() -> None:

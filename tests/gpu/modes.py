@@ -1,0 +1,97 @@
+"""Two streams in all their modes beside the best baselines: which trials of one scenario are timed together.
+
+Pure decisions over plain values, as tests/gpu/sittings.py: first all baselines; then the ways to set SMs aside, by
+every partner; last, in one block, the modes of arXiv:2606.09200 and the best of these ways, from which README's row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from kernels.axes import Value
+from kernels.backends.offers import Runner
+from kernels.backends.refusals import refusal
+from kernels.outcome import CHOOSING
+from kernels.problem import Problem
+from kernels.protocol import Protocol
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes import controls, reads, schedule
+from kernels.schemes.library import CALLS
+from kernels.trial import Trial
+from tests.gpu import sittings
+from tests.gpu.sittings import Axes, Block, Talk
+
+SCHEME = "concurrent"
+MICRO_BATCHES = 8
+TILE = "64x128x64"
+"""Of our kernel: an SM of an H200 holds two of its blocks; one of them leaves room for a block of NCCL beside it."""
+LEFT, FIRST = ({controls.PRIORITY: value} for value in (reads.NORMAL, reads.HIGH))
+OURS: Axes = {"kernel": "ours", "tile": TILE}
+SHAPED: Axes = {**OURS, reads.RESIDENT: 1}
+MODES: tuple[Axes, ...] = (
+    LEFT, {**OURS, **LEFT}, {**SHAPED, **LEFT}, FIRST, {**SHAPED, **FIRST},
+)  # fmt: skip
+"""Two streams; the same with our kernel, from which shaping differs in nothing else; + shaping; + priority; + both."""
+SHARES = (8, 16, 32)
+"""SMs that are left to the library's collective."""
+PARTNERS: tuple[Axes, ...] = (
+    {"collective": "direct", controls.SHARE: 16}, {"collective": "two_shot", controls.SHARE: 16},
+    {"collective": "direct", controls.SHARE: 32}, {"collective": "two_shot"}, {"collective": "copy_engine"},
+)  # fmt: skip
+"""Others that may communicate: our own stores, torch's symmetric all-reduce, copy engines, which take no SM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """One scenario: a problem whose schedules on two streams are laid beside each other."""
+
+    problem: Problem
+
+    def blocks(self, protocol: Protocol, ranks: Runner) -> Talk:
+        """All baselines; SMs set aside by every partner; all modes, with the fastest way to set SMs aside.
+
+        The first two choose with few samples; ratios are formed in the last one alone.
+        """
+        few = replace(
+            protocol, name=f"first_{protocol.name}", warmups=1, repeats=max(5, protocol.repeats // sittings.FIRST_SHARE)
+        )  # fmt: skip
+        legal = sittings.baselines(self.problem, ranks)
+        came = yield Block(CHOOSING, tuple(self._trials(legal, few, ranks)))
+        beside = self._trials(sittings.chosen(came, legal)[: sittings.FASTEST], protocol, ranks)
+        shares = self._trials(self.schedules(shares_of(ranks), ranks), few, ranks)
+        measured = yield Block("further", sittings.unique(shares))
+        modes = self._trials(self.schedules(MODES, ranks), protocol, ranks)
+        if best := sittings.fastest(measured):
+            modes.append(replace(best.trial, protocol=protocol))
+        yield Block(sittings.LAST, sittings.unique([*beside, *self._alone(beside, modes, ranks), *modes]))
+
+    def schedules(self, several: Iterator[Axes] | tuple[Axes, ...], ranks: Runner) -> list[Schedule]:
+        """Those of *several* that the ranks run, each once."""
+        made = []
+        for axes in several:
+            with suppress(Refusal):
+                values: dict[str, Value] = {"micro_batches": MICRO_BATCHES, **axes}
+                one = schedule(self.problem, SCHEME, values, ranks.machine, ranks.fabric)
+                if ranks.refusal(self.problem, one) is None:
+                    made.append(one)
+        return list(dict.fromkeys(made))
+
+    def _trials(self, schedules: list[Schedule], protocol: Protocol, ranks: Runner) -> list[Trial]:
+        return [replace(ranks.trial(self.problem, each), protocol=protocol) for each in schedules]
+
+    def _alone(self, beside: list[Trial], modes: list[Trial], ranks: Runner) -> Iterator[Trial]:
+        """What T_c and T_comm, and the losses of contention are formed of: halves of baselines and of modes alone."""
+        legal = [each for each in sittings.baselines(self.problem, ranks) if each["collective"] == CALLS[0]]
+        plain = self._trials(legal, beside[0].protocol, ranks)
+        for part, several in ((controls.COMPUTE, plain), (controls.COMMUNICATION, beside)):
+            alike = [replace(trial, schedule=controls.half(trial.schedule, part)) for trial in modes]
+            yield from (each for each in sittings.unique(trial.of_part(part) for trial in (*several, *alike))
+                        if refusal(each, ranks.shares_heap) is None)  # fmt: skip
+
+
+def shares_of(ranks: Runner) -> Iterator[Axes]:
+    """The ways to set SMs aside, communication first in all of them."""
+    yield from ({controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
+    yield from PARTNERS
