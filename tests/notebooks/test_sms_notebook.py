@@ -42,6 +42,29 @@ def test_with_priority_a_put_goes_before_the_next_computation_and_without_behind
     assert last["high"] < last["normal"]
 
 
+def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside_or_blocks_are_shaped() -> None:
+    here = lesson("gemm_all_reduce", preset="llama3_70b_attention_8192", machine="h200_nvl2", world=2)
+    sizes = problem("gemm_all_reduce", {"m": 4096, "n": 8192, "k": 2240}, dtype="bfloat16", world=2)
+    layer, left = replace(here, problem=sizes), {"micro_batches": 8, "comm_priority": "normal"}
+
+    def of(kind: str, **axes: int | str) -> list[Span]:
+        spans = layer.estimate("concurrent", **{**left, **axes}).spans
+        return sorted((each for each in spans if each.rank == 0 and each.kind == kind), key=lambda span: span.start_s)
+
+    waits, shared = {}, {"comm_priority": "high", "comm_sms": 16}
+    for name, axes in (("streams", {}), ("set aside", shared)):
+        waits[name] = of("collective", **axes)[0].start_s
+        ends = [each.stop_s for each in of("compute", **axes)]
+        assert waits[name] == pytest.approx(ends[1 if name == "streams" else 0], rel=0.01), name
+    assert of("compute", **shared)[0].stop_s > of("compute")[0].stop_s
+    time_s = {name: layer.estimate("concurrent", **{**left, **axes}).time_s for name, axes in {
+        "streams": {}, "set aside": shared, "ours": {"kernel": "ours", "tile": "64x128x64"},
+        "shaped": {"kernel": "ours", "tile": "64x128x64", "resident_blocks": 1},
+    }.items()}  # fmt: skip
+    assert time_s["set aside"] < time_s["streams"]
+    assert time_s["shaped"] < time_s["ours"]
+
+
 def held(block: Block) -> int:
     return resident_blocks(HOPPER, block.shared_bytes, block.registers, block.threads)
 
