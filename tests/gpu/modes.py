@@ -68,14 +68,12 @@ class Modes:
         yield Block(sittings.LAST, sittings.unique([*beside, *self._alone(beside, modes, ranks), *modes]))
 
     def schedules(self, several: Iterator[Axes] | tuple[Axes, ...], ranks: Runner) -> list[Schedule]:
-        """Those of *several* that the ranks run, each once."""
+        """Those of *several* that are legal here, each once; what ranks refuse is a failure of its own."""
         made = []
         for axes in several:
             with suppress(Refusal):
                 values: dict[str, Value] = {"micro_batches": MICRO_BATCHES, **axes}
-                one = schedule(self.problem, SCHEME, values, ranks.machine, ranks.fabric)
-                if ranks.refusal(self.problem, one) is None:
-                    made.append(one)
+                made.append(schedule(self.problem, SCHEME, values, ranks.machine, ranks.fabric))
         return list(dict.fromkeys(made))
 
     def _trials(self, schedules: list[Schedule], protocol: Protocol, ranks: Runner) -> list[Trial]:
@@ -86,9 +84,9 @@ class Modes:
         legal = [each for each in sittings.baselines(self.problem, ranks) if each["collective"] == CALLS[0]]
         plain = self._trials(legal, beside[0].protocol, ranks)
         for part, several in ((controls.COMPUTE, plain), (controls.COMMUNICATION, beside)):
+            able = [each for each in several if refusal(each.of_part(part), ranks.shares_heap) is None]
             alike = [replace(trial, schedule=controls.half(trial.schedule, part)) for trial in modes]
-            yield from (each for each in sittings.unique(trial.of_part(part) for trial in (*several, *alike))
-                        if refusal(each, ranks.shares_heap) is None)  # fmt: skip
+            yield from sittings.unique(trial.of_part(part) for trial in (*able, *alike))
 
 
 def shares_of(ranks: Runner) -> Iterator[Axes]:
