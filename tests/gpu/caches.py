@@ -23,8 +23,9 @@ from workbench.resources import data_directory
 from workbench.simulator.cache import measured
 from workbench.simulator.cache.hierarchy import of_machine
 
-BATCH, BATCH_S = 8, 180.0
-"""Kernels of one process, and what it may take: 14 launches were seen to take 20 s, and each kernel is compiled."""
+BATCH, BATCH_S, LEAST_BATCH_S = 8, 180.0, 60.0
+"""Kernels of one process, and what it may take: 14 launches were seen to take 20 s, and each kernel is compiled. With
+less time left than the last number none begins."""
 FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
          "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
 Row = dict[str, Any]
@@ -37,10 +38,16 @@ def measure(out: Path, seconds: float) -> None:
     metrics = known_metrics()
     waiting = [row for row in document["kernels"] if not row.get("repeats")]
     for start in range(0, len(waiting), BATCH):
-        if time.monotonic() + BATCH_S > until:
+        left = until - time.monotonic()
+        if left < LEAST_BATCH_S:
             break
         batch = waiting[start : start + BATCH]
-        for row, repeats in zip(batch, counted(batch, metrics), strict=False):
+        try:
+            repeats_of = counted(batch, metrics, min(BATCH_S, left))
+        except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:  # the next batch may count all the same
+            print(f"not counted: {str(error)[-1500:]}", flush=True)
+            continue
+        for row, repeats in zip(batch, repeats_of, strict=True):
             row["repeats"] = repeats
         out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"{sum(bool(row.get('repeats')) for row in document['kernels'])} of {len(document['kernels'])} kernels")
@@ -63,14 +70,14 @@ def known_metrics() -> list[str]:
     return known
 
 
-def counted(batch: Sequence[Row], metrics: Sequence[str]) -> list[list[dict[str, float]]]:
+def counted(batch: Sequence[Row], metrics: Sequence[str], seconds: float) -> list[list[dict[str, float]]]:
     """By kernel of *batch* its repeats; RuntimeError with ncu's last lines where there are fewer launches."""
     with tempfile.TemporaryDirectory() as folder:
         rows_file, log = Path(folder) / "batch.json", Path(folder) / "ncu.csv"
         rows_file.write_text(json.dumps(list(batch)))
         command = ["ncu", *FLAGS, "--metrics", ",".join(metrics), "--log-file", str(log),
                    sys.executable, "-m", "tests.gpu.caches_rank", str(rows_file)]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=BATCH_S, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         text = log.read_text() if log.exists() else ""
     if ended.returncode:
         raise RuntimeError(f"ncu ended with {ended.returncode}: {(text + ended.stdout + ended.stderr)[-3000:]}")

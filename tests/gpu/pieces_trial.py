@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -153,6 +155,49 @@ def played(
     return right, bad
 
 
+def of_right(world: int, until: float, out: TextIO) -> None:
+    """Every legal schedule of each operator once."""
+    every = [sitting for operator in SPLITS for sitting in sittings(operator, world)]
+    every.sort(key=lambda sitting: sitting[-1]["schedule"]["axes"]["launches"] == "one")
+    print(played(every, world, min(110.0, until - time.monotonic()), out, quiet=True), flush=True)
+
+
+def of_stress(world: int, until: float, out: TextIO) -> None:
+    """Calls back to back."""
+    trials = stressed_schedules(world)
+    answers = gang.stressed(trials, world, CALLS, min(60.0, until - time.monotonic()))
+    for number, trial in enumerate(trials):
+        line = {"stress": trial["schedule"], "operator": trial["problem"]["operator"], "answers": answers.get(number)}
+        print(json.dumps(line), file=out, flush=True)
+        if len(said := answers.get(number, [])) < world or any(
+            answer.get("wrong") != 0 or answer.get("failure") for answer in said
+        ):
+            print("BAD" if said else "not reached:", json.dumps(line)[:600], flush=True)
+
+
+def of_left(world: int, until: float, out: TextIO) -> None:
+    """Ranks that leave in mid-call."""
+    for operator, launched, how in LEAVES:
+        said = left_behind(operator, launched, how)
+        print(json.dumps({"left": [operator, launched, how], **said}), file=out, flush=True)
+        is_told = "waited" in (said["failure"] or "")
+        print("told" if is_told else "BAD", operator, launched, how, said, flush=True)
+
+
+def of_times(world: int, until: float, out: TextIO, *, lanes: bool = False) -> None:
+    """The shapes of issue 12 by all engines; *lanes*: copies to one peer on two streams in turns."""
+    made, opened = (laned_block, on_two_lanes) if lanes else (block, gang.gpu_bench)
+    blocks = [made(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
+              for name, shapes in SHAPES.items() for shape in shapes]  # fmt: skip
+    print(json.dumps({"begins": "lanes" if lanes else "times"}), file=out, flush=True)
+    print(played(blocks, world, until - time.monotonic(), out, quiet=False, opened=opened), flush=True)
+
+
+STEPS: dict[str, Callable[[int, float, TextIO], None]] = {
+    "right": of_right, "stress": of_stress, "times": of_times, "left": of_left, "lanes": partial(of_times, lanes=True),
+}  # fmt: skip
+
+
 def main() -> int:
     out_folder, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
     steps, world = sys.argv[3:] or ["right", "stress", "times"], torch.cuda.device_count()
@@ -160,33 +205,10 @@ def main() -> int:
     with (out_folder / "pieces.jsonl").open("a") as out:
         for step in steps:
             begin = time.monotonic()
-            if step == "right":
-                every = [sitting for operator in SPLITS for sitting in sittings(operator, world)]
-                every.sort(key=lambda sitting: sitting[-1]["schedule"]["axes"]["launches"] == "one")
-                print(played(every, world, min(110.0, until - time.monotonic()), out, quiet=True), flush=True)
-            elif step == "stress":
-                trials = stressed_schedules(world)
-                answers = gang.stressed(trials, world, CALLS, min(60.0, until - time.monotonic()))
-                for number, trial in enumerate(trials):
-                    line = {"stress": trial["schedule"], "operator": trial["problem"]["operator"],
-                            "answers": answers.get(number)}  # fmt: skip
-                    print(json.dumps(line), file=out, flush=True)
-                    if len(said := answers.get(number, [])) < world or any(
-                        answer.get("wrong") != 0 or answer["failure"] for answer in said
-                    ):
-                        print("BAD", json.dumps(line)[:600], flush=True)
-            elif step == "left":
-                for operator, launched, how in LEAVES:
-                    said = left_behind(operator, launched, how)
-                    print(json.dumps({"left": [operator, launched, how], **said}), file=out, flush=True)
-                    is_told = "waited" in (said["failure"] or "")
-                    print("told" if is_told else "BAD", operator, launched, how, said, flush=True)
-            else:
-                made, opened = (laned_block, on_two_lanes) if step == "lanes" else (block, gang.gpu_bench)
-                blocks = [made(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))
-                          for name, shapes in SHAPES.items() for shape in shapes]  # fmt: skip
-                print(json.dumps({"begins": step}), file=out, flush=True)
-                print(played(blocks, world, until - time.monotonic(), out, quiet=False, opened=opened), flush=True)
+            try:
+                STEPS[step](world, until, out)
+            except Exception:
+                print(f"## {step} FAILED", traceback.format_exc(), flush=True)
             print(f"## {step}: {time.monotonic() - begin:.0f} s", flush=True)
     return 0
 

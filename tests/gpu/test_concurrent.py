@@ -16,7 +16,7 @@ from kernels.protocol import Protocol
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 from tests.gpu import controls, gang
-from tests.gpu.test_decomposed import leave, wrong
+from tests.gpu.test_decomposed import LEFT_S, leave, wrong
 from tests.kernels.triton.conftest import gpu_trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -118,10 +118,10 @@ def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int
 def test_nobody_waits_for_a_dead_rank_longer_than_a_deadline(operator: str, kernel: str) -> None:
     trial = gpu_trial(operator, GEMM, world=2, dtype="bfloat16", scheme="concurrent", collective="direct",
                       kernel=kernel, **TILES["gemm"])  # fmt: skip
-    answers = gang.answered(partial(leave, after=5), [trial.to_json()], 2, 60.0)
+    answers = gang.answered(partial(leave, how="killed"), [trial.to_json()], 2, 60.0, leaving=1)
     (said,) = answers[0]
     assert "waited" in (said["failure"] or ""), said
-    assert said["seconds"] < gang.DEADLINE_S, said
+    assert said["seconds"] < LEFT_S, said
 
 
 @pytest.mark.parametrize("tile", ["128x256x64", "64x128x64", "64x64x64"])

@@ -86,12 +86,17 @@ def every_argument(function: Any, arguments: Sequence[Any], constants: Mapping[s
 
 
 def allow(compiled: Any, num_bytes: int) -> None:
-    """Lets blocks of *compiled* have so much: without it the driver refuses more than 48 KiB."""
+    """Lets blocks of *compiled* have so much: without it the driver refuses more than 48 KiB.
+
+    Never less than before: other launches of it may be padded more.
+    """
     from cuda.bindings import driver
 
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    (status,) = driver.cuFuncSetAttribute(compiled.function, attribute, num_bytes)
-    _good(status, None)
+    status, allowed = driver.cuFuncGetAttribute(attribute, compiled.function)
+    if _good(status, allowed) < num_bytes:
+        (status,) = driver.cuFuncSetAttribute(compiled.function, attribute, num_bytes)
+        _good(status, None)
 
 
 def resident_blocks(compiled: Any, num_bytes: int) -> int:

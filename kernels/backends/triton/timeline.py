@@ -141,7 +141,8 @@ def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -
     pool = Pool.LINK if kind is Kind.PUT else Pool(int(plan.pool[step]))
     stream = max(0, int(plan.launches.stream[plan.launch[step]]))
     times = start_s, stop_s
-    return Span(plan.address(step), int(plan.rank[step]), kind.word, pool.word, *times, tick_s=tick_s, stream=stream)
+    return Span(plan.address(step), int(plan.rank[step]), kind.word, pool.word, *times, tick_s=tick_s, stream=stream,
+                micro_batch=plan.problem_of_call[step])  # fmt: skip
 
 
 class _Layout:

@@ -187,6 +187,8 @@ def test_the_timeline_has_both_halves_of_every_micro_batch_and_the_tiles_of_comp
     assert {Kind(int(plan.kind[steps[span.step]])) for span in spans} == {Kind.COMPUTE, Kind.PUT}
     assert {span.stream for span in spans if span.kind == "compute"} == {0}
     assert {span.stream for span in spans if span.kind == "put"} == {2}
+    assert all(span.micro_batch == plan.micro_batch[steps[span.step]] for span in spans)
+    assert {span.micro_batch for span in spans} == {0, 1}
     count = len(plan.tiles[0])
     words = np.zeros((2, 2 * count, WORDS.value), dtype=np.int64)
     for micro_batch in range(2):

@@ -1,6 +1,7 @@
 """Controls of concurrent schedules as values: padding, priorities and shares of SMs, beside what a graph would say."""
 
 import ctypes
+import sys
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,26 @@ def test_the_padding_forces_the_number_of_blocks_and_no_byte_less_does(
     num_bytes = padded.shared_bytes(made, blocks, h200)
     assert resident_blocks(h200, num_bytes, made.n_regs, threads) == blocks
     assert resident_blocks(h200, num_bytes - 1, made.n_regs, threads) == blocks + 1
+
+
+def test_what_one_padding_may_have_is_not_taken_away_by_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of 1 and of 2 resident blocks launch one function in turns, each with bytes of its own."""
+    allowed = {"bytes": 49_152}
+
+    def grows(function: int, attribute: str, num_bytes: int) -> tuple[Any]:
+        allowed["bytes"] = num_bytes
+        return (SimpleNamespace(value=0),)
+
+    driver = SimpleNamespace(
+        CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most"),
+        cuFuncGetAttribute=lambda attribute, function: (SimpleNamespace(value=0), allowed["bytes"]),
+        cuFuncSetAttribute=grows,
+    )
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
+    for num_bytes in (118_000, 77_000):
+        padded.allow(SimpleNamespace(function=1), num_bytes)
+        assert allowed["bytes"] == 118_000
 
 
 def test_more_blocks_than_fit_are_refused_with_both_byte_counts(compiled: Any, h200: Limits) -> None:
