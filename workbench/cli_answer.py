@@ -101,7 +101,7 @@ def sweep(
       search = {kind = "random", count = 20}   # default: "exhaustive"
       [scheme.sequential]
       [scheme.decomposed]
-      pieces = [1, 4, 16, 64]          # or "all"
+      pieces = [1, 2, 4, 8, 16, 32, 64]        # or "all"
 
     Axes that are not stated keep their default. A file may also state dtype, machine, fabric, protocol, title and
     parts. To tune, state kind = "estimate_first": the 20 estimated fastest are measured, and `workbench recommend`

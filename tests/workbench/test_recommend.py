@@ -96,7 +96,9 @@ def test_a_scheme_that_the_ranks_do_not_run_is_refused_and_simulated_where_nobod
     gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
     asked = problem("gemv_all_reduce", SIZES["gemv"], world=4, dtype="bfloat16")
     space = Space((Choice("decomposed"),))
-    with pytest.raises(Refusal, match=r"decomposed does not run on backend = triton.*Accepted: sequential, fused"):
+    with pytest.raises(
+        Refusal, match=r"decomposed does not run on backend = triton.*Accepted: sequential, concurrent, fused"
+    ):
         recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1)
     (found,), _ = recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1, measured=False)
     assert found.estimate.trial.schedule.scheme == "decomposed"
