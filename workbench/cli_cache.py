@@ -104,7 +104,7 @@ def cache(
         on, (rows_at, facts) = _caches(caches, _machine(machine), l2_bytes), _of_file(trace, replays)
     else:
         request = _on_enough_ranks({"operator": operator, "preset": preset, "shape": shape, "dtype": dtype,
-                                    "world": world, "schemes": scheme or SCHEME, "settings": settings,
+                                    "world": world, "schemes": [scheme or SCHEME], "settings": settings,
                                     "machine": machine})  # fmt: skip
         on = _caches(caches, request.machine_description(), l2_bytes)
         point, facts = _point(request)
@@ -247,6 +247,9 @@ def _point(request: Request) -> tuple[Point, Row]:
     points = request.experiment().points(problem, place)
     if not points.schedules:
         raise ValueError(points.refused[0][1])
+    if len(points.schedules) > 1:
+        raise ValueError(f"--set asks for {len(points.schedules)} schedules at once: {len(points.schedules)} > 1. "
+                         "Accepted: one value of each axis.")  # fmt: skip
     schedule = points.schedules[0]
     return (problem, schedule, place), {
         "operator": problem.operator, "shape": dict(problem.shape), "dtype": problem.dtype, "world": problem.world,

@@ -10,8 +10,8 @@ from kernels.schemes.concurrent import MICRO_BATCHES
 
 AXES = {
     "collective": "Collective",
-    "comm_priority": "Communication priority",
-    "comm_sms": "Communication SMs",
+    "comm_priority": "Comm. priority",
+    "comm_sms": "Comm. SMs",
     "engine": "Engine",
     "grid": "Grid",
     "group_rows": "Rows of tiles together",

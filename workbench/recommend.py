@@ -55,8 +55,8 @@ def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, c
             measured: bool = True) -> tuple[list[Estimate], int]:  # fmt: skip
     """The *count* schedules estimated fastest, fastest first, and how many points were looked at.
 
-    They are to be *measured*: what the *ranks*' backend does not run is left out, and Refusal says so where nothing is
-    left. Else whatever is legal counts.
+    They are to be *measured*: what the *ranks*' backend does not run is left out. Else whatever is legal counts.
+    Refusal where nothing is left, and one value of an axis, or the ranks, are to blame.
     """
     looked = _looked(problem, ranks, protocol, measured)
     num_points, favourites = 0, list[tuple[float, Schedule]]()
@@ -64,12 +64,21 @@ def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, c
         crossed, seconds = looked.at(choice)
         num_points += len(seconds)
         favourites += islice(looked.fastest(choice.scheme, crossed, seconds), PLAYED * count)
-    if not favourites and measured:
+    if not favourites:
         for choice in space.choices:
-            fitting(problem, choice.scheme, ranks)  # which says why the ranks run none
+            _refuse(choice, problem, ranks, measured)
     favourites = sorted(favourites, key=lambda entry: entry[0])[: PLAYED * count]
     played = sorted((looked.played(schedule) for _, schedule in favourites), key=lambda estimate: estimate.time_s)
     return [next(same) for _, same in groupby(played, key=_Steps())][:count], num_points
+
+
+def _refuse(choice: Choice, problem: Problem, ranks: Runner, measured: bool) -> None:
+    """Refusal where the ranks run nothing of *choice*'s scheme, or a stated value alone makes it illegal."""
+    if measured:
+        fitting(problem, choice.scheme, ranks)
+    for name, wanted in choice.values:
+        if EVERY not in wanted:
+            schedule(problem, choice.scheme, {name: wanted[0]}, ranks.machine, ranks.fabric)
 
 
 def every(schemes: Sequence[str], problem: Problem, machine: Machine, fabric: Fabric) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from typing import Any
 
 from kernels.schemes import BASELINE
@@ -46,9 +47,14 @@ def terms(rows: Iterable[Row], whole: Row) -> list[Term]:
     least = Term(name=name, measured_s=together(part.measured_s for part in parts),
                  estimated_s=together(part.estimated_s for part in parts), adds=True)  # fmt: skip
     itself = _term("the whole trial", whole, adds=False)
-    rest = Term(name="the rest", measured_s=itself.measured_s - least.measured_s,
-                estimated_s=itself.estimated_s - least.estimated_s, adds=True)  # fmt: skip
+    rest = Term(name="the rest", measured_s=_difference(itself.measured_s, least.measured_s),
+                estimated_s=_difference(itself.estimated_s, least.estimated_s), adds=True)  # fmt: skip
     return [*parts, least, rest, itself]
+
+
+def _difference(one_s: float, other_s: float) -> float:
+    """Seconds; none where only rounding tells the two apart."""
+    return 0.0 if isclose(one_s, other_s) else one_s - other_s
 
 
 def _term(name: str, row: Row, *, adds: bool) -> Term:

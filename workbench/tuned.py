@@ -207,7 +207,7 @@ def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> st
     if trial.backend == "cpu" and _processor(each) != (here["cpu"], here["cores"]):
         return str(each.hardware or f"{each.facts.get('cpu')} with {each.facts.get('cores')} cores")
     if trial.world > 1 and trial.fabric.as_asked != fabric.as_asked:
-        return f"{trial.machine} over {trial.fabric}"
+        return f"{trial.machine} over {_link(trial.fabric)}"
     return None
 
 
@@ -255,10 +255,16 @@ def _different_versions(each: Known, here: Facts) -> list[str]:
 
 def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[Known], here: Facts) -> str:
     """What was measured instead."""
-    wanted = f"{_shape(problem)} {problem.dtype}, {problem.world} ranks, {machine.name} over {fabric.as_asked}"
+    wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {problem.world} ranks)"
+    there = f"{machine.name} over {_link(fabric)}"
     places = dict.fromkeys(_elsewhere(each, machine, fabric, here) or "other shapes or axes here" for each in others)
     said = f"{len(others)} trials of it are known, from {'; '.join(places)}" if others else "no trial of it is known"
-    return f"Nobody has measured {problem.operator}({wanted}) or a shape near it: {said}."
+    return f"Nobody has measured {wanted} or a shape near it on {there}: {said}."
+
+
+def _link(fabric: Fabric) -> str:
+    """*fabric* with a space after each comma: a terminal breaks lines there."""
+    return str(fabric.as_asked).replace(",", ", ")
 
 
 def _shape(problem: Problem) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
@@ -22,6 +23,8 @@ class Option:
     """None: the field's own name."""
     read: Callable[[Any], Any] | None = None
     """Makes the field's value of what was typed; Refusal where it cannot be read. None: it is the value."""
+    written: Callable[[Any], Any] | None = None
+    """Makes what a document says of it, readable or not. None: what was typed."""
     key: str | None = None
     """Of the outcome documents, which say what was typed; None: the field's own name."""
     is_required: bool = False
@@ -39,15 +42,30 @@ def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
 
 
 def _sizes(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    return pairs(texts or (), "--shape")
+    sizes = pairs(texts or (), "--shape")
+    for name, count in Counter(name for name, _ in sizes).items():
+        if count > 1:
+            raise Refusal(f"--shape states {name} {count} times: {count} > 1. Accepted: one size of {name}.")
+    return sizes
 
 
 def _values(texts: Sequence[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple((name, (value,)) for name, value in pairs(texts or (), "--set"))
+    wanted: dict[str, list[str]] = {}
+    for name, value in pairs(texts or (), "--set"):
+        wanted.setdefault(name, []).append(value)
+    return tuple((name, tuple(dict.fromkeys(several))) for name, several in wanted.items())
 
 
-def _schemes(text: str | None) -> tuple[str, ...]:
-    return (text,) if text else ()
+def _schemes(texts: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts or ()))
+
+
+def _written_pairs(texts: Sequence[str] | None) -> dict[str, str] | None:
+    return dict(each.partition("=")[::2] for each in texts or ()) or None
+
+
+def _written_names(texts: Sequence[str] | None) -> str | None:
+    return ", ".join(texts or ()) or None
 
 
 def _typed(help: str, default: Any = None, **more: Any) -> Any:
@@ -63,17 +81,18 @@ class Typed:
     )
     preset: str | None = _typed("Sizes of a public model: `workbench presets` lists them.")
     shape: tuple[tuple[str, str], ...] = _typed(
-        "One size, as m=1024; once per shape key of the operator.", (), typed=list[str] | None, read=_sizes
-    )
+        "One size, as m=1024; once per shape key of the operator.",
+        (), typed=list[str] | None, read=_sizes, written=_written_pairs,
+    )  # fmt: skip
     dtype: str | None = _typed("Default: float32 on cpu and for embeddings, else bfloat16; a preset has its own.")
     world: int | None = _typed("Number of ranks. Default: the preset's, or 2.", typed=int | None)
     schemes: tuple[str, ...] = _typed(
-        "Default: sequential, decomposed (not on triton) and fused are compared.",
-        (), flag="--scheme", read=_schemes, key="scheme",
+        "Once per scheme. Default: sequential, decomposed (not on triton) and fused are compared.",
+        (), typed=list[str] | None, flag="--scheme", read=_schemes, written=_written_names, key="scheme",
     )  # fmt: skip
     settings: tuple[tuple[str, tuple[str, ...]], ...] = _typed(
-        "One axis, as pieces=8; others keep their default.",
-        (), typed=list[str] | None, flag="--set", read=_values, key="axes",
+        "One value of an axis, as pieces=8; other axes keep their default.",
+        (), typed=list[str] | None, flag="--set", read=_values, written=_written_pairs, key="axes",
     )  # fmt: skip
     """Axis name and the values wanted; each goes to every scheme that has the axis."""
     backend: str | None = _typed("cpu or triton. Default: the machine's.")
@@ -102,10 +121,5 @@ def values(words: Mapping[str, Any]) -> dict[str, Any]:
 
 def document(words: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed by the keys of a document, readable or not: where a command fails, its document says so."""
-    return {option(name).key or name: _told(text, option(name)) for name, text in words.items()}
-
-
-def _told(text: Any, known: Option) -> Any:
-    if known.typed != list[str] | None:
-        return text
-    return dict(each.partition("=")[::2] for each in text or ()) or None
+    return {option(name).key or name: text if (written := option(name).written) is None else written(text)
+            for name, text in words.items()}  # fmt: skip

@@ -55,6 +55,13 @@ def test_estimates_of_the_landscape_are_made_while_somebody_looks(store: Store) 
     assert asked[1:] == [("slice_tiles", "slice_tiles")]
 
 
+def test_a_landscape_of_other_axes_has_two_of_them(panels: Panels) -> None:
+    panels.landscape.offer({"tile": 25, "micro_batches": 5, "comm_priority": 2})
+    assert (panels.landscape.x.value, panels.landscape.y.value) == ("micro_batches", "tile")
+    panels.landscape.offer({"tile": 25})
+    assert (panels.landscape.x.value, panels.landscape.y.value) == ("tile", "tile")
+
+
 def test_rows_are_appended_to_the_charts_of_trials(panels: Panels) -> None:
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1)]))

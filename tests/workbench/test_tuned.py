@@ -1,6 +1,7 @@
 """What was measured is found again by problem, hardware and versions, and nothing that differs is hidden."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[Know
     found = tuned(asked(), shipped_machine("h100_nvl8"), NVLINK, experts, THERE)
     assert found.winners == ()
     assert found.sentence.startswith(
-        "Nobody has measured gemm_all_to_all(m=8192, n=7168, k=2048 bfloat16, 4 ranks, h100"
+        "Nobody has measured gemm_all_to_all (m=8192, n=7168, k=2048, bfloat16, 4 ranks) or a shape near it on h100"
     )
     assert f"{len(experts)} trials of it are known, from " in found.sentence
     assert "h200_nvl4" in found.sentence
@@ -206,5 +207,14 @@ def test_recommend_shows_winners_above_the_estimates(tmp_path: Path, capsys: pyt
     assert cli.status([*words, "--set", "slice_tiles=4"]) == 0
     out = capsys.readouterr().out
     assert out.index("Measured before") < out.index("points looked at")
-    assert cli.status([*words, "--scheme", "decomposed", "--set", "split=diagonal"]) == 0
-    assert "No schedule is legal." in capsys.readouterr().out
+    assert cli.status([*words, "--scheme", "decomposed", "--set", "split=diagonal"]) == 2
+    assert "split = diagonal is not a legal value here." in capsys.readouterr().err
+
+
+def test_where_one_value_makes_everything_illegal_its_axis_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["recommend", "gemm_all_reduce", "--shape", "m=64", "--shape", "n=64", "--shape", "k=64", "--scheme",
+             "concurrent", "--set", "micro_batches=40", "--store", str(tmp_path / "none.sqlite")]  # fmt: skip
+    assert cli.status(words) == 2
+    assert re.search(r"micro_batches = 40 is too many.* 40 > 32\. Accepted: 2 to 32\.", capsys.readouterr().err)

@@ -57,7 +57,7 @@ def test_a_new_field_is_an_option_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_typed_becomes_the_fields() -> None:
     words = dict.fromkeys(typed.FIELDS) | {"operator": "gemm_all_to_all", "protocol": "quick"}
-    words |= {"shape": ["m=64", "n=32"], "schemes": "fused", "settings": ["slice_tiles=4"]}
+    words |= {"shape": ["m=64", "n=32"], "schemes": ["fused"], "settings": ["slice_tiles=4"]}
     made = Request(**typed.values(words))
     assert made == Request(operator="gemm_all_to_all", shape=(("m", "64"), ("n", "32")), schemes=("fused",),
                            settings=(("slice_tiles", ("4",)),), protocol="quick")  # fmt: skip
@@ -69,7 +69,16 @@ def test_what_is_typed_becomes_the_fields() -> None:
 
 
 def test_a_document_tells_what_was_typed_though_it_cannot_be_read() -> None:
-    words = {"operator": "gemm_all_to_all", "schemes": "fused", "shape": ["m"], "settings": None}
+    words = {"operator": "gemm_all_to_all", "schemes": ["fused"], "shape": ["m"], "settings": None}
     assert typed.document(words) == {"operator": "gemm_all_to_all", "scheme": "fused", "shape": {"m": ""}, "axes": None}
     with pytest.raises(Refusal, match=r"--shape 'm' does not have the form name=value"):
         typed.values(words)
+
+
+def test_what_is_typed_twice_counts_twice_or_is_refused() -> None:
+    words = {"schemes": ["fused", "sequential", "fused"], "settings": ["pieces=2", "split=rows", "pieces=4"]}
+    assert typed.values(words) == {
+        "schemes": ("fused", "sequential"), "settings": (("pieces", ("2", "4")), ("split", ("rows",))),
+    }  # fmt: skip
+    with pytest.raises(Refusal, match=r"--shape states m 2 times: 2 > 1. Accepted: one size of m."):
+        typed.values({"shape": ["m=64", "n=8", "m=32"]})

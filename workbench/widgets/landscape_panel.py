@@ -17,7 +17,18 @@ from workbench.widgets.words import refusal_html
 
 Row = Mapping[str, Any]
 
-PREFERRED = ("slice_tiles", "pieces", "tile", "tile_order", "steps", "write", "split", "collective", "scheme")
+PREFERRED = (
+    "slice_tiles",
+    "pieces",
+    "micro_batches",
+    "tile",
+    "tile_order",
+    "steps",
+    "write",
+    "split",
+    "collective",
+    "scheme",
+)
 """Axes that are shown first where the schedules have them."""
 
 
@@ -48,11 +59,13 @@ class LandscapePanel:
         self.forget()
         if words == tuple(self.x.options):
             return
-        kept = [control.value for control in (self.x, self.y)]
-        for control, before, fallback in zip((self.x, self.y), kept, (0, min(1, len(ordered) - 1)), strict=True):
+        across = self.x.value if self.x.value in axes else ordered[0]
+        others = [axis for axis in ordered if axis != across] or ordered
+        up = self.y.value if self.y.value in others else others[0]
+        for control, axis in ((self.x, across), (self.y, up)):
             control.unobserve(self._axes_changed, "value")
             control.options = words
-            control.value = before if before in axes and kept[0] != kept[1] else ordered[fallback]
+            control.value = axis
             control.observe(self._axes_changed, "value")
         self._axes_changed()
 

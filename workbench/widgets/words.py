@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from kernels.operators import OPERATORS
 from kernels.outcome import Estimate
 from kernels.problem import Problem
+from kernels.schemes import problems
 from kernels.units import bytes_text, seconds_text
 from workbench.left_out import LEFT_OUT
 from workbench.machines import trust
@@ -83,7 +84,14 @@ def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None)
         )
         for name, seconds in known.items()
     )
-    return str(Markup('<div class="wb-numbers">{}</div>').format(shown) + Markup(_trust_html(estimate)))
+    return str(Markup('<div class="wb-numbers">{}</div>').format(shown)
+               + Markup(_share_html(estimate) + _trust_html(estimate)))  # fmt: skip
+
+
+def _share_html(estimate: Estimate | None) -> str:
+    """Whose the times are, where a call has several problems: bars of the timeline are of all of them."""
+    count = 1 if estimate is None else problems(estimate.trial.schedule)
+    return note_html(f"Times are of one of {count} problems, the timeline is of all {count}.") if count > 1 else ""
 
 
 def _trust_html(estimate: Estimate | None) -> str:
