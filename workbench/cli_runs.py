@@ -175,7 +175,7 @@ def report(
     store: options.StorePath = None,
 ) -> None:
     """Write stored runs or a notebook as one file. An older report of that name is replaced."""
-    kind = to or _kind_of(output)
+    kind = to or _kind_of(output, "one of these endings, or --to")
     from workbench.file_kinds import REPORTS
     from workbench.reports.export import export as written
     from workbench.store import place
@@ -199,11 +199,11 @@ def report(
     say(told(output, was_there))
 
 
-def _kind_of(output: Path) -> ReportKind:
+def _kind_of(output: Path, accepted: str = "one of these endings") -> ReportKind:
     kinds = [kind.value for kind in ReportKind]
     if output.suffix[1:] not in kinds:
         raise ValueError(f"A report cannot be named {output.name}: its ending is not one of {', '.join(kinds)}. "
-                         "Accepted: one of these endings, or --to.")  # fmt: skip
+                         f"Accepted: {accepted}.")  # fmt: skip
     return ReportKind(output.suffix[1:])
 
 
