@@ -133,7 +133,8 @@ def write(out: TextIO, line: dict[str, Any]) -> None:
 
 def of_controls(seconds: float, out: TextIO) -> None:
     """Residency for each tile, then priority and shares of SMs; what one says does not depend on another."""
-    asked = [*((tile, ["residency"]) for tile in TILES), (TILES[0], ["priorities"]), (TILES[0], ["shares"])]
+    asked = [*((tile, ["residency"]) for tile in TILES), (TILES[0], ["priorities"]), (TILES[0], ["shares"]),
+             (SHAPED, ["shares"])]  # fmt: skip
     entries = [{"trial": controlled(tile), "names": names} for tile, names in asked]
     answers, rows = gang.answered(controls.several, entries, 1, seconds), []
     for number, (tile, names) in enumerate(asked):
