@@ -9,9 +9,11 @@ from kernels.operators import OPERATORS
 from tests.widgets.conftest import row
 from workbench import left_out
 from workbench.machines import shipped_machine
+from workbench.simulator.predict import predict
 from workbench.widgets.exploring import Explorer
 from workbench.widgets.problem_form import OWN
 from workbench.widgets.question import Question
+from workbench.widgets.words import numbers_html
 
 
 @pytest.fixture
@@ -79,8 +81,10 @@ def test_micro_batches_are_asked_for_beside_what_goes_first(question: Question) 
     assert question.refusal.value == ""
     assert list(question.axes.rows) == ["tile", "micro_batches", "collective", "comm_priority"]
     question.axes.rows["micro_batches"].control.value = 8
-    asked = question.asked.trial(question.machine_value).schedule
-    assert (asked["micro_batches"], asked["comm_priority"]) == (8, "high")
+    trial = question.asked.trial(question.machine_value)
+    assert (trial.schedule["micro_batches"], trial.schedule["comm_priority"]) == (8, "high")
+    headline = numbers_html({}, predict(trial, question.machine_value))
+    assert "Times are of one of 8 problems, the timeline is of all 8." in headline
 
 
 def test_an_illegal_combination_shows_its_refusal(question: Question) -> None:

@@ -180,6 +180,7 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
         (["--workloads", "FwAct", "--l2-bytes", "0"], "l2_bytes = 0 is too small"),
         ([*GEMM, "--machine", "laptop_cpu"], "Machine laptop_cpu has the device"),
         ([*GEMM, "--set", "group_rows=3"], "group_rows"),
+        ([*GEMM, "--set", "tile=64x64x32", "--set", "tile=64x128x32"], "--set asks for 2 schedules at once: 2 > 1"),
         (["--trace", "absent.parquet"], "There is no trace file absent.parquet"),
         (["--workloads", "FwAct", "--save", "x"], "--save is of the trace of an operator, and none is stated"),
         (["--workloads", "FwAct", "--shape", "m=3"], "--shape is of the trace of an operator"),
