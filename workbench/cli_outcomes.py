@@ -114,11 +114,13 @@ def notes(entries: Sequence[Entry]) -> list[str]:
     said = ["plan executed on CPU ranks"] if clocks and all(row["backend"] == "cpu" for row in clocks) else []
     said += [OF_ONE] if any(map(is_of_one, (*clocks, *guesses))) else []
     said += ["results verified"] if clocks and all(row["correct"] for row in clocks) else []
-    if guesses and not any(row["calibrated"] for row in guesses):
+    if unfitted := [row for row in guesses if not row["calibrated"]]:
         from workbench.machines import trust
 
-        words = sorted({trust(row["machine"]) for row in guesses})
-        said.append(f"estimates {words[0]}: only their order counts")
+        words = sorted({trust(row["machine"]) for row in unfitted})
+        schemes = ", ".join(sorted({row["scheme"] for row in unfitted}))
+        of_schemes = "" if len(unfitted) == len(guesses) else f" of {schemes}"
+        said.append(f"estimates{of_schemes} {words[0]}: only their order counts")
     if guesses and any(is_one_call(row.get("protocol"), row.get("backend")) for row in clocks):
         said.append(BESIDE_ONE_CALL)
     return said

@@ -14,6 +14,7 @@ from kernels.schemes import BASELINE, expand, problems, reads, refusal, schedule
 from kernels.trial import Trial
 from workbench.simulator.play import play, spans
 from workbench.simulator.price.routes import are_measured
+from workbench.simulator.price.shared import shares_are_measured
 from workbench.simulator.price.steps import step_costs
 
 PREDICTOR = "play 6"
@@ -35,17 +36,21 @@ def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estim
     costs = step_costs(plan, machine, trial.fabric)
     played = play(plan, costs)
     of_each = played.time_s / problems(trial.schedule)
-    low, high = interval(of_each, machine)
+    calibrated = is_calibrated(trial, machine)
+    shared = trial.part == "whole" and not shares_are_measured(problems(trial.schedule), machine)
+    low, high = interval(of_each, replace(machine, spread=None) if shared else machine)
     return Estimate(
-        trial=trial, time_s=of_each, low_s=low, high_s=high, calibrated=is_calibrated(trial, machine),
+        trial=trial, time_s=of_each, low_s=low, high_s=high, calibrated=calibrated,
         predictor=PREDICTOR, digest=machine.digest, spans=spans(plan, played, costs) if with_spans else (),
     )  # fmt: skip
 
 
 def is_calibrated(trial: Trial, machine: Machine) -> bool:
-    """Whether all that the estimate of *trial* rests on was measured: the devices, and the links that it crosses."""
+    """Whether all that the estimate of *trial* rests on was measured: devices, links it crosses, who gets the SMs."""
     crosses = trial.part != "compute"
-    return machine.calibrated is not None and (not crosses or are_measured(trial.world, machine, trial.fabric))
+    links_are = not crosses or are_measured(trial.world, machine, trial.fabric)
+    shares_are = trial.part != "whole" or shares_are_measured(problems(trial.schedule), machine)
+    return machine.calibrated is not None and links_are and shares_are
 
 
 def interval(time_s: float, machine: Machine) -> tuple[float, float]:

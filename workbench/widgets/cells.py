@@ -10,10 +10,12 @@ from typing import Any
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.protocol import is_one_call
+from kernels.schemes import problems
 from workbench.forecast import COUNTED_MOST
 from workbench.one_problem import link_of, question_of
 from workbench.simulator import grid
 from workbench.simulator.price.routes import are_measured
+from workbench.simulator.price.shared import shares_are_measured
 from workbench.space import columns, combinations, values
 from workbench.widgets.asking import Asked
 
@@ -30,7 +32,8 @@ def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> lis
         "outcome": "estimate", "source": "estimated", "operator": asked.operator, "shape": dict(problem.shape),
         "dtype": problem.dtype, "world": problem.world, "scheme": asked.scheme, "backend": machine.backend,
         "machine": machine.name, "fabric": str(fabric), "part": "whole",
-        "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric),
+        "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric)
+        and shares_are_measured(problems(asked.schedule(machine)), machine),
     }  # fmt: skip
     return [
         {**same, "axes": axes, "time_s": float(time_s)}

@@ -181,3 +181,12 @@ class _Made:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds)
         return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
                        start_seconds=0.0, grids=grids)  # fmt: skip
+
+
+def shares_are_measured(problem_count: int, machine: Machine) -> bool:
+    """Whether it was measured what a GPU's streams take from each other in a call of *problem_count* problems.
+
+    Nobody has on a machine whose count of sending blocks is assumed.
+    """
+    shares = machine.device.kind == "gpu" and problem_count > 1
+    return not shares or not machine.provenance_of("costs.send_blocks").startswith("assumed")
