@@ -89,7 +89,8 @@ COMMAND_LINES = {
     "not a setting": (("run", GEMM, *SIZES, "--set", "pieces"), "--set 'pieces' does not have the form name=value"),
     "unknown shape key": (("run", GEMM, "--shape", "q=1"), "gemm_all_to_all has no shape key 'q'"),
     "missing size": (("run", GEMM, "--shape", "m=256"), "gemm_all_to_all needs n"),
-    "not a size": (("run", GEMM, *SIZES, "--shape", "m=many"), "m = many is not a size"),
+    "not a size": (("run", GEMM, "--shape", "m=many", *SIZES[2:]), "m = many is not a size"),
+    "a size twice": (("run", GEMM, *SIZES, "--shape", "m=512"), "--shape states m 2 times: 2 > 1"),
     "not a pair": (("run", GEMM, "--shape", "256"), "--shape '256' does not have the form name=value"),
     "sizes that do not divide": (
         ("run", GEMM, *SIZES, "--world", "3"),
