@@ -258,13 +258,15 @@ def _point(request: Request) -> tuple[Point, Row]:
 
 
 def _estimated(point: Point, on: Hierarchy) -> list[Row]:
-    """The row of the reuse tier."""
+    """The row of the reuse tier, and the one that a GPU counted where these are its caches."""
     from kernels.operators import OPERATORS
+    from workbench import counted
     from workbench.simulator.cache.reuse import row
 
     problem, schedule, place = point
     resident = int(place.device.resident_blocks.get(OPERATORS[problem.operator].work, 1))
-    return [row(problem, schedule, on, resident)]
+    simulated = {**row(problem, schedule, on, resident), "source": "estimated"}
+    return [simulated, *counted.points(problem, schedule, on)]
 
 
 def _traced(point: Point, on: Hierarchy, save: Path | None) -> Trace:

@@ -64,8 +64,14 @@ def _named(rows: list[Row]) -> list[Column]:
     return [
         *([Column("application", [row["application"] for row in rows], "name")] if several else []),
         *([Column("L2\nMiB", sizes, "number")] if any(sizes) else []),
+        *([Column("source", [row["source"] for row in rows], "name")] if _measured(rows) else []),
         Column("policy", [row["policy"] for row in rows], "name"),
     ]
+
+
+def _measured(rows: list[Row]) -> list[Row]:
+    """Those that a GPU counted."""
+    return [row for row in rows if row.get("source") == "measured"]
 
 
 def _counted(rows: list[Row]) -> list[Column]:
@@ -90,7 +96,12 @@ def _sentences(rows: list[Row], summary: Row) -> list[str]:
     """What the rows show, in sentences."""
     size = f"L2 of {summary['l2_bytes'] / MIB:g} MiB" if summary["l2_bytes"] else "L2 as stated in each row"
     how = "every access is replayed" if rows[0]["tier"] == "lines" else "tiles that share operands are counted"
-    sentences = [f"Caches: {summary['caches']}, {size}. All is simulated, {how}; DRAM columns are in bytes."]
+    known = _measured(rows)
+    which = "What is not measured" if known else "All"
+    sentences = [f"Caches: {summary['caches']}, {size}. {which} is simulated, {how}; DRAM columns are in bytes."]
+    if known:
+        sentences.append(f"Measured: {known[0]['gpus']}, {known[0]['date']}, the median of {known[0]['repeats']} "
+                         "launches, the caches flushed before each.")  # fmt: skip
     count = summary.get("applications")
     if count:
         sentences.append(f"The applications are {summary['labels']} from their names.")

@@ -1,98 +1,122 @@
 """What our kernels read from DRAM on a GPU, as its counters say: `python -m tests.gpu.caches OUT.json [SECONDS]`.
 
 `ncu` runs one process for each batch of kernels. OUT.json is written after each batch, and a second call goes on where
-the first one ended. `python -m tests.gpu.caches fit OUT.json` fits the reuse tier to half of the kernels, says how far
-it is off on the others, and writes the fitted values into the device's file of data/caches.
+the first one ended. Kernels with cache hints are timed as well, without ncu. `python -m tests.gpu.caches fit OUT.json`
+fits the reuse tier to half of the kernels, says how far it is off on the others, writes the fitted values into the
+device's file of data/caches, and puts OUT.json where tests, documents and charts read it.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.gpu import caches_kernels, recording
-from tests.gpu.caches_rank import REPEATS
+from kernels import files
+from kernels.outcome import Measurement
+from kernels.protocol import PROTOCOLS
+from tests.gpu import caches_kernels, gang, recording
+from tests.gpu.caches_ncu import Counter, NotCounted
+from workbench import counted
 from workbench.machines import machine
 from workbench.resources import data_directory
 from workbench.simulator.cache import measured
 from workbench.simulator.cache.hierarchy import of_machine
 
-BATCH, BATCH_S, LEAST_BATCH_S = 8, 180.0, 60.0
-"""Kernels of one process, and what it may take: 14 launches were seen to take 20 s, and each kernel is compiled. With
-less time left than the last number none begins."""
-FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
-         "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
+SECONDS, BATCH_S, HINTS_S = 540.0, 150.0, 120.0
+"""Of a call, of one process under ncu, and of the kernels that are timed."""
+BATCH_MOST, FIRST_S = 24, 18.0
+"""Kernels of one process, and seconds of one kernel until some were counted: 14 launches were seen to take 20 s."""
+STRIKES = 3
+"""So many batches in a row without any number, and the fault is not that of a kernel."""
+MARGIN = 1.3
+"""A batch may take so much longer for each kernel than the one before it."""
 Row = dict[str, Any]
 
 
-def measure(out: Path, seconds: float) -> None:
-    """Counts as many kernels as *seconds* allow that are not in *out* yet."""
-    until = time.monotonic() + seconds
-    document = json.loads(out.read_text()) if out.exists() else _begun()
-    metrics = known_metrics()
-    waiting = [row for row in document["kernels"] if not row.get("repeats")]
-    for start in range(0, len(waiting), BATCH):
-        left = until - time.monotonic()
-        if left < LEAST_BATCH_S:
-            break
-        batch = waiting[start : start + BATCH]
+def measure(out: Path, seconds: float, counter: Counter | None = None) -> bool:
+    """Counts as many kernels as *seconds* allow that are not in *out* yet; whether none is left.
+
+    A kernel that fails keeps the sentence that says why, and is not tried again.
+    """
+    until, counter = time.monotonic() + seconds, counter or Counter()
+    document = json.loads(out.read_text()) if out.exists() else _begun(counter)
+    counter.choose_metrics()
+    document |= {"metrics": list(counter.metrics), "listed": counter.listed}
+    pace, strikes = FIRST_S, 0
+    while batch := next_batch(document["kernels"], pace, until - time.monotonic()):
+        began = time.monotonic()
         try:
-            repeats_of = counted(batch, metrics, min(BATCH_S, left))
-        except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:  # the next batch may count all the same
-            print(f"not counted: {str(error)[-1500:]}", flush=True)
-            continue
-        for row, repeats in zip(batch, repeats_of, strict=True):
-            row["repeats"] = repeats
-        out.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"{sum(bool(row.get('repeats')) for row in document['kernels'])} of {len(document['kernels'])} kernels")
+            counter.count(batch, min(BATCH_S, until - began))
+        except NotCounted as error:
+            print(error, flush=True)
+            strikes = 0 if any(row.get("repeats") for row in batch) else strikes + 1
+            nothing_works = not any(row.get("repeats") for row in document["kernels"])
+            if strikes == STRIKES or (nothing_works and not error.is_of_a_kernel):
+                raise
+            if len(batch) == 1:
+                batch[0].setdefault("failed", str(error))
+        pace = max(0.5, (time.monotonic() - began) / max(1, sum(_is_over(row) for row in batch)))
+        _written(out, document)
+        if not any(_is_timed(row) for row in document["kernels"]) and until - time.monotonic() > HINTS_S:
+            time_hints(document["kernels"], HINTS_S)
+            _written(out, document)
+    return not any(not _is_over(row) for row in document["kernels"])
 
 
-def _begun() -> Row:
-    return {"provenance": recording.provenance(caches_kernels.MACHINE), "seed": caches_kernels.SEED,
-            "flags": " ".join(FLAGS), "kernels": caches_kernels.kernels()}  # fmt: skip
+def next_batch(kernels: Sequence[Row], pace: float, left_s: float) -> list[Row]:
+    """The kernels to count next, at *pace* seconds each: as many as there is time for; none where that is over."""
+    waiting = caches_kernels.in_turns([row for row in kernels if not _is_over(row)])
+    if left_s < min(MARGIN * pace, BATCH_S):
+        return []
+    return waiting[: min(BATCH_MOST, max(1, int(min(BATCH_S, left_s) / (MARGIN * pace))))]
 
 
-def known_metrics() -> list[str]:
-    """Those of measured.METRICS that this ncu and GPU have; RuntimeError where one is missing that is needed."""
-    text = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, timeout=60, check=True).stdout
-    names = {line.split()[0] for line in text.splitlines() if line.split()}
-    known = [name for name in measured.METRICS if name.rsplit(".", 1)[0] in names]
-    if missing := [name for name in measured.METRICS if name not in known]:
-        print(f"not known here: {', '.join(missing)}")
-    if lost := [name for name in measured.NEEDED if name not in known]:
-        raise RuntimeError(f"ncu knows {len(known)} metrics of ours, and {lost[0]} is not among them.")
-    return known
+def _is_over(row: Row) -> bool:
+    return bool(row.get("repeats") or row.get("failed"))
 
 
-def counted(batch: Sequence[Row], metrics: Sequence[str], seconds: float) -> list[list[dict[str, float]]]:
-    """By kernel of *batch* its repeats; RuntimeError with ncu's last lines where there are fewer launches."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows_file, log = Path(folder) / "batch.json", Path(folder) / "ncu.csv"
-        rows_file.write_text(json.dumps(list(batch)))
-        command = ["ncu", *FLAGS, "--metrics", ",".join(metrics), "--log-file", str(log),
-                   sys.executable, "-m", "tests.gpu.caches_rank", str(rows_file)]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-        text = log.read_text() if log.exists() else ""
-    if ended.returncode:
-        raise RuntimeError(f"ncu ended with {ended.returncode}: {(text + ended.stdout + ended.stderr)[-3000:]}")
-    return grouped(measured.csv_rows(text), len(batch))
+def _is_timed(row: Row) -> bool:
+    return "seconds" in row or "not_timed" in row
 
 
-def grouped(launches: list[dict[str, float]], count: int) -> list[list[dict[str, float]]]:
-    """The launches of *count* kernels, REPEATS each: others would be of the wrong kernel."""
-    if len(launches) != count * REPEATS:
-        raise RuntimeError(f"ncu has {len(launches)} launches, and {count} kernels x {REPEATS} were made.")
-    return [launches[at * REPEATS : (at + 1) * REPEATS] for at in range(count)]
+def _begun(counter: Counter) -> Row:
+    facts = recording.provenance(caches_kernels.MACHINE)
+    facts |= {"launched_by": "tests/gpu/caches.py, one process under ncu for each batch", "ncu": counter.version()}
+    return {"provenance": facts, "seed": caches_kernels.SEED, "flags": counter.flags, "metrics": [],
+            "kernels": caches_kernels.kernels()}  # fmt: skip
 
 
-def fit(out: Path, into: Path) -> dict[str, Row]:
-    """Writes the fitted values into the cache file *into*; what is off on held-out kernels, by class."""
+def _written(out: Path, document: Row) -> None:
+    files.write(out, json.dumps(document, indent=1) + "\n")
+    kernels = document["kernels"]
+    done, failed = (sum(bool(row.get(key)) for row in kernels) for key in ("repeats", "failed"))
+    print(f"{done} of {len(kernels)} kernels are counted, {failed} failed", flush=True)
+
+
+def time_hints(kernels: Sequence[Row], seconds: float, opened: gang.Opened = gang.gpu_bench) -> None:
+    """Times the kernels that are compared, those of one operator in turns, by the bench that times all trials."""
+    asked = replace(PROTOCOLS["thorough"], name="hints")
+    rows = [row for row in kernels if row["work"] == caches_kernels.COMPARED]
+    trials = {caches_kernels.trial(row, asked).key: row for row in rows}
+    sittings = [[caches_kernels.trial(row, asked).to_json() for row in rows if row["operator"] == operator]
+                for operator in dict.fromkeys(row["operator"] for row in rows)]  # fmt: skip
+    for news in gang.run(sittings, 1, seconds, opened):
+        if isinstance(news, str):
+            print(news, flush=True)
+        elif isinstance(news[0], Measurement):
+            trials[news[0].trial.key]["seconds"] = [round(one, 9) for one in news[0].samples[0]]
+    for row in rows:
+        if "seconds" not in row:
+            row["not_timed"] = f"It was not timed within {seconds:.0f} s."
+
+
+def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
+    """Writes the fitted values into the cache file *into* and *out* to *kept*; what is off when held out, by class."""
     document = json.loads(out.read_text())
     known = measured.truths(document)
     best = measured.fitted(known, of_machine(machine(caches_kernels.MACHINE)))
@@ -100,7 +124,8 @@ def fit(out: Path, into: Path) -> dict[str, Row]:
     from_where = document["provenance"]
     count = sum(each.part == "fit" for each in known)
     source = f"{from_where['gpus']}, {from_where['date'][:10]}: bytes that ncu counts of {count} kernels"
-    into.write_text(measured.written_into(into.read_text(), best, source))
+    files.write(into, measured.written_into(into.read_text(), best, source))
+    files.write(kept, json.dumps(document, separators=(",", ":")) + "\n")
     print(f"far_copies = {best.far_copies:g}, pace_spread = {best.pace_spread:g}")
     for row in rows:
         points = "not counted" if row["points_off"] is None else f"off by {row['points_off']:.1f} points"
@@ -108,11 +133,16 @@ def fit(out: Path, into: Path) -> dict[str, Row]:
               f"estimated {row['off']:+.1%}, spread {row['spread']:.1%}, hits {points}")  # fmt: skip
     classes = measured.by_class(rows)
     print(json.dumps(classes, indent=1))
+    for sentence in counted.missed(rows):
+        print(f"Missed: {sentence}")
+    for sentence in counted.advice(document["kernels"]):
+        print(sentence)
     return classes
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "fit":
-        fit(Path(sys.argv[2]), data_directory() / "caches" / "h200.toml")
+        fit(Path(sys.argv[2]), data_directory() / "caches" / "h200.toml", counted.path())
     else:
-        measure(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 540.0)
+        is_whole = measure(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS)
+        print("All kernels are counted." if is_whole else "Some are left: the same command goes on.")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from kernels.axes import Value
 from kernels.fabric import parse
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
+from kernels.protocol import Protocol
 from kernels.schedule import Schedule
-from kernels.schemes import hints, schedule
+from kernels.schemes import hints, reads, schedule
+from kernels.trial import Trial
 from workbench.machines import machine
 
 MACHINE = "h200_nvl2"
@@ -30,15 +33,17 @@ MORE: tuple[tuple[tuple[int, int, int], dict[str, Value]], ...] = (
     ((8192, 8192, 4096), {"group_rows": 2}), ((8192, 8192, 4096), {"group_rows": 4}),
     ((8192, 8192, 4096), {"tile_order": "interleaved", "slice_tiles": 8}), (DEEP, {"group_rows": 4}),
     ((4096, 4096, 14336), {"tile": "128x128x64"}), ((8192, 8192, 4096), {"tile": "128x128x64", "group_rows": 4}),
+    ((8192, 8192, 8192), {}),
 )  # fmt: skip
 GEMVS = ((8192, 8192, 1), (8192, 28672, 1), (8192, 28672, 8), (28672, 8192, 4), (4096, 4096, 2), (2048, 16384, 8))
 TABLES = ((8, 1_000_000, 128, 4096, 20), (8, 100_000, 128, 4096, 20), (4, 20_000, 128, 8192, 8),
           (16, 1_000_000, 64, 2048, 32), (2, 50_000, 256, 8192, 10))  # fmt: skip
-HINTS: tuple[dict[str, Value], ...] = (
-    {}, *({hints.LOAD: hint} for hint in hints.EVICTION if hint != hints.NORMAL),
-    *({hints.STORE: hint} for hint in hints.MODIFIER if hint != hints.NORMAL),
-)  # fmt: skip
-"""Compared with each other, seconds, hits and bytes: the tier knows none of them, and nothing is fitted to them."""
+STORES: tuple[dict[str, Value], ...] = tuple({hints.STORE: hint} for hint in hints.MODIFIER if hint != hints.NORMAL)
+LOADS: tuple[dict[str, Value], ...] = tuple({hints.LOAD: hint} for hint in hints.EVICTION if hint != hints.NORMAL)
+COMPARED = "hints"
+"""The class of kernels that are compared with each other, seconds, hits and bytes. The tier knows no hint, and nothing
+is fitted to them. A GEMV has none: Triton drops them where it loads ahead."""
+HINTED_GEMM, BY_THREADS = (8192, 4096, 1792), {"store": reads.REGISTERS}
 Row = dict[str, Any]
 
 
@@ -48,9 +53,24 @@ def kernels() -> list[Row]:
     chosen = random.Random(SEED)
     for work in dict.fromkeys(row["work"] for row in rows):
         same = [row for row in rows if row["work"] == work and not _is_deep(row)]
-        for row in chosen.sample(same, len(same) // 2) if work != "hints" else same:
-            row["part"] = "fit" if work != "hints" else "compared"
+        for row in chosen.sample(same, len(same) // 2) if work != COMPARED else same:
+            row["part"] = "fit" if work != COMPARED else "compared"
     return [{"number": number, **row} for number, row in enumerate(rows)]
+
+
+def in_turns(rows: Sequence[Row]) -> list[Row]:
+    """*rows* so that a session that ends early has some of each class and part, and the deepest GEMMs."""
+    queues: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda each: not _is_deep(each)):
+        queues.setdefault((row["work"], row["part"]), []).append(row)
+    return [row for turn in zip_longest(*queues.values()) for row in turn if row is not None]
+
+
+def trial(row: Row, asked: Protocol) -> Trial:
+    """The computation of a kernel alone: nobody is waited for."""
+    of, chosen = point(row)
+    return Trial(problem=of, schedule=chosen, backend="triton", machine=MACHINE, fabric=parse("nvlink"),
+                 protocol=asked, part="compute")  # fmt: skip
 
 
 def point(row: Row) -> tuple[Problem, Schedule]:
@@ -66,16 +86,19 @@ def _points() -> Iterator[tuple[str, tuple[str, dict[str, Any], str, dict[str, V
     for n, k, tokens in GEMVS:
         yield "gemv", ("gemv_all_reduce", {"n": n, "k": k, "tokens": tokens}, "bfloat16", {})
     for law in ("uniform", "power_law"):
-        for tables, rows, dim, batch, pooling in TABLES:
+        for tables in TABLES:
             for dtype in ("float32", "bfloat16"):
-                yield f"lookups, {law}", ("embedding_all_to_all", {
-                    "tables_per_rank": tables, "rows": rows, "dim": dim, "batch": batch, "pooling": pooling,
-                    "indices": law}, dtype, {})  # fmt: skip
-    tables, rows, dim, batch, pooling = TABLES[1]
-    for hint in HINTS:
-        yield "hints", ("embedding_all_to_all", {
-            "tables_per_rank": tables, "rows": rows, "dim": dim, "batch": batch, "pooling": pooling,
-            "indices": "power_law"}, "float32", hint)  # fmt: skip
+                yield f"lookups, {law}", ("embedding_all_to_all", _lookups(tables, law), dtype, {})
+    for hint in ({}, *LOADS, *STORES):
+        yield COMPARED, ("embedding_all_to_all", _lookups(TABLES[1], "power_law"), "float32", hint)
+    m, n, k = HINTED_GEMM
+    for hint in ({}, *STORES):
+        yield COMPARED, ("gemm_all_to_all", {"m": m, "n": n, "k": k}, "bfloat16", {**BY_THREADS, **hint})
+
+
+def _lookups(tables: tuple[int, ...], law: str) -> dict[str, Any]:
+    names = ("tables_per_rank", "rows", "dim", "batch", "pooling")
+    return {**dict(zip(names, tables, strict=True)), "indices": law}
 
 
 def _row(work: str, operator: str, shape: dict[str, Any], dtype: str, axes: dict[str, Value]) -> Row:

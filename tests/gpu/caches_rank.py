@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,29 +13,31 @@ import torch
 from kernels.backends.base import Seat
 from kernels.backends.triton import own_gpu
 from kernels.backends.triton.backend import TritonBackend
-from kernels.fabric import parse
 from kernels.protocol import protocol
-from kernels.trial import Trial
-from tests.gpu.caches_kernels import MACHINE, Row, point
+from tests.gpu.caches_kernels import Row, trial
 
 REPEATS = 5
 
 
-def main(path: Path) -> None:
-    """Every kernel of the batch in *path*, REPEATS profiled launches each, in order."""
+def main(batch: Path, ended: Path) -> None:
+    """Every kernel of the file *batch*, REPEATS profiled launches each, in order.
+
+    *ended* gets the number of each kernel whose launches are over: what fails ends the process behind it.
+    """
     own_gpu.take(0, 1)
     backend = TritonBackend(Seat(rank=0, world=1, session="caches", shares_heap=True))
-    for row in json.loads(path.read_text()):
-        _launch(backend, row)
+    rows: Sequence[Row] = json.loads(batch.read_text())
+    for row in rows:
+        launch(backend, row)
+        with ended.open("a") as file:
+            file.write(f"{row['number']}\n")
+        torch.cuda.empty_cache()  # ncu saves all that is allocated before it counts a launch again
     backend.close()
 
 
-def _launch(backend: TritonBackend, row: Row) -> None:
-    """The first launch compiles, and is not profiled; the computation alone: nobody is waited for."""
-    of, schedule = point(row)
-    trial = Trial(problem=of, schedule=schedule, backend="triton", machine=MACHINE, fabric=parse("nvlink"),
-                  protocol=replace(protocol("quick"), cold_l2=False), part="compute")  # fmt: skip
-    (prepared,) = backend.prepare([trial])
+def launch(backend: TritonBackend, row: Row) -> None:
+    """The first launch compiles, and is not profiled; the operands of the kernel lie in memory once."""
+    (prepared,) = backend.prepare([trial(row, replace(protocol("quick"), cold_l2=False))])
     call = prepared.calls.each[0]
     call()
     torch.cuda.synchronize()
@@ -46,4 +49,4 @@ def _launch(backend: TritonBackend, row: Row) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -2,16 +2,21 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.gpu import caches, caches_kernels
+from kernels.backends.triton import refusals
+from kernels.protocol import protocol
+from tests.gpu import caches, caches_kernels, caches_ncu, documents
 from tests.gpu.caches_rank import REPEATS
+from workbench import counted
 from workbench.simulator.cache import measured, reuse
 from workbench.simulator.cache.hierarchy import hierarchy, load
-from workbench.simulator.cache.measured import HIT, MISSED, READ, SECONDS, WRITTEN
+from workbench.simulator.cache.measured import HIT, MISSED, PROGRAMS, READ, SECONDS, WRITTEN
 
 HEAD = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
         "Device", "CC"]  # fmt: skip
@@ -35,7 +40,8 @@ LONG = (BEFORE + line(*HEAD, "Section Name", "Metric Name", "Metric Unit", "Metr
 
 def test_both_pages_of_ncu_are_read() -> None:
     first, second = measured.csv_rows(RAW)
-    assert first == {READ: 7.2e9, WRITTEN: 134217728.0, HIT: 600.0, MISSED: 200.0, SECONDS: 1234.0}
+    assert first == {READ: 7.2e9, WRITTEN: 134217728.0, HIT: 600.0, MISSED: 200.0,
+                     SECONDS: pytest.approx(1.234e-6), PROGRAMS: 132.0}  # fmt: skip
     assert SECONDS not in second, "what could not be counted is no number"
     assert [row[READ] for row in measured.csv_rows(LONG)] == [7.2e9, 7.1e9]
     assert measured.hit_rate(first) == 0.75
@@ -46,9 +52,94 @@ def test_both_pages_of_ncu_are_read() -> None:
 
 def test_launches_that_are_too_few_are_of_nobody() -> None:
     launches = [{READ: float(number)} for number in range(2 * REPEATS)]
-    assert [each[0][READ] for each in caches.grouped(launches, 2)] == [0.0, REPEATS]
-    with pytest.raises(RuntimeError, match="ncu has 9 launches, and 2 kernels x 5 were made"):
-        caches.grouped(launches[1:], 2)
+    assert [each[0][READ] for each in caches_ncu.grouped(launches, 2)] == [0.0, REPEATS]
+    assert len(caches_ncu.grouped([*launches, {READ: 0.0}], 2)) == 2, "the third kernel failed"
+    with pytest.raises(RuntimeError, match="ncu has 9 launches, and 2 kernels x 5 ended"):
+        caches_ncu.grouped(launches[1:], 2)
+    with pytest.raises(RuntimeError, match="ncu has 10 launches, and 1 kernels x 5 ended"):
+        caches_ncu.grouped(launches, 1)
+
+
+STANDIN = (sys.executable, str(Path(__file__).with_name("standin_ncu.py")))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Six kernels, none of them launched; nothing is timed."""
+    rows: list[dict[str, Any]] = [
+        {"number": number, "work": "gemm", "part": "fit", "shape": {"k": 1}, "operator": "gemm_all_to_all"}
+        for number in range(6)
+    ]
+    monkeypatch.setattr(caches_kernels, "kernels", lambda: rows)
+    monkeypatch.setattr(caches, "time_hints", lambda kernels, seconds: None)
+    monkeypatch.setattr(caches, "BATCH_MOST", 4)
+    return rows
+
+
+def counted_by_standin(out: Path, seconds: float = 300.0) -> dict[str, Any]:
+    caches.measure(out, seconds, caches_ncu.Counter(STANDIN, ("rank",)))
+    return dict(json.loads(out.read_text()))
+
+
+def test_a_kernel_that_breaks_costs_no_other_one(few: list[dict[str, Any]], tmp_path: Path) -> None:
+    few[2]["breaks"] = True
+    made = counted_by_standin(tmp_path / "out.json")
+    repeats = {row["number"]: [each[READ] for each in row.get("repeats", [])] for row in made["kernels"]}
+    assert repeats == {number: [] if number == 2 else [1000.0 * number + turn for turn in range(REPEATS)]
+                       for number in range(6)}  # fmt: skip
+    assert "out of memory" in made["kernels"][2]["failed"]
+    assert made["provenance"]["ncu"] == "Version 2026.1 (stand-in)"
+    assert f"{measured.FABRIC}_lookup_hit.sum" not in made["metrics"], "it is not listed"
+    assert HIT in made["metrics"]
+    assert made["kernels"][0]["repeats"][0][PROGRAMS] == 132
+
+
+def test_a_second_call_goes_on_where_the_first_one_ended(few: list[dict[str, Any]], tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert caches.next_batch(few, 18.0, 20.0) == [], "there is no time for one"
+    assert len(caches.next_batch(few, 18.0, 60.0)) == 2
+    whole = counted_by_standin(out)
+    kernels = [{**row, "breaks": True} if row["number"] < 3 else {**row, "repeats": []} for row in whole["kernels"]]
+    half = {**whole, "kernels": kernels}
+    out.write_text(json.dumps(half))
+    assert [row["repeats"] for row in counted_by_standin(out)["kernels"]] == [
+        row["repeats"] for row in whole["kernels"]], "what was counted is not counted again"  # fmt: skip
+
+
+def test_a_kernel_without_an_end_is_ended_alone(
+    few: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few[1]["sleeps"] = True
+    monkeypatch.setattr(caches, "BATCH_S", 0.7)
+    monkeypatch.setattr(caches, "FIRST_S", 0.2)
+    monkeypatch.setattr(caches, "STRIKES", 9)
+    made = counted_by_standin(tmp_path / "out.json")
+    assert [row["number"] for row in made["kernels"] if row.get("repeats")] == [0, 2, 3, 4, 5]
+    assert "took too long" in made["kernels"][1]["failed"]
+
+
+def test_a_gpu_without_counters_is_told_at_once_and_fewer_metrics_are_tried(
+    few: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STANDIN", "counters")
+    with pytest.raises(caches_ncu.NotCounted, match="LibraryNotLoaded"):
+        caches.measure(tmp_path / "out.json", 300.0, caches_ncu.Counter(STANDIN, ("rank",)))
+    monkeypatch.setenv("STANDIN", "fabric")
+    made = counted_by_standin(tmp_path / "other.json")
+    assert all(HIT in row["repeats"][0] for row in made["kernels"])
+    assert not any("fabric" in name for name in made["kernels"][0]["repeats"][0])
+
+
+def test_all_kernels_run_on_gpus_and_are_mixed() -> None:
+    rows = caches_kernels.kernels()
+    for row in rows:
+        trial = caches_kernels.trial(row, protocol("quick"))
+        assert refusals.refusal(trial, shares_heap=True) is None, row
+    first = caches_kernels.in_turns(rows)[:9]
+    assert {row["work"] for row in first} == {row["work"] for row in rows}
+    assert {row["part"] for row in first} == {"fit", "held_out", "compared"}
+    assert 28672 in {row["shape"].get("k") for row in first[:1]}
+    assert sorted(row["number"] for row in caches_kernels.in_turns(rows)) == [row["number"] for row in rows]
 
 
 def test_there_are_sixty_kernels_in_two_parts() -> None:
@@ -97,7 +188,8 @@ def test_the_fit_finds_the_values_that_the_counts_were_made_with(
 ) -> None:
     into = tmp_path / "h200.toml"
     into.write_text((Path(caches.data_directory()) / "caches" / "h200.toml").read_text())
-    classes = caches.fit(document, into)
+    classes = caches.fit(document, into, tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text()) == json.loads(document.read_text())
     fitted = load(into)
     assert (fitted.far_copies, fitted.pace_spread) == (0.5, 0.01)
     assert re.match(r"calibrated: 1 x NVIDIA H200, 2026-11-24: bytes that ncu counts of \d+ kernels",
@@ -108,8 +200,27 @@ def test_the_fit_finds_the_values_that_the_counts_were_made_with(
 
 
 def test_what_is_off_is_told_by_class_of_those_held_out() -> None:
-    rows = [{"work": "gemv", "part": part, "off": off, "points_off": 2.0, "dram_read_bytes": 2.0, "operands": 1.0}
+    rows = [{"work": "gemv", "part": part, "off": off, "points_off": 2.0, "dram_read_bytes": 2.0, "operands": 1.0,
+             "shape": {}}
             for part, off in (("fit", 9.0), ("held_out", -0.1), ("held_out", 0.3), ("held_out", 0.2))]  # fmt: skip
     assert measured.by_class(rows) == {"gemv": {
         "kernels": 3, "median_off": 0.2, "p90_off": 0.3, "mean_points_off": 2.0, "beyond_operands": 3,
     }}  # fmt: skip
+    assert counted.missed(rows) == [
+        "gemv: median_off = 0.2 > 0.1 of 3 kernels held out.", "gemv: p90_off = 0.3 > 0.25 of 3 kernels held out.",
+    ]  # fmt: skip
+    deep = {**rows[1], "shape": counted.DEEP, "off": -0.3, "number": 33, "work": "gemm"}
+    assert "the deepest GEMM, number 33: off by -0.3, > 0.25." in counted.missed([deep])
+
+
+def test_the_documents_say_what_was_counted(document: Path, tmp_path: Path) -> None:
+    (tmp_path / "probes").mkdir()
+    counts = json.loads(document.read_text())
+    counts["provenance"]["machine"] = caches_kernels.MACHINE
+    (tmp_path / "probes" / "h200_nvl2_caches.json").write_text(json.dumps(counts))
+    said = documents.caches(tmp_path)
+    assert said is not None
+    assert said.startswith("1 x H200, 2026-11-24: ")
+    assert re.search(r"Of \d+ kernels \(gemm\) that were held out bytes are off by [\d.]+% in the median", said)
+    assert "Missed: gemm: median_off" in said, "the counts were made with other values than the file has"
+    assert documents.caches(tmp_path / "nowhere") is None

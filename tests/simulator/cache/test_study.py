@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from workbench.cli_cache_show import Progress
 from workbench.simulator.cache import study, trace_file
 from workbench.simulator.cache.hierarchy import hierarchy
 from workbench.simulator.cache.policies import POLICIES
+from workbench.simulator.cache.simulate import simulate
+from workbench.simulator.cache.sizes import SIZES
+from workbench.simulator.cache.workloads import workload
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
@@ -109,7 +113,7 @@ def test_a_preset_of_eight_ranks_runs_on_eight_gpus(capsys: pytest.CaptureFixtur
 def test_a_sweep_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(capsys, "gemm_all_to_all", "--shape=m=4096", "--shape=n=4096", "--shape=k=4096", "--l2-sweep")
     sizes = [row["l2_bytes"] / 2**20 for row in found["rows"]]
-    assert sizes == pytest.approx([8, 16, 24, 32, 40, 50, 64, 96, 128, 192, 256], rel=0.01)
+    assert sizes == pytest.approx(list(SIZES), rel=0.01)
     assert found["rows"][0]["dram_read_bytes"] > 2 * found["rows"][-1]["dram_read_bytes"]
     of_lines = told(capsys, *GEMM, "--tier", "lines", "--l2-sweep")["rows"]
     assert [row["tier"] for row in of_lines] == ["lines"] * len(sizes)
@@ -205,3 +209,16 @@ def test_a_trace_that_is_cut_short_is_refused(capsys: pytest.CaptureFixture[str]
     path.write_bytes(path.read_bytes()[:-20])
     assert status(["cache", "--trace", str(path), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["stage"] == "refused"
+
+
+def test_a_flush_at_the_end_of_short_kernels_is_what_predicted_bypass_loses_there() -> None:
+    """docs/caches.md says so of FwBwLSTM: 24 kernels; DRAM moves as much either way."""
+    on, cycles = hierarchy("gcn3_hbm"), {}
+    made = workload("FwBwLSTM").trace(on.units)
+    assert len({chunk.kernel for chunk in made.chunks()}) == 24
+    for flushes in (True, False):
+        for name in ("cache_r", "predicted_bypass"):
+            cycles[flushes, name] = simulate(made, replace(on, flushes=flushes), POLICIES[name]).cycles
+    assert cycles[True, "cache_r"] == cycles[False, "cache_r"], "it has nothing to flush"
+    assert cycles[True, "predicted_bypass"] > 1.03 * cycles[True, "cache_r"]
+    assert cycles[False, "predicted_bypass"] < cycles[False, "cache_r"]

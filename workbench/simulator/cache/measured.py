@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -22,35 +23,57 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 HIT, MISSED = f"{TEX}_lookup_hit.sum", f"{TEX}_lookup_miss.sum"
 SECONDS = "gpu__time_duration.sum"
 NEEDED = (READ, WRITTEN, SECONDS)
-METRICS = (*NEEDED, f"{TEX}.sum", HIT, MISSED, f"{FABRIC}.sum", f"{FABRIC}_lookup_hit.sum", f"{FABRIC}_lookup_miss.sum")
+TEX_ONLY = (*NEEDED, HIT, MISSED)
+METRICS = (*TEX_ONLY, f"{TEX}.sum", f"{FABRIC}.sum", f"{FABRIC}_lookup_hit.sum", f"{FABRIC}_lookup_miss.sum")
 """Far reads are looked up near and at home, so that lts__t_sectors_op_read has them twice: it is not asked for."""
+GRID, PROGRAMS = "Grid Size", "programs"
+"""The column of ncu's raw page that says how many programs were launched, and their number in a row."""
+UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "Kbyte": 1e3,
+         "Mbyte": 1e6, "Gbyte": 1e9}  # fmt: skip
+"""Of one in seconds or bytes; what is not here is one of its own."""
 COPIES = tuple(i / 8 for i in range(9))
 SPREADS = (0.0, 0.001, 0.002, 0.00325, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03)
 """What the fit tries of `far_copies` and `pace_spread`."""
 Row = dict[str, Any]
 
 
-def csv_rows(text: str) -> list[dict[str, float]]:
-    """By profiled launch, in order, its metrics: of ncu's `--csv` output, `--page raw` or `details`, in base units.
+def has_rows(text: str) -> bool:
+    """Whether *text* has the heading of ncu's table."""
+    return any(map(_is_heading, text.splitlines()))
 
-    Lines before the heading, which ncu and the program print, are passed over. ValueError says what is missing.
+
+def csv_rows(text: str) -> list[dict[str, float]]:
+    """By profiled launch, in order, its metrics: of ncu's `--csv` output, `--page raw` or `details`.
+
+    Seconds and bytes, and the number of programs where it stands there. Lines before the heading, which ncu and the
+    program print, are passed over. ValueError says what is missing.
     """
     lines = text.splitlines()
-    begin = next((at for at, line in enumerate(lines) if line.startswith('"ID",')), None)
+    begin = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
     if begin is None:
         raise ValueError('The text has no line that begins with "ID", 0 of 1. Accepted: what ncu --csv prints.')
-    table = csv.DictReader(io.StringIO("\n".join(line for line in lines[begin:] if line.startswith('"'))))
-    rows = list(table)
-    is_long = "Metric Name" in (table.fieldnames or ())
+    rows = list(csv.DictReader(io.StringIO("\n".join(line for line in lines[begin:] if not line.startswith("==")))))
+    units = next((row for row in rows if not row["ID"]), {})  # of a raw page
     launches: dict[str, dict[str, float]] = {}
     for row in rows:
-        if not row["ID"]:  # the units of a raw page
-            continue
-        cells = [(row["Metric Name"], row["Metric Value"])] if is_long else list(row.items())
-        launches.setdefault(row["ID"], {}).update(
-            {name: number for name, cell in cells if name in METRICS and (number := _number(cell)) is not None}
-        )
+        if row["ID"]:
+            launches.setdefault(row["ID"], {}).update(_numbers(row, units))
     return list(launches.values())
+
+
+def _is_heading(line: str) -> bool:
+    return line.startswith(('"ID",', "ID,"))
+
+
+def _numbers(row: Mapping[str, str], units: Mapping[str, str]) -> dict[str, float]:
+    """The metrics of one line: all of a launch on a raw page, one of them elsewhere."""
+    is_long = "Metric Name" in row
+    cells = [(row["Metric Name"], row["Metric Value"], row["Metric Unit"])] if is_long else [
+        (name, cell, units.get(name, "")) for name, cell in row.items()]  # fmt: skip
+    numbers = {name: number * UNITS.get(unit, 1.0) for name, cell, unit in cells
+               if name in METRICS and (number := _number(cell)) is not None}  # fmt: skip
+    programs = [int(number) for number in re.findall(r"\d+", row.get(GRID) or "")]
+    return {**numbers, PROGRAMS: float(math.prod(programs))} if programs else numbers
 
 
 def _number(text: str) -> float | None:
@@ -79,7 +102,7 @@ class Truth:
     part: str
     """`fit` or `held_out`."""
     point: tuple[Problem, Schedule, int]
-    """Problem, schedule, resident programs of an SM."""
+    """Problem, schedule with as many programs as were launched, resident programs of an SM where nobody counted."""
     dram_read: float
     dram_written: float
     hit_rate: float | None
@@ -94,7 +117,9 @@ def truths(document: Mapping[str, Any]) -> list[Truth]:
 
 def _truth(row: Mapping[str, Any]) -> Truth:
     of = problem(row["operator"], row["shape"], dtype=row["dtype"], world=1)
-    schedule = Schedule("fused", tuple(row["axes"].items()))
+    programs = row["repeats"][0].get(PROGRAMS)
+    axes = row["axes"] | ({"grid": int(programs)} if programs else {})
+    schedule = Schedule("fused", tuple(axes.items()))
     read = [each[READ] for each in row["repeats"]]
     rates = [rate for each in row["repeats"] if (rate := hit_rate(each)) is not None]
     return Truth(row["number"], row["work"], row["part"], (of, schedule, row["resident"]), median(read),
@@ -112,7 +137,7 @@ def errors(of: Sequence[Truth], on: Hierarchy) -> Iterator[Row]:
             "off": made.dram_read / each.dram_read - 1.0, "dram_write_bytes": each.dram_written,
             "estimated_written": made.dram_written, "hit_rate": each.hit_rate, "estimated_hit_rate": made.hit_rate,
             "points_off": _points(made.hit_rate, each.hit_rate),
-            "operands": operand_bytes(each.point[0]),
+            "operands": operand_bytes(each.point[0]), "shape": dict(each.point[0].shape),
         }  # fmt: skip
 
 

@@ -4,13 +4,13 @@ Programs take tiles in turns, each at its own pace: SMs drift apart, and over a 
 what another has read. Paces spread as a normal distribution does, always in the same order. The L2 has one partition,
 or two: then half of the lines that an SM asks for are far. They are looked up in the near partition, which may keep
 copies, and then at home. Data that all SMs share so take up to twice their size. Sets and cycles are left to the
-line-level simulator; here a line stays for one window of time (`window.py`).
+line-level simulator; here a line is lost with a chance that grows with what is touched meanwhile (`window.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import gcd
 from statistics import NormalDist
 from typing import Any
@@ -25,13 +25,15 @@ from kernels.schemes import expand
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.popularity import looked_up
 from workbench.simulator.cache.trace import SECTOR_BYTES
-from workbench.simulator.cache.window import Floats, Ints, Slabs, Streams, gaps, window
+from workbench.simulator.cache.window import Cache, Floats, Ints, Kept, Slabs, Streams, gaps, kept
 
 TIER, POLICY = "reuse", "cache_rw"
 """The name of this tier, and the one policy that it knows: all that a GPU does by itself."""
 RANK = 0
 SEED = 0
 """In which order SMs are fast and slow."""
+MOMENTS = 65
+"""Of a kernel's time, at which bytes of peers come in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ def begins(count: int, at_once: int, spread: float) -> tuple[Floats, Ints]:
     return begin - begin.min(), number % at_once
 
 
-@cache
+@lru_cache(maxsize=64)
 def _paces(count: int) -> Floats:
     """Quantiles of the normal distribution, in an order that is always the same."""
     normal = NormalDist()
@@ -119,17 +121,18 @@ def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float
     stays = (tiles.chunk == RANK) | (operator.flow is Flow.RECEIVE)
     out = np.where(stays, tiles.areas() * item, 0).astype(float)
     reads = Slabs(slab, np.tile(begin, 2), np.tile(program % 2, 2), num_bytes)
-    length = window(reads, Streams(begin + 1.0, out, incoming), on.l2_bytes, on.far_copies, end)
+    cache = Cache(on.l2_bytes, on.far_copies)
+    l2 = kept(reads, Streams(begin + 1.0, out, incoming), cache, end)
     names = [name for name in operator.local(problem) if name != "output"]
-    missed, near = _missed(reads, on, length)
+    missed, near = _missed(reads, on, l2)
     halves = (slice(0, count), slice(count, None))
     made = {
         name: Part(asked=float(num_bytes[half][asks[half]].sum()), missed_near=float(near[half].sum()),
                    dram_read=float(missed[half].sum()))
         for name, half in zip(names, halves, strict=True)
     }  # fmt: skip
-    made["output"] = Part(dram_written=float(out[end - (begin + 1.0) > length].sum()))
-    return made | _from_peers(incoming, length, end)
+    made["output"] = Part(dram_written=float((out * l2.lost(end - (begin + 1.0))).sum()))
+    return made | _from_peers(incoming, l2, end)
 
 
 def _across(columns: Ints, of_all: int, item: int) -> Ints:
@@ -138,13 +141,13 @@ def _across(columns: Ints, of_all: int, item: int) -> Ints:
     return np.where(columns == of_all, num_bytes, -(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _missed(reads: Slabs, on: Hierarchy, length: float) -> tuple[Floats, Floats]:
+def _missed(reads: Slabs, on: Hierarchy, l2: Kept) -> tuple[Floats, Floats]:
     """By read, the bytes that come from DRAM, and those that the partition asked first has not."""
-    missed = np.where(gaps(reads.slab, reads.begin)[0] >= length, reads.num_bytes, 0.0)
+    missed = reads.num_bytes * l2.lost(gaps(reads.slab, reads.begin)[0])
     if on.partitions == 1:
         return missed, missed
     same_side = gaps(2 * reads.slab + reads.side, reads.begin)[0]
-    far = np.where((same_side >= length) | (on.far_copies == 0.0), reads.num_bytes, 0.0)
+    far = reads.num_bytes * (l2.lost(same_side) if on.far_copies else 1.0)
     return missed, (missed + np.maximum(missed, far)) / 2.0
 
 
@@ -162,13 +165,19 @@ def _past_l1(slab: Ints, program: Ints, num_bytes: Floats, l1_bytes: int) -> np.
 def _lookups(problem: Problem, plan: Plan, on: Hierarchy, incoming: float) -> dict[str, Part]:
     """Tiles are dealt to SMs in turns: where a row of tiles fits evenly, an SM meets the same tables in each."""
     tiles, item, tables = plan.tiles[RANK], problem.itemsize, problem["tables_per_rank"]
-    kept = float(tiles.areas()[tiles.chunk == RANK].sum() * item)
+    summed = float(tiles.areas()[tiles.chunk == RANK].sum() * item)
     across = len(np.unique(tiles.col_start))
-    of_tables, indices, stays = looked_up(problem, on, kept + incoming, -(-tables // gcd(on.units, across)))
-    made = {"tables": Part(**of_tables), "indices": Part(**indices), "output": Part(dram_written=kept * (1.0 - stays))}
+    of_tables, indices, stays = looked_up(problem, on, summed + incoming, -(-tables // gcd(on.units, across)))
+    made = {
+        "tables": Part(**of_tables),
+        "indices": Part(**indices),
+        "output": Part(dram_written=summed * (1.0 - stays)),
+    }
     return made | ({"peers' bytes": Part(dram_written=incoming * (1.0 - stays))} if incoming else {})
 
 
-def _from_peers(incoming: float, length: float, end: float) -> dict[str, Part]:
-    """What peers put here comes evenly; what came within the last window is not in DRAM yet."""
-    return {"peers' bytes": Part(dram_written=incoming * max(0.0, 1.0 - length / end))} if incoming else {}
+def _from_peers(incoming: float, l2: Kept, end: float) -> dict[str, Part]:
+    """What peers put here comes evenly; what came last is not in DRAM yet."""
+    if not incoming:
+        return {}
+    return {"peers' bytes": Part(dram_written=incoming * float(l2.lost(np.linspace(0.0, end, MOMENTS)).mean()))}

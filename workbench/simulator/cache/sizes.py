@@ -11,7 +11,7 @@ from workbench.simulator.cache.study import Progress, silent, together
 from workbench.simulator.cache.trace import LINE_BYTES
 
 MIB = 2**20
-SIZES = (8, 16, 24, 32, 40, 50, 64, 96, 128, 192, 256)
+SIZES = (8, 12, 16, 24, 32, 40, 50, 64, 80, 96, 128, 160, 192, 224, 256)
 """MiB of L2 that a sweep has; 50 is an H200's."""
 Row = dict[str, Any]
 

@@ -1,0 +1,164 @@
+"""ncu around one process: which metrics it knows here, and the launches of a batch of kernels, by kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.caches_rank import REPEATS
+from workbench.simulator.cache import measured
+
+FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
+         "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
+LISTED = ("lts__t_sectors_srcunit_tex", "lts__t_sectors_srcunit_ltcfabric")
+QUERY_S = 120.0
+END_S = 20.0
+"""What a process that is to end may take."""
+TAIL = 900
+"""Characters that are kept of what ncu and its process said."""
+Row = dict[str, Any]
+
+
+class NotCounted(RuntimeError):
+    """Why a batch has kernels without numbers; *is_of_a_kernel*: others may be counted all the same."""
+
+    def __init__(self, sentence: str, *, is_of_a_kernel: bool) -> None:
+        super().__init__(sentence)
+        self.is_of_a_kernel = is_of_a_kernel
+
+
+class Counter:
+    """One ncu. *program* is its command, *rank* that of the process which launches the kernels of a batch."""
+
+    def __init__(self, program: Sequence[str] = (), rank: Sequence[str] = ()) -> None:
+        self._program = list(program) or [installed()]
+        self._rank = list(rank) or [sys.executable, "-m", "tests.gpu.caches_rank"]
+        self.metrics: tuple[str, ...] = measured.METRICS
+        self.listed: list[str] = []
+        """Metrics of the L2 that ncu lists here, for who wonders about one that it does not know."""
+        self._works = False
+
+    @property
+    def flags(self) -> str:
+        return " ".join(FLAGS)
+
+    def version(self) -> str:
+        """The last line that `ncu --version` says."""
+        told = subprocess.run([*self._program, "--version"], capture_output=True, text=True, timeout=QUERY_S,
+                              check=False)  # fmt: skip
+        return told.stdout.strip().splitlines()[-1] if told.stdout.strip() else "not told"
+
+    def choose_metrics(self) -> None:
+        """Leaves out of measured.METRICS what this ncu and GPU do not have.
+
+        Where it lists none of those that are needed, its list is of another form than we know: all are tried.
+        """
+        try:
+            text = subprocess.run([*self._program, "--query-metrics"], capture_output=True, text=True, timeout=QUERY_S,
+                                  check=False).stdout  # fmt: skip
+        except subprocess.TimeoutExpired:
+            text = ""
+        names = {line.split()[0].split(".")[0] for line in text.splitlines() if line.split()}
+        self.listed = sorted(name for name in names if name.startswith(LISTED))
+        known = tuple(name for name in measured.METRICS if name.split(".")[0] in names)
+        self.metrics = known if set(measured.NEEDED) <= set(known) else measured.METRICS
+        if missing := [name for name in measured.METRICS if name not in known]:
+            print(f"ncu does not list {', '.join(missing)}; asked for are {len(self.metrics)} metrics", flush=True)
+
+    def count(self, batch: Sequence[Row], limit_s: float) -> None:
+        """Gives each kernel of *batch* its `repeats`, and the one that failed its sentence.
+
+        NotCounted where some have neither. Where ncu counts nothing at all, it is asked for fewer metrics.
+        """
+        for metrics in self._fewer():
+            self.metrics = metrics
+            try:
+                self._counted(batch, limit_s)
+            except NotCounted as error:
+                if error.is_of_a_kernel or metrics == measured.NEEDED:
+                    raise
+                print(f"{error}\nOnce more with fewer than {len(metrics)} metrics.", flush=True)
+            else:
+                self._works = True
+                return
+
+    def _fewer(self) -> list[tuple[str, ...]]:
+        """The metrics of now, and as long as nothing was counted what is left of them without the less important."""
+        less = [tuple(name for name in self.metrics if name in kept) for kept in (measured.TEX_ONLY, measured.NEEDED)]
+        return list(dict.fromkeys([self.metrics, *([] if self._works else less)]))
+
+    def _counted(self, batch: Sequence[Row], limit_s: float) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("batch.json", "ended.txt", "ncu.csv")]
+            files[0].write_text(json.dumps(list(batch)))
+            status, said = run([*self._program, *FLAGS, "--metrics", ",".join(self.metrics), "--log-file",
+                                str(files[2]), *self._rank, str(files[0]), str(files[1])], limit_s)  # fmt: skip
+            ended, text = (file.read_text() if file.exists() else "" for file in files[1:])
+        numbers = {int(line) for line in ended.split()}
+        over = [row for row in batch if row["number"] in numbers]
+        launches = measured.csv_rows(text) if measured.has_rows(text) else []
+        if launches or status == 0:
+            for row, repeats in zip(over, grouped(launches, len(over)), strict=True):
+                row["repeats"] = repeats
+        words = [line for line in text.splitlines() if line.startswith("==")]
+        self._judge(batch, status, "\n".join([*words, said])[-TAIL:].strip())
+
+    def _judge(self, batch: Sequence[Row], status: int | None, said: str) -> None:
+        """NotCounted where a kernel has no repeats; the first of those failed, unless time was over."""
+        waiting = [row for row in batch if not row.get("repeats")]
+        if not waiting:
+            return
+        why = "took too long" if status is None else f"ended with status {status}"
+        is_own = len(waiting) < len(batch) or "Traceback" in said
+        sentence = f"ncu {why}, {len(batch) - len(waiting)} of {len(batch)} kernels are counted: {said}"
+        if is_own and status is not None:
+            waiting[0]["failed"] = sentence
+        raise NotCounted(sentence, is_of_a_kernel=is_own or status is None)
+
+
+def installed() -> str:
+    """ncu's command, on the PATH or beside CUDA's compiler; FileNotFoundError where there is none."""
+    if name := shutil.which("ncu"):
+        return name
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    beside = Path(CUDA_HOME or "") / "bin" / "ncu"
+    if CUDA_HOME and beside.exists():
+        return str(beside)
+    raise FileNotFoundError(f"0 of 2 places have ncu: PATH, bin of CUDA_HOME = {CUDA_HOME}.")
+
+
+def run(command: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+    """Status and output of *command*; None where it outlasted *limit_s*, and was ended with all that it started."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True)  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=limit_s)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            said, _ = process.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            said = ""
+        return None, said
+
+
+def grouped(launches: list[Row], count: int) -> list[list[Row]]:
+    """The launches of the first *count* kernels, REPEATS each; NotCounted where there are others.
+
+    Behind them may be launches of a kernel that failed, fewer than REPEATS.
+    """
+    short = len(launches) - count * REPEATS
+    if short < 0 or short >= REPEATS:
+        raise NotCounted(f"ncu has {len(launches)} launches, and {count} kernels x {REPEATS} ended.",
+                         is_of_a_kernel=False)  # fmt: skip
+    return [launches[at * REPEATS : (at + 1) * REPEATS] for at in range(count)]
