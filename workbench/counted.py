@@ -1,6 +1,6 @@
 """What a GPU's counters said of our kernels, as it is shipped: beside what is simulated, and as advice on cache hints.
 
-`python -m tests.gpu.caches` counts. Where nothing is shipped yet, there are no rows and no advice.
+`python -m tests.gpu.caches` counts. Where nothing is shipped, there are no rows and no advice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from kernels.schemes import hints
 from workbench.machines import machine
 from workbench.metrics import apart
 from workbench.resources import data_directory
+from workbench.simulator.cache.counters import READ, WRITTEN, hit_rate
 from workbench.simulator.cache.hierarchy import Hierarchy, of_machine
-from workbench.simulator.cache.measured import READ, WRITTEN, by_class, hit_rate
+from workbench.simulator.cache.measured import by_class
 
 KIND = texts.TextKind("file of counted kernels", "counted kernels", "a JSON file that `python -m tests.gpu.caches` "
                       "writes")  # fmt: skip

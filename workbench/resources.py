@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import platformdirs
-
 LAPTOP = "laptop_cpu"
 """The machine of CPU ranks on this computer."""
 
@@ -28,6 +26,8 @@ def labextensions_directory() -> Path:
 def runs_directory() -> Path:
     """The folder of this person's runs, which may not exist yet; outside of a wheel, which an upgrade replaces."""
     if (_PACKAGE / "_data").is_dir():
+        import platformdirs  # alone here: a GPU host that reads a machine file may lack it
+
         return platformdirs.user_data_path("overlap-workbench") / "runs"
     return data_directory() / "runs"
 

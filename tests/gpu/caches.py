@@ -21,11 +21,6 @@ from kernels.outcome import Measurement
 from kernels.protocol import PROTOCOLS
 from tests.gpu import caches_kernels, gang, recording
 from tests.gpu.caches_ncu import Counter, NotCounted
-from workbench import counted
-from workbench.machines import machine
-from workbench.resources import data_directory
-from workbench.simulator.cache import measured
-from workbench.simulator.cache.hierarchy import of_machine
 
 SECONDS, BATCH_S, HINTS_S = 540.0, 150.0, 120.0
 """Of a call, of one process under ncu, and of the kernels that are timed."""
@@ -115,34 +110,11 @@ def time_hints(kernels: Sequence[Row], seconds: float, opened: gang.Opened = gan
             row["not_timed"] = f"It was not timed within {seconds:.0f} s."
 
 
-def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
-    """Writes the fitted values into the cache file *into* and *out* to *kept*; what is off when held out, by class."""
-    document = json.loads(out.read_text())
-    known = measured.truths(document)
-    best = measured.fitted(known, of_machine(machine(caches_kernels.MACHINE)))
-    rows = list(measured.errors(known, best))
-    from_where = document["provenance"]
-    count = sum(each.part == "fit" for each in known)
-    source = f"{from_where['gpus']}, {from_where['date'][:10]}: bytes that ncu counts of {count} kernels"
-    files.write(into, measured.written_into(into.read_text(), best, source))
-    files.write(kept, json.dumps(document, separators=(",", ":")) + "\n")
-    print(f"far_copies = {best.far_copies:g}, pace_spread = {best.pace_spread:g}")
-    for row in rows:
-        points = "not counted" if row["points_off"] is None else f"off by {row['points_off']:.1f} points"
-        print(f"{row['number']:3} {row['work']:20} {row['part']:8} {row['dram_read_bytes'] / 1e9:9.3f} GB read, "
-              f"estimated {row['off']:+.1%}, spread {row['spread']:.1%}, hits {points}")  # fmt: skip
-    classes = measured.by_class(rows)
-    print(json.dumps(classes, indent=1))
-    for sentence in counted.missed(rows):
-        print(f"Missed: {sentence}")
-    for sentence in counted.advice(document["kernels"]):
-        print(sentence)
-    return classes
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "fit":
-        fit(Path(sys.argv[2]), data_directory() / "caches" / "h200.toml", counted.path())
+        from tests.gpu.caches_fit import main  # compiles estimates, for which a GPU host lacks what it needs
+
+        main(Path(sys.argv[2]))
     else:
         is_whole = measure(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS)
         print("All kernels are counted." if is_whole else "Some are left: the same command goes on.")

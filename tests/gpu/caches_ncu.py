@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.caches_rank import REPEATS
-from workbench.simulator.cache import measured
+from workbench.simulator.cache import counters
 
 FLAGS = ("--cache-control", "all", "--clock-control", "none", "--print-units", "base", "--csv", "--page", "raw",
          "--profile-from-start", "off", "--target-processes", "all")  # fmt: skip
-LISTED = ("lts__t_sectors_srcunit_tex", "lts__t_sectors_srcunit_ltcfabric")
+LISTED = re.compile(r"lts__t_sectors_srcunit_(tex|ltcfabric)(_op_read)?(_lookup_(hit|miss))?")
 QUERY_S = 120.0
 END_S = 20.0
 """What a process that is to end may take."""
@@ -41,7 +42,7 @@ class Counter:
     def __init__(self, program: Sequence[str] = (), rank: Sequence[str] = ()) -> None:
         self._program = list(program) or [installed()]
         self._rank = list(rank) or [sys.executable, "-m", "tests.gpu.caches_rank"]
-        self.metrics: tuple[str, ...] = measured.METRICS
+        self.metrics: tuple[str, ...] = counters.METRICS
         self.listed: list[str] = []
         """Metrics of the L2 that ncu lists here, for who wonders about one that it does not know."""
         self._works = False
@@ -57,7 +58,7 @@ class Counter:
         return told.stdout.strip().splitlines()[-1] if told.stdout.strip() else "not told"
 
     def choose_metrics(self) -> None:
-        """Leaves out of measured.METRICS what this ncu and GPU do not have.
+        """Leaves out of counters.METRICS what this ncu and GPU do not have.
 
         Where it lists none of those that are needed, its list is of another form than we know: all are tried.
         """
@@ -67,10 +68,10 @@ class Counter:
         except subprocess.TimeoutExpired:
             text = ""
         names = {line.split()[0].split(".")[0] for line in text.splitlines() if line.split()}
-        self.listed = sorted(name for name in names if name.startswith(LISTED))
-        known = tuple(name for name in measured.METRICS if name.split(".")[0] in names)
-        self.metrics = known if set(measured.NEEDED) <= set(known) else measured.METRICS
-        if missing := [name for name in measured.METRICS if name not in known]:
+        self.listed = sorted(filter(LISTED.fullmatch, names))
+        known = tuple(name for name in counters.METRICS if name.split(".")[0] in names)
+        self.metrics = known if set(counters.NEEDED) <= set(known) else counters.METRICS
+        if missing := [name for name in counters.METRICS if name not in known]:
             print(f"ncu does not list {', '.join(missing)}; asked for are {len(self.metrics)} metrics", flush=True)
 
     def count(self, batch: Sequence[Row], limit_s: float) -> None:
@@ -83,7 +84,7 @@ class Counter:
             try:
                 self._counted(batch, limit_s)
             except NotCounted as error:
-                if error.is_of_a_kernel or metrics == measured.NEEDED:
+                if error.is_of_a_kernel or metrics == counters.NEEDED:
                     raise
                 print(f"{error}\nOnce more with fewer than {len(metrics)} metrics.", flush=True)
             else:
@@ -92,7 +93,7 @@ class Counter:
 
     def _fewer(self) -> list[tuple[str, ...]]:
         """The metrics of now, and as long as nothing was counted what is left of them without the less important."""
-        less = [tuple(name for name in self.metrics if name in kept) for kept in (measured.TEX_ONLY, measured.NEEDED)]
+        less = [tuple(name for name in self.metrics if name in kept) for kept in (counters.TEX_ONLY, counters.NEEDED)]
         return list(dict.fromkeys([self.metrics, *([] if self._works else less)]))
 
     def _counted(self, batch: Sequence[Row], limit_s: float) -> None:
@@ -104,7 +105,7 @@ class Counter:
             ended, text = (file.read_text() if file.exists() else "" for file in files[1:])
         numbers = {int(line) for line in ended.split()}
         over = [row for row in batch if row["number"] in numbers]
-        launches = measured.csv_rows(text) if measured.has_rows(text) else []
+        launches = counters.csv_rows(text) if counters.has_rows(text) else []
         if launches or status == 0:
             for row, repeats in zip(over, grouped(launches, len(over)), strict=True):
                 row["repeats"] = repeats

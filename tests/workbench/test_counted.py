@@ -11,8 +11,8 @@ from workbench import counted
 from workbench.charts import caches as chart
 from workbench.cli import status
 from workbench.resources import notebooks_directory
+from workbench.simulator.cache.counters import HIT, MISSED, READ, WRITTEN
 from workbench.simulator.cache.hierarchy import hierarchy
-from workbench.simulator.cache.measured import HIT, MISSED, READ, WRITTEN
 
 CUBE = "gemm_all_to_all --shape m=8192 --shape n=8192 --shape k=8192 --dtype bfloat16 --world 1"
 TIMES = {

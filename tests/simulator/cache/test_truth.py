@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from workbench import counted
 from workbench.machines import machine
 from workbench.simulator.cache import measured
@@ -14,9 +12,6 @@ MISSED: Sequence[str] = ()
 goes."""
 
 
-@pytest.mark.skipif(
-    counted.document() is None, reason="no GPU has counted yet: data/probes has no h200_nvl2_caches.json"
-)
 def test_what_was_held_out_is_estimated_within_its_bounds() -> None:
     document = counted.document()
     assert document is not None

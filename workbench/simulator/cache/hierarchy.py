@@ -15,6 +15,8 @@ from workbench.resources import data_directory
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
 KIND = texts.TextKind("cache file", "a cache description", "a TOML file")
+UNEVEN = 0.06
+"""Of the size of an L2 whose sets have 16 ways, chosen to replays at many sizes."""
 STUDY = "gcn3_hbm"
 """The caches of the study of arXiv:1910.00134, as far as we can tell them."""
 
@@ -70,8 +72,14 @@ class Hierarchy:
     """Of L2: 1 or 2. This and what follows is read by the reuse tier; accesses are replayed on one partition."""
     far_copies: float = 0.0
     """Of lines at home in the other partition, the share that a partition keeps, too, when its SMs read them."""
+    sm_groups: int = 1
+    """Units that follow each other are of one group (an NVIDIA GPU's GPC), groups that do of one partition."""
+    merged: float = 0.0
+    """Of what units of a group read at about the same time as another one of it, the share that does not reach L2."""
     pace_spread: float = 0.0
-    """Standard deviation of the paces of SMs: persistent programs drift apart by so much of each tile's time."""
+    """Standard deviation of the paces of groups: persistent programs drift apart by so much of each tile's time."""
+    uneven: float = UNEVEN
+    """Of L2's size: the first line is lost when so much less was touched than fits, the last when so much more was."""
     provenance: Mapping[str, str]
 
     def __post_init__(self) -> None:
@@ -99,19 +107,25 @@ class Hierarchy:
 
 
 _MAY_BE_0 = {"l1_bytes", "l1_cycles", "l2_cycles", "dram_cycles", "dram_activate_cycles", "dram_turnaround_cycles",
-             "far_copies", "pace_spread"}  # fmt: skip
+             "far_copies", "merged", "pace_spread"}  # fmt: skip
+_LEAST = {"uneven": 0.001}
 _WORDS = {"name", "title", "devices", "provenance", "flushes", "hashed"}
 
 
 def _fault(of: Hierarchy) -> str | None:
     """Why there are no such caches, or None."""
     for each in fields(of):
-        value, least = getattr(of, each.name), 0 if each.name in _MAY_BE_0 else 1
+        value, least = getattr(of, each.name), 0 if each.name in _MAY_BE_0 else _LEAST.get(each.name, 1)
         if each.name not in _WORDS and not (isfinite(value) and value >= least):
             return f"{each.name} = {value} is too small: {value} < {least}. Accepted: numbers from {least}."
-    for name, most in (("partitions", 2), ("far_copies", 1.0), ("pace_spread", 0.5)):
+    for name, most in (("partitions", 2), ("far_copies", 1.0), ("merged", 1.0), ("pace_spread", 0.5), ("uneven", 1.0)):
         if (value := getattr(of, name)) > most:
             return f"{name} = {value} is too large: {value} > {most}. Accepted: numbers up to {most}."
+    if over := of.sm_groups % of.partitions:
+        return (
+            f"sm_groups = {of.sm_groups} is no multiple of partitions = {of.partitions}, {over} are left over. "
+            f"Accepted: multiples of {of.partitions}."
+        )
     parts = (("l1_bytes", LINE_BYTES * of.l1_ways, "line x ways"),
              ("l2_bytes", LINE_BYTES * of.l2_ways * of.l2_slices, "line x ways x slices"),
              ("dram_row_bytes", of.dram_interleave_bytes, "dram_interleave_bytes"),

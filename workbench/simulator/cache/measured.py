@@ -1,95 +1,22 @@
-"""A GPU's counters and the reuse tier that is fitted to them: ncu's CSV, kernels in two parts, errors by class."""
+"""The reuse tier beside what a GPU counted: kernels in two parts, and how far estimates are off, by class."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from workbench.simulator.cache.counters import ASKED, PROGRAMS, READ, WRITTEN, hit_rate
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.reuse import parts, total
+from workbench.simulator.cache.trace import SECTOR_BYTES
 
-TEX = "lts__t_sectors_srcunit_tex_op_read"
-FABRIC = "lts__t_sectors_srcunit_ltcfabric"
-READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-HIT, MISSED = f"{TEX}_lookup_hit.sum", f"{TEX}_lookup_miss.sum"
-SECONDS = "gpu__time_duration.sum"
-NEEDED = (READ, WRITTEN, SECONDS)
-TEX_ONLY = (*NEEDED, HIT, MISSED)
-METRICS = (*TEX_ONLY, f"{TEX}.sum", f"{FABRIC}.sum", f"{FABRIC}_lookup_hit.sum", f"{FABRIC}_lookup_miss.sum")
-"""Far reads are looked up near and at home, so that lts__t_sectors_op_read has them twice: it is not asked for."""
-GRID, PROGRAMS = "Grid Size", "programs"
-"""The column of ncu's raw page that says how many programs were launched, and their number in a row."""
-UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "Kbyte": 1e3,
-         "Mbyte": 1e6, "Gbyte": 1e9}  # fmt: skip
-"""Of one in seconds or bytes; what is not here is one of its own."""
-COPIES = tuple(i / 8 for i in range(9))
-SPREADS = (0.0, 0.001, 0.002, 0.00325, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03)
-"""What the fit tries of `far_copies` and `pace_spread`."""
 Row = dict[str, Any]
-
-
-def has_rows(text: str) -> bool:
-    """Whether *text* has the heading of ncu's table."""
-    return any(map(_is_heading, text.splitlines()))
-
-
-def csv_rows(text: str) -> list[dict[str, float]]:
-    """By profiled launch, in order, its metrics: of ncu's `--csv` output, `--page raw` or `details`.
-
-    Seconds and bytes, and the number of programs where it stands there. Lines before the heading, which ncu and the
-    program print, are passed over. ValueError says what is missing.
-    """
-    lines = text.splitlines()
-    begin = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
-    if begin is None:
-        raise ValueError('The text has no line that begins with "ID", 0 of 1. Accepted: what ncu --csv prints.')
-    rows = list(csv.DictReader(io.StringIO("\n".join(line for line in lines[begin:] if not line.startswith("==")))))
-    units = next((row for row in rows if not row["ID"]), {})  # of a raw page
-    launches: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row["ID"]:
-            launches.setdefault(row["ID"], {}).update(_numbers(row, units))
-    return list(launches.values())
-
-
-def _is_heading(line: str) -> bool:
-    return line.startswith(('"ID",', "ID,"))
-
-
-def _numbers(row: Mapping[str, str], units: Mapping[str, str]) -> dict[str, float]:
-    """The metrics of one line: all of a launch on a raw page, one of them elsewhere."""
-    is_long = "Metric Name" in row
-    cells = [(row["Metric Name"], row["Metric Value"], row["Metric Unit"])] if is_long else [
-        (name, cell, units.get(name, "")) for name, cell in row.items()]  # fmt: skip
-    numbers = {name: number * UNITS.get(unit, 1.0) for name, cell, unit in cells
-               if name in METRICS and (number := _number(cell)) is not None}  # fmt: skip
-    programs = [int(number) for number in re.findall(r"\d+", row.get(GRID) or "")]
-    return {**numbers, PROGRAMS: float(math.prod(programs))} if programs else numbers
-
-
-def _number(text: str) -> float | None:
-    """ncu may group digits by commas; what it could not count, as `n/a`, is no number."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
-
-
-def hit_rate(metrics: Mapping[str, float]) -> float | None:
-    """Of the tex units' reads, None where the counters are not there."""
-    if HIT not in metrics or MISSED not in metrics:
-        return None
-    looked_up = metrics[HIT] + metrics[MISSED]
-    return metrics[HIT] / looked_up if looked_up else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +32,8 @@ class Truth:
     """Problem, schedule with as many programs as were launched, resident programs of an SM where nobody counted."""
     dram_read: float
     dram_written: float
+    asked: float | None
+    """Bytes that the tex units read from L2; None where nobody counted them."""
     hit_rate: float | None
     spread: float
     """(most - least) / median of the repeats' bytes read."""
@@ -122,9 +51,10 @@ def _truth(row: Mapping[str, Any]) -> Truth:
     schedule = Schedule("fused", tuple(axes.items()))
     read = [each[READ] for each in row["repeats"]]
     rates = [rate for each in row["repeats"] if (rate := hit_rate(each)) is not None]
+    requests = [each[ASKED] * SECTOR_BYTES for each in row["repeats"] if ASKED in each]
     return Truth(row["number"], row["work"], row["part"], (of, schedule, row["resident"]), median(read),
-                 median(each[WRITTEN] for each in row["repeats"]), median(rates) if rates else None,
-                 (max(read) - min(read)) / median(read))  # fmt: skip
+                 median(each[WRITTEN] for each in row["repeats"]), median(requests) if requests else None,
+                 median(rates) if rates else None, (max(read) - min(read)) / median(read))  # fmt: skip
 
 
 def errors(of: Sequence[Truth], on: Hierarchy) -> Iterator[Row]:
@@ -137,6 +67,7 @@ def errors(of: Sequence[Truth], on: Hierarchy) -> Iterator[Row]:
             "off": made.dram_read / each.dram_read - 1.0, "dram_write_bytes": each.dram_written,
             "estimated_written": made.dram_written, "hit_rate": each.hit_rate, "estimated_hit_rate": made.hit_rate,
             "points_off": _points(made.hit_rate, each.hit_rate),
+            "asked_off": made.asked / each.asked - 1.0 if each.asked else None,
             "operands": operand_bytes(each.point[0]), "shape": dict(each.point[0].shape),
         }  # fmt: skip
 
@@ -165,24 +96,3 @@ def by_class(rows: Sequence[Row]) -> dict[str, Row]:
             "beyond_operands": sum(row["dram_read_bytes"] > 1.5 * row["operands"] for row in held),
         }  # fmt: skip
     return made
-
-
-def fitted(of: Sequence[Truth], on: Hierarchy) -> Hierarchy:
-    """*on* with the `far_copies` and `pace_spread` that are the least off in the mean of the kernels to fit to."""
-    chosen = [each for each in of if each.part == "fit"]
-    if not chosen:
-        raise ValueError("0 kernels are there to fit to. Accepted: a document with at least 1 of part = fit.")
-    tried = [replace(on, far_copies=copies, pace_spread=spread) for copies in COPIES for spread in SPREADS]
-    return min(tried, key=lambda one: sum(abs(math.log1p(row["off"])) for row in errors(chosen, one)))
-
-
-def written_into(text: str, of: Hierarchy, source: str) -> str:
-    """The text of a cache file with the fitted values of *of*, and *source* as where they are from."""
-    lines = []
-    for line in text.splitlines():
-        key = line.split("=")[0].strip()
-        for name in ("far_copies", "pace_spread"):
-            line = f"{name} = {getattr(of, name):g}" if key == name else line
-            line = f'"{name}" = "calibrated: {source}"' if key == f'"{name}"' else line
-        lines.append(line)
-    return "\n".join(lines) + "\n"

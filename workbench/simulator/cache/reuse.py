@@ -1,10 +1,12 @@
 """The traffic of one rank's kernel from who reads a slab again, and how soon: DRAM bytes and hits in a millisecond.
 
-Programs take tiles in turns, each at its own pace: SMs drift apart, and over a long contraction one finds no longer
-what another has read. Paces spread as a normal distribution does, always in the same order. The L2 has one partition,
-or two: then half of the lines that an SM asks for are far. They are looked up in the near partition, which may keep
-copies, and then at home. Data that all SMs share so take up to twice their size. Sets and cycles are left to the
-line-level simulator; here a line is lost with a chance that grows with what is touched meanwhile (`window.py`).
+Programs take tiles in turns. SMs of a group ask for the same bytes at about the same time, and some of these requests
+become one before L2. Groups go on at paces of their own: they drift apart, and over a long contraction one finds no
+longer what another has read. Paces spread as a normal distribution does, always in the same order. The L2 has one
+partition, or two, each for half of the groups: then half of the lines that an SM asks for are far. They are looked up
+in the near partition, which may keep copies, and then at home. Data that all SMs share so take up to twice their size.
+Sets and cycles are left to the line-level simulator; here a line is lost with a chance that grows with what is touched
+meanwhile (`window.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ TIER, POLICY = "reuse", "cache_rw"
 """The name of this tier, and the one policy that it knows: all that a GPU does by itself."""
 RANK = 0
 SEED = 0
-"""In which order SMs are fast and slow."""
+"""In which order groups of SMs are fast and slow."""
 MOMENTS = 65
 """Of a kernel's time, at which bytes of peers come in."""
 
@@ -91,11 +93,26 @@ def programs(schedule: Schedule, most: int) -> int:
     return int(schedule.get("grid") or 0) or max(1, most - int(schedule.get("comm_sms") or 0))
 
 
-def begins(count: int, at_once: int, spread: float) -> tuple[Floats, Ints]:
-    """When each of *count* tiles begins, in tiles, and by which program; *spread* is the paces' standard deviation."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Of each tile."""
+
+    begin: Floats
+    """When it begins, in tiles."""
+    program: Ints
+    turn: Ints
+    """How many tiles its program had before."""
+    group: Ints
+    """Of the SM that computes it."""
+
+
+def ordered(count: int, at_once: int, on: Hierarchy) -> Order:
+    """*count* tiles, dealt in turns to programs, and these to the groups of SMs, as many in a row as a group holds."""
     number = np.arange(count)
-    begin = number // at_once * (1.0 + spread * _paces(at_once)[number % at_once])
-    return begin - begin.min(), number % at_once
+    program, turn = number % at_once, number // at_once
+    group = program * on.sm_groups // at_once
+    begin = turn * (1.0 + on.pace_spread * _paces(on.sm_groups)[group])
+    return Order(begin - begin.min(), program, turn, group)
 
 
 @lru_cache(maxsize=64)
@@ -110,24 +127,27 @@ def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float
     at_once, incoming = load
     operator, tiles, item = OPERATORS[problem.operator], plan.tiles[RANK], problem.itemsize
     extent = operator.extent(problem)
-    begin, program = begins(len(tiles), at_once, on.pace_spread)
-    end, count = float(begin.max()) + 1.0, len(tiles)
+    order, count = ordered(len(tiles), at_once, on), len(tiles)
+    begin, end = order.begin, float(order.begin.max()) + 1.0
     rows = (tiles.chunk * operator.chunk_rows(problem) + tiles.row_start, tiles.row_stop - tiles.row_start)
     columns = (extent.rows + tiles.col_start, tiles.col_stop - tiles.col_start)
     wide = _across(columns[1], extent.columns, item)
     slab = np.concatenate([rows[0], columns[0]])
     num_bytes = np.concatenate([rows[1] * extent.contraction * item, wide * extent.contraction]).astype(float)
-    asks = np.ones(2 * count, bool) if operator.work == "gemm" else _past_l1(slab, program, num_bytes, on.l1_bytes)
+    asks = (
+        np.ones(2 * count, bool) if operator.work == "gemm" else _past_l1(slab, order.program, num_bytes, on.l1_bytes)
+    )
+    to_l2 = num_bytes * np.where(asks, _unmerged(slab, order, on), 0.0)
     stays = (tiles.chunk == RANK) | (operator.flow is Flow.RECEIVE)
     out = np.where(stays, tiles.areas() * item, 0).astype(float)
-    reads = Slabs(slab, np.tile(begin, 2), np.tile(program % 2, 2), num_bytes)
-    cache = Cache(on.l2_bytes, on.far_copies)
+    reads = Slabs(slab, np.tile(begin, 2), np.tile(order.group * on.partitions // on.sm_groups, 2), num_bytes)
+    cache = Cache(on.l2_bytes, on.far_copies, on.uneven)
     l2 = kept(reads, Streams(begin + 1.0, out, incoming), cache, end)
     names = [name for name in operator.local(problem) if name != "output"]
     missed, near = _missed(reads, on, l2)
     halves = (slice(0, count), slice(count, None))
     made = {
-        name: Part(asked=float(num_bytes[half][asks[half]].sum()), missed_near=float(near[half].sum()),
+        name: Part(asked=max(float(to_l2[half].sum()), float(near[half].sum())), missed_near=float(near[half].sum()),
                    dram_read=float(missed[half].sum()))
         for name, half in zip(names, halves, strict=True)
     }  # fmt: skip
@@ -149,6 +169,13 @@ def _missed(reads: Slabs, on: Hierarchy, l2: Kept) -> tuple[Floats, Floats]:
     same_side = gaps(2 * reads.slab + reads.side, reads.begin)[0]
     far = reads.num_bytes * (l2.lost(same_side) if on.far_copies else 1.0)
     return missed, (missed + np.maximum(missed, far)) / 2.0
+
+
+def _unmerged(slab: Ints, order: Order, on: Hierarchy) -> Floats:
+    """By read, the share of it that reaches L2: tiles of one turn read their slabs at about the same time."""
+    together = (slab * (int(order.turn.max()) + 1) + np.tile(order.turn, 2)) * on.sm_groups + np.tile(order.group, 2)
+    _, number, counts = np.unique(together, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 - on.merged * (1.0 - 1.0 / counts[number]))
 
 
 def _past_l1(slab: Ints, program: Ints, num_bytes: Floats, l1_bytes: int) -> np.ndarray:

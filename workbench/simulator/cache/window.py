@@ -21,9 +21,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 KNOTS = 33
 """Lengths of windows whose bytes are counted: so many evenly, and so many where slabs are read again."""
-UNEVEN = 0.04
-"""Sets of L2 fill unevenly: of lines that are read again when 8 % less than fits was touched, a 50th is gone,
-and all but a 50th when it is 8 % more. Chosen to replays at many sizes of L2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,8 @@ class Cache:
     """Bytes."""
     copies: float
     """Of far lines that a partition reads, the share that it keeps."""
+    uneven: float
+    """As `hierarchy.Hierarchy.uneven`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,16 @@ class Kept:
     """Of windows, ascending from 0."""
     footprints: Floats
     """Bytes that each of them touches, on average."""
-    capacity: float
+    cache: Cache
 
     def lost(self, gap: Floats) -> Floats:
-        """The chance that a line is gone after *gap* tiles' time: a half, where as much was touched as fits."""
+        """The chance that a line is gone after *gap* tiles' time: a half, where as much was touched as fits.
+
+        It goes up from 0 to 1 along a cubic without a bend at either end.
+        """
         touched = np.interp(gap, self.lengths, self.footprints)
-        return np.where(np.isfinite(gap), (1.0 + np.tanh((touched / self.capacity - 1.0) / UNEVEN)) / 2.0, 1.0)
+        beyond = np.clip((touched / self.cache.capacity - 1.0) / self.cache.uneven, -1.0, 1.0)
+        return np.where(np.isfinite(gap), 0.5 + beyond * (3.0 - beyond * beyond) / 4.0, 1.0)
 
 
 def kept(reads: Slabs, streams: Streams, cache: Cache, end: float) -> Kept:
@@ -99,7 +102,7 @@ def kept(reads: Slabs, streams: Streams, cache: Cache, end: float) -> Kept:
     typical = np.quantile(met, np.linspace(0.0, 1.0, KNOTS), method="nearest") if len(met) else met
     lengths = np.unique(np.concatenate([np.linspace(0.0, most, KNOTS), typical]))
     footprints = _footprints(lengths, columns, streams.steady, cache.copies, end)
-    return Kept(lengths, np.maximum.accumulate(footprints), cache.capacity)
+    return Kept(lengths, np.maximum.accumulate(footprints), cache)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

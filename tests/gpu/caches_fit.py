@@ -1,0 +1,47 @@
+"""What was counted becomes values of the reuse tier: `python -m tests.gpu.caches fit OUT.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kernels import files
+from tests.gpu import caches_kernels
+from workbench import counted
+from workbench.machines import machine
+from workbench.resources import data_directory
+from workbench.simulator.cache import fitting, measured
+from workbench.simulator.cache.hierarchy import of_machine
+
+Row = dict[str, Any]
+
+
+def main(out: Path) -> None:
+    """Fits the caches of the machine that was counted, where they and the counts are shipped."""
+    fit(out, data_directory() / "caches" / "h200.toml", counted.path())
+
+
+def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
+    """Writes the fitted values into the cache file *into* and *out* to *kept*; what is off when held out, by class."""
+    document = json.loads(out.read_text())
+    known = measured.truths(document)
+    best = fitting.fitted(known, of_machine(machine(caches_kernels.MACHINE)))
+    rows = list(measured.errors(known, best))
+    from_where = document["provenance"]
+    count = sum(each.part == "fit" for each in known)
+    source = f"{from_where['gpus']}, {from_where['date'][:10]}: bytes that ncu counts of {count} kernels"
+    files.write(into, fitting.written_into(into.read_text(), best, source))
+    files.write(kept, json.dumps(document, separators=(",", ":")) + "\n")
+    print(", ".join(f"{name} = {getattr(best, name):g}" for name in fitting.FITTED))
+    for row in rows:
+        points = "not counted" if row["points_off"] is None else f"off by {row['points_off']:.1f} points"
+        print(f"{row['number']:3} {row['work']:20} {row['part']:8} {row['dram_read_bytes'] / 1e9:9.3f} GB read, "
+              f"estimated {row['off']:+.1%}, spread {row['spread']:.1%}, hits {points}")  # fmt: skip
+    classes = measured.by_class(rows)
+    print(json.dumps(classes, indent=1))
+    for sentence in counted.missed(rows):
+        print(f"Missed: {sentence}")
+    for sentence in counted.advice(document["kernels"]):
+        print(sentence)
+    return classes
