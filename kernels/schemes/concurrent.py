@@ -21,8 +21,6 @@ FEWEST, MOST = 2, 32
 """Problems of one call: one alone has nothing to overlap with."""
 SHARES = (0, 4, 8, 16, 24, 32)
 """SMs that the computation may leave to the collective; 0: none."""
-NO_SMS = "copy_engine"
-"""The collective that needs none of them."""
 
 
 def problems(schedule: Schedule) -> int:
@@ -51,7 +49,9 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
             "Blocks of the computation that an SM holds, by padding of their shared memory; 0: as many as fit.",
         ),
         "comm_sms": Axis(
-            "comm_sms", shares, 0, f"SMs, of {slots}, that computation leaves to the collective; 0: none set aside.",
+            "comm_sms", shares, 0,
+            f"SMs, of {slots}, that computation leaves to the collective, or to meetings around copies; 0: none set "
+            "aside.",
         ),
     }  # fmt: skip
     return tuple(known[name] for name in reads.of_concurrent(problem, machine.backend))
@@ -61,7 +61,6 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     blocks = int(schedule.get(reads.RESIDENT) or 0)
     return (
         _of_count(schedule)
-        or _of_share(schedule)
         or residency.refusal(problem, schedule["tile"], blocks, machine)
         or _of_memory(problem, schedule, machine)
     )
@@ -78,15 +77,6 @@ def _of_count(schedule: Schedule) -> str | None:
         else f"is too many: each has operands and a result of its own, and {count} > {MOST}"
     )
     return f"{MICRO_BATCHES} = {count} {rule}. Accepted: {FEWEST} to {MOST}."
-
-
-def _of_share(schedule: Schedule) -> str | None:
-    if not schedule.get("comm_sms") or schedule["collective"] != NO_SMS:
-        return None
-    return (
-        f"comm_sms = {schedule['comm_sms']} does not go with collective = {NO_SMS}: copies take 0 SMs, so that none is "
-        "left to them. Accepted: comm_sms = 0, or another collective."
-    )
 
 
 def _of_memory(problem: Problem, schedule: Schedule, machine: Machine) -> str | None:

@@ -24,7 +24,7 @@ from workbench.answer import Recorded
 from workbench.one_problem import question_of
 
 INTRO = """
-Computation and collective of eight independent problems on two streams (`concurrent`, arXiv:2606.09200): microseconds
+Computation and collective of sixteen independent problems on two streams (`concurrent`, arXiv:2606.09200): microseconds
 of one of them, bfloat16. T_c and T_comm are the fastest computation and the fastest collective of a baseline alone.
 *Streams* are cuBLAS and NCCL on two streams. *Shaping* is our kernel in tiles of 64x128x64, padded so that an SM holds
 one block of it. *Priority* is that of the stream that communicates. *SM share*: the fastest way to leave SMs to the

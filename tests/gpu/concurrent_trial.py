@@ -28,6 +28,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import schedule
 from kernels.trial import Trial
 from tests.gpu import controls, gang
+from tests.gpu.modes import MICRO_BATCHES
 from tests.gpu.recording import provenance
 from tests.gpu.tables import machine_here
 from tests.gpu.test_concurrent import CALLS, controlled, sittings, stressed
@@ -36,7 +37,6 @@ from tests.gpu.test_decomposed import words
 QUICK = Protocol(name="concurrent", warmups=1, repeats=7)
 SHARE_OF_SECONDS = {"controls": 0.3, "right": 0.4, "times": 1.0}
 """Of the seconds that are left when a part begins; the last one has all of them."""
-MICRO_BATCHES = 8
 TILES = ("128x256x64", "128x128x64", "64x128x64", "64x64x64")
 SHAPED = "64x128x64"
 """The tile of which an SM holds two blocks, and with padding one: beside that one a block of NCCL finds registers."""
@@ -47,7 +47,7 @@ SHAPES = (
 )  # fmt: skip
 """Compute-bound and memory-bound ones, with about as much communication as computation: m, n, k of one rank."""
 OF_LIBRARY: tuple[dict[str, Any], ...] = (
-    {"comm_priority": "normal"}, {}, {"comm_sms": 8}, {"comm_sms": 16}, {"comm_sms": 32},
+    {"comm_priority": "normal"}, {}, *({"comm_sms": count} for count in (4, 16, 24, 32)),
 )  # fmt: skip
 """Streams alone, with priority, and with a share of the SMs."""
 OF_OURS: tuple[dict[str, Any], ...] = (

@@ -24,7 +24,7 @@ from tests.gpu import sittings
 from tests.gpu.sittings import Axes, Block, Talk
 
 SCHEME = "concurrent"
-MICRO_BATCHES = 8
+MICRO_BATCHES = 16
 TILE = "64x128x64"
 """Of our kernel: an SM of an H200 holds two of its blocks; one of them leaves room for a block of NCCL beside it."""
 LEFT, FIRST = ({controls.PRIORITY: value} for value in (reads.NORMAL, reads.HIGH))
@@ -34,13 +34,15 @@ MODES: tuple[Axes, ...] = (
     LEFT, {**OURS, **LEFT}, {**SHAPED, **LEFT}, FIRST, {**SHAPED, **FIRST},
 )  # fmt: skip
 """Two streams; the same with our kernel, from which shaping differs in nothing else; + shaping; + priority; + both."""
-SHARES = (8, 16, 32)
+SHARES = (8, 16, 24, 32)
 """SMs that are left to the library's collective."""
 PARTNERS: tuple[Axes, ...] = (
-    {"collective": "direct", controls.SHARE: 16}, {"collective": "two_shot", controls.SHARE: 16},
-    {"collective": "direct", controls.SHARE: 32}, {"collective": "two_shot"}, {"collective": "copy_engine"},
+    {"collective": "direct", controls.SHARE: 16}, {"collective": "direct", controls.SHARE: 32},
+    {"collective": "two_shot"}, {"collective": "two_shot", controls.SHARE: 24}, {"collective": "copy_engine"},
+    {"collective": "copy_engine", controls.SHARE: 4},
 )  # fmt: skip
-"""Others that may communicate: our own stores, torch's symmetric all-reduce, copy engines, which take no SM."""
+"""Others that may communicate: our own stores, torch's symmetric all-reduce in its 24 blocks, copy engines, which need
+no SM for copies but places for the kernels in which ranks meet."""
 
 
 @dataclass(frozen=True, slots=True)

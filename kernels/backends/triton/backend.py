@@ -151,7 +151,6 @@ class TritonBackend:
         self._heap = self._held = None
         if self._group is not None:
             self._group.close()
-        nccl.forget(None)
 
 
 @dataclass

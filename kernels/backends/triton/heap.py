@@ -13,7 +13,7 @@ import torch.distributed
 from torch import Tensor
 
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
-from kernels.backends.triton.nccl import OF_RANKS
+from kernels.backends.triton import nccl
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
@@ -32,7 +32,7 @@ class Group:
             raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
         # each rank has its GPU as number 0; torch would take that for one GPU shared by all
         os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
-        for name, value in OF_RANKS.items():
+        for name, value in nccl.OF_RANKS.items():
             os.environ.setdefault(name, value)
         self.seat, self._dist = seat, torch.distributed
         host, port = seat.rendezvous
@@ -40,8 +40,7 @@ class Group:
         limit = timedelta(seconds=max(seat.deadline_s, LONGEST_COMPILATION_SECONDS))
         dist: Any = self._dist
         store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
-        if dist.is_initialized():  # of a gang before
-            dist.destroy_process_group()
+        self.close()  # the one of a gang before
         dist.init_process_group(
             "cpu:gloo,cuda:nccl", store=store, rank=seat.rank, world_size=seat.world, timeout=limit, device_id=device
         )
@@ -60,8 +59,10 @@ class Group:
         return [[float(value) for value in one] for one in everyone]
 
     def close(self) -> None:
+        """The process group of this rank ends, whichever gang it was of."""
         dist: Any = self._dist
         if dist.is_initialized():
+            nccl.leave()
             dist.destroy_process_group()
 
 

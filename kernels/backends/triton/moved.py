@@ -61,8 +61,8 @@ class Moved:
         programs = 1 if context.device.type == "cpu" else self._programs
         return lambda: put_pieces[(programs,)](
             base, source.stride(0), addresses, target.stride(0), puts, len(table), counters, done,
-            BLOCK_M=shares.BLOCK_M, BLOCK_N=shares.BLOCK_N, DTYPE=TRITON_DTYPES[context.problem.dtype],
-            num_warps=shares.WARPS,
+            BLOCK_M=shares.FEW.rows, BLOCK_N=shares.FEW.columns, DTYPE=TRITON_DTYPES[context.problem.dtype],
+            num_warps=shares.FEW.warps,
         )  # fmt: skip
 
 
@@ -76,12 +76,14 @@ class Sums:
 
     def __init__(self, context: Context, stage: Tensor, out: Tensor) -> None:
         ranks, rows, width = stage.shape
-        blocks = -(-rows // shares.BLOCK_M) * -(-width // shares.BLOCK_N)
+        block = shares.MANY
+        blocks = -(-rows // block.rows) * -(-width // block.columns)
         self._grid = 1 if context.device.type == "cpu" else blocks
         self._arguments = stage, stage.stride(0), out, rows, width, out.stride(0)
         self._world = ranks
 
     def __call__(self) -> None:
+        block = shares.MANY
         sum_pieces[(self._grid,)](
-            *self._arguments, WORLD=self._world, BLOCK_M=shares.BLOCK_M, BLOCK_N=shares.BLOCK_N, num_warps=shares.WARPS
+            *self._arguments, WORLD=self._world, BLOCK_M=block.rows, BLOCK_N=block.columns, num_warps=block.warps
         )

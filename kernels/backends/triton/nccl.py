@@ -70,10 +70,11 @@ class Tuned:
         self._pools.clear()
 
 
-def _of(least: int | None, most: int, limit: timedelta) -> Any:
+def _of(least: int | None, most: int, limit: timedelta, cluster: int | None = None) -> Any:
     """A group of all ranks whose communicator has *least* to *most* channels, each a block; calls end after *limit*.
 
     torch would give it 10 minutes, whatever the main group has. Without *least* NCCL takes fewer where it sees fit.
+    *cluster*: blocks that only begin together, on neighbouring SMs; None: as many as NCCL wants, 4 on Hopper.
     """
     dist: Any = torch.distributed
     options = dist.ProcessGroupNCCL.Options()
@@ -81,6 +82,8 @@ def _of(least: int | None, most: int, limit: timedelta) -> Any:
     options.config.max_ctas = most
     if least is not None:
         options.config.min_ctas = least
+    if cluster is not None:
+        options.config.cga_cluster_size = cluster
     return dist.new_group(backend="nccl", pg_options=options, timeout=limit)
 
 
@@ -90,7 +93,8 @@ _limited: tuple[Any, dict[int, Any]] | None = None
 def at_most(group: Any, blocks: int, device: torch.device) -> Any:
     """*group* with a communicator of at most *blocks* blocks; 0: *group* itself. Making one is collective.
 
-    It lives as long as *group*, whose rank belongs to one gang at a time.
+    It lives as long as *group*, whose rank belongs to one gang at a time. Its blocks begin one by one: a cluster of
+    them finds no room beside a computation that leaves SMs here and there.
     """
     global _limited
     if not blocks or group is None:
@@ -99,22 +103,33 @@ def at_most(group: Any, blocks: int, device: torch.device) -> Any:
         _limited = group, {}
     made = _limited[1]
     if blocks not in made:
-        made[blocks] = _of(None, blocks, group._get_backend(device).options._timeout)
+        made[blocks] = _of(None, blocks, group._get_backend(device).options._timeout, cluster=1)
     return made[blocks]
 
 
 _made: tuple[Any, Tuned] | None = None
+_lost: list[Tuned] = []
+"""Of groups that broke: freeing a window whose communicator has ended ends the process, so they stay."""
 
 
 def forget(group: Any) -> None:
-    """The trials before have ended, on all ranks of *group*; another group has ended itself, its windows with it."""
-    global _made, _limited
+    """The trials before have ended, on all ranks of *group*."""
+    global _limited
     if _made is not None and _made[0] is group:
         _made[1].forget()
-    else:
-        _made = None
     if _limited is not None and _limited[0] is not group:
         _limited = None
+
+
+def leave() -> None:
+    """The process group of this rank is about to end, and its windows go before it."""
+    global _made, _limited
+    if _made is not None:
+        try:
+            _made[1].forget()
+        except RuntimeError:
+            _lost.append(_made[1])
+    _made = _limited = None
 
 
 def tuned(group: Any, device: torch.device) -> Tuned:

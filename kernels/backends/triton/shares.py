@@ -19,9 +19,20 @@ from kernels.operators import OPERATORS, Flow, ResultLayout
 
 Call = Callable[[], None]
 
-BLOCK_M, BLOCK_N, BLOCK = 16, 256, 4096
-"""8 KiB of two-byte values: two stores of 16 bytes by each thread."""
-WARPS = 8
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a thread block has on its way at once: *rows* of *columns* values, by *warps*."""
+
+    rows: int
+    columns: int
+    warps: int
+
+
+MANY = Block(16, 256, 8)
+"""8 KiB of two-byte values, two stores of 16 bytes by each thread: several such blocks share an SM."""
+FEW = Block(64, 512, 32)
+"""64 KiB: a block has an SM to itself, and hides the memory's latency alone. One of `MANY` moves 6 GB/s (H200)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +43,11 @@ class Beside:
     """That it has at most; 0: as many as there is work for."""
     lanes: Iterable[torch.cuda.Stream] | None = None
     """What copy engines are given their work on; None: streams of the collective's own."""
+
+    @property
+    def block(self) -> Block:
+        """Of each of its blocks."""
+        return FEW if self.blocks else MANY
 
     def __call__(self, kernel: Kernel) -> Kernel:
         """*kernel*, which waits for nobody, begins with the SMs that it finds free."""
@@ -73,20 +89,20 @@ def layout(context: Context, source: Tensor) -> Layout:
 
 def direct(context: Context, source: Tensor, beside: Beside | None = None) -> Call:
     """Shares leave by stores of the SMs."""
-    kernel = put_kernel(context, layout(context, source))
+    kernel = put_kernel(context, layout(context, source), beside.block if beside else MANY)
     return between_meetings(context, (beside(kernel) if beside else kernel).launcher(), beside)
 
 
-def put_kernel(context: Context, where: Layout) -> Kernel:
+def put_kernel(context: Context, where: Layout, block: Block = MANY) -> Kernel:
     """`put_rows` over *where*."""
-    blocks = -(-where.rows // BLOCK_M) * -(-where.width // BLOCK_N)
+    blocks = -(-where.rows // block.rows) * -(-where.width // block.columns)
     return Kernel(
         function=put_rows,
         arguments=(where.source, context.addresses(where.target), where.rows, where.width, where.source_step,
                    where.target_step, where.target_stride, context.rank),
-        constants={"WORLD": context.world, "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N,
+        constants={"WORLD": context.world, "BLOCK_M": block.rows, "BLOCK_N": block.columns,
                    "DTYPE": TRITON_DTYPES[context.problem.dtype]},
-        num_warps=WARPS,
+        num_warps=block.warps,
         items=blocks * context.world,
     )  # fmt: skip
 
@@ -141,7 +157,7 @@ def between_meetings(context: Context, push: Call, beside: Beside | None = None)
     stage = context.of(context.rank, "stage") if operator.reduces else None
     total: Call | None = None
     if stage is not None:
-        summed = sum_kernel(context, stage)
+        summed = sum_kernel(context, stage, beside.block if beside else MANY)
         total = (beside(summed) if beside else summed).launcher()
 
     def call() -> None:
@@ -154,13 +170,13 @@ def between_meetings(context: Context, push: Call, beside: Beside | None = None)
     return call
 
 
-def sum_kernel(context: Context, stage: Tensor) -> Kernel:
+def sum_kernel(context: Context, stage: Tensor, block: Block = MANY) -> Kernel:
     """`sum_shares` of *stage* into this rank's output."""
-    out = context.of(context.rank, "out")
+    out, values = context.of(context.rank, "out"), block.rows * block.columns
     return Kernel(
         function=sum_shares,
         arguments=(stage, out, out.numel()),
-        constants={"WORLD": context.world, "BLOCK": BLOCK},
-        num_warps=WARPS,
-        items=-(-out.numel() // BLOCK),
+        constants={"WORLD": context.world, "BLOCK": values},
+        num_warps=block.warps,
+        items=-(-out.numel() // values),
     )

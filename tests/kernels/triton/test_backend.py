@@ -25,20 +25,34 @@ UNWRITTEN = 7.0
 class Windows:
     """A group's tuned buffers, which may only be given back while the group is there."""
 
-    def __init__(self) -> None:
-        self.forgotten = 0
+    def __init__(self, *, broken: bool = False) -> None:
+        self.forgotten, self._broken = 0, broken
 
     def forget(self) -> None:
+        if self._broken:
+            raise RuntimeError("NCCL communicator was aborted on rank 0.")
         self.forgotten += 1
 
 
-def test_windows_are_given_back_to_their_own_group_and_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_given_back_to_their_own_group_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     group, windows = object(), Windows()
     monkeypatch.setattr(nccl, "_made", (group, windows))
     nccl.forget(group)
     assert windows.forgotten == 1
-    nccl.forget(object())  # of the next gang: the group before has been destroyed
+    nccl.forget(object())
     assert windows.forgotten == 1
+    nccl.leave()
+    assert windows.forgotten == 2
+    assert nccl._made is None
+
+
+def test_windows_of_a_group_that_broke_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their end would end the process: torch looks for the communicator that they were registered with."""
+    windows = Windows(broken=True)
+    monkeypatch.setattr(nccl, "_made", (object(), windows))
+    monkeypatch.setattr(nccl, "_lost", [])
+    nccl.leave()
+    assert nccl._lost == [windows]
     assert nccl._made is None
 
 

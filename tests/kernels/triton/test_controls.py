@@ -214,8 +214,8 @@ def test_a_communicator_of_few_blocks_is_made_once_for_a_group_and_goes_with_it(
 ) -> None:
     limit, made = timedelta(seconds=61), []
 
-    def of(least: int | None, most: int, seconds: timedelta) -> str:
-        made.append((least, most, seconds))
+    def of(least: int | None, most: int, seconds: timedelta, cluster: int | None = None) -> str:
+        made.append((least, most, seconds, cluster))
         return f"at most {most}"
 
     monkeypatch.setattr(nccl, "_of", of)
@@ -225,7 +225,7 @@ def test_a_communicator_of_few_blocks_is_made_once_for_a_group_and_goes_with_it(
     device = torch.device("cpu")
     assert nccl.at_most(group, 0, device) is group
     assert [nccl.at_most(group, blocks, device) for blocks in (8, 16, 8)] == ["at most 8", "at most 16", "at most 8"]
-    assert made == [(None, 8, limit), (None, 16, limit)]
+    assert made == [(None, 8, limit, 1), (None, 16, limit, 1)]
     nccl.forget(group)
     assert nccl._limited is not None
     nccl.forget(other)

@@ -59,7 +59,7 @@ def test_all_modes_stand_in_one_block_beside_the_best_baselines(question: modes.
     assert [controls.mode(dict(each.axes)) for each in streams] == [
         controls.STREAMS, controls.STREAMS, controls.SHAPING, controls.PRIORITISED, controls.BOTH, controls.SHARED,
     ]  # fmt: skip
-    assert {each["micro_batches"] for each in streams} == {8}
+    assert {each["micro_batches"] for each in streams} == {modes.MICRO_BATCHES}
     assert streams[1] == controls.streams_alone(streams[2]) == controls.streams_alone(streams[4])
     assert streams[0] == controls.streams_alone(streams[3])
 

@@ -10,7 +10,7 @@ import torch
 
 from kernels.backends.triton import shares
 from kernels.backends.triton.library import Sequential
-from kernels.backends.triton.shares import layout, put_kernel, sum_kernel
+from kernels.backends.triton.shares import FEW, MANY, Block, layout, put_kernel, sum_kernel
 from tests.kernels.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.triton.ptx import Kernel, order, scopes, widths
@@ -37,29 +37,33 @@ def test_shares_reach_their_owners(
 
 
 @cache
-def compiled(operator: str, which: str) -> Compiled:
+def compiled(operator: str, which: str, block: Block) -> Compiled:
     """`put_rows` or `sum_shares` at a size that a model has."""
     shape = {"m": 8192, "n": 4096, "k": 4096}
     trial = gpu_trial(operator, shape, world=4, dtype="bfloat16", scheme="sequential", collective="direct")
     context = context_of(trial)
     kernel = (
-        put_kernel(context, layout(context, context.local)) if which == "put"
-        else sum_kernel(context, context.of(context.rank, "stage"))
+        put_kernel(context, layout(context, context.local), block) if which == "put"
+        else sum_kernel(context, context.of(context.rank, "stage"), block)
     )  # fmt: skip
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "launch_cooperative_grid": True}
     return warmed_up(kernel.function, kernel.arguments, dict(kernel.constants) | options)
 
 
-@pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter"])
-def test_shares_leave_sixteen_bytes_at_once(operator: str) -> None:
-    kernel = Kernel(compiled(operator, "put").ptx, compiled(operator, "put").arguments)
+@pytest.mark.parametrize(("operator", "block"), [
+    ("gemm_all_to_all", MANY), ("gemm_reduce_scatter", MANY), ("gemm_all_to_all", FEW),
+])  # fmt: skip
+def test_shares_leave_sixteen_bytes_at_once(operator: str, block: Block) -> None:
+    made = compiled(operator, "put", block)
+    kernel = Kernel(made.ptx, made.arguments)
     assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
     assert [each for each in kernel.instructions if each.is_store and "target_at" in kernel.words(each)]
 
 
-def test_sums_are_read_and_written_sixteen_bytes_at_once() -> None:
-    found = compiled("gemm_reduce_scatter", "sum")
-    kernel = Kernel(found.ptx, found.arguments)
+@pytest.mark.parametrize("block", [MANY, FEW])
+def test_sums_are_read_and_written_sixteen_bytes_at_once(block: Block) -> None:
+    made = compiled("gemm_reduce_scatter", "sum", block)
+    kernel = Kernel(made.ptx, made.arguments)
     touched = [each for each in kernel.instructions if each.is_store or each.name.startswith("ld.global")]
     assert touched
     assert {each.bits for each in touched} == {128}

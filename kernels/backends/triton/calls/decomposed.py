@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import branches, timeline
+from kernels.backends.triton import branches, cublas, timeline
 from kernels.backends.triton.branches import Op, Order
 from kernels.backends.triton.calls import Call, Calls
 from kernels.backends.triton.collected import Collected, is_by_library
@@ -131,6 +131,7 @@ class _Made:
         self._one = gemm_pieces.is_one(context.plan)
         self._moved = Moved(context, places)
         self._counters = context.addresses("counters")
+        self._spared = int(context.plan.schedule.get("comm_sms") or 0)
         grouped: dict[int, list[Op]] = {}
         for op in order.ops:
             grouped.setdefault(op.launch, []).append(op)
@@ -191,7 +192,8 @@ class _Made:
         if kind is Kind.COMPUTE:
             if self._one:
                 return self._kernel()
-            return _in_order([product for op in ops for product in self._places.products(op, self._operands)])
+            products = [product for op in ops for product in self._places.products(op, self._operands)]
+            return cublas.on_fewer(_in_order(products), self._spared, self._context.device)
         if kind is Kind.PUT:
             return self._moved.puts(ops, self._operands)
         if kind is Kind.REDUCE:
