@@ -27,10 +27,11 @@ from kernels.problem import Problem
 from kernels.protocol import Protocol
 from kernels.schemes import schedule
 from kernels.trial import Trial
-from tests.gpu import concurrent_scenarios, gang, scenarios, sittings
+from tests.gpu import concurrent_scenarios, gang, scenarios, sittings, spaces
 from tests.gpu.modes import Modes
 from tests.gpu.recording import provenance, recorded, told
 from tests.gpu.sittings import Axes, Question
+from tests.gpu.spaces import Space
 
 DEVICE = Protocol(name="device", warmups=2, repeats=15, cuda_graph=True, cold_l2=True)
 HOW = {"": DEVICE, "latency": replace(DEVICE, name="device_latency", repeats=50, calls_per_graph=1)}
@@ -91,9 +92,9 @@ def short_layers(world: int) -> Iterator[Question]:
     yield from (each for each in layers(world) if each.problem["m"] <= TOKENS[1])
 
 
-TABLES: dict[str, Callable[[int], Iterator[Question | Modes]]] = {
+TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
-    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions,
+    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions, "spaces": spaces.questions,
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
 """What README shows."""
@@ -104,7 +105,7 @@ class Table:
     """One table on its way: what it asks of the ranks, and what came of each problem."""
 
     name: str
-    questions: Sequence[Question | Modes]
+    questions: Sequence[Question | Modes | Space]
     protocol: Protocol
     ranks: Runner
     block: str = ""
