@@ -34,7 +34,7 @@ MODES: tuple[Axes, ...] = (
     LEFT, {**OURS, **LEFT}, {**SHAPED, **LEFT}, FIRST, {**SHAPED, **FIRST},
 )  # fmt: skip
 """Two streams; the same with our kernel, from which shaping differs in nothing else; + shaping; + priority; + both."""
-SHARES = (16, 24, 32)
+SHARES = (8, 16, 24, 32)
 """SMs that are left to the library's collective."""
 PARTNERS: tuple[Axes, ...] = (
     {"collective": "direct", controls.SHARE: 16}, {"collective": "direct", controls.SHARE: 32},

@@ -68,7 +68,7 @@ def test_all_modes_stand_in_one_block_beside_the_best_baselines(question: modes.
 def test_sms_are_set_aside_by_every_partner_before_and_the_halves_are_timed_alone(question: modes.Modes) -> None:
     _, further, last = played(question, "comm_sms=32")
     shares = {(each.schedule["collective"], each.schedule["comm_sms"]) for each in further.trials}
-    assert shares >= {("library", count) for count in modes.SHARES}
+    assert shares >= {("library", 8), ("library", 16), ("library", 32)}
     assert {collective for collective, _ in shares} == (
         {"library", "direct", "copy_engine"} if "a2a" in scenarios.workload_of(question.problem)
         else {"library", "two_shot"}
