@@ -50,7 +50,7 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         ),
         "comm_sms": Axis(
             "comm_sms", shares, 0,
-            f"SMs, of {slots}, that computation leaves to the collective, or to what goes with copies; 0: none set "
+            f"SMs, of {slots}, that computation leaves to the collective, or to meetings around copies; 0: none set "
             "aside.",
         ),
     }  # fmt: skip

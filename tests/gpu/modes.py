@@ -39,10 +39,10 @@ SHARES = (8, 16, 24, 32)
 PARTNERS: tuple[Axes, ...] = (
     {"collective": "direct", controls.SHARE: 16}, {"collective": "direct", controls.SHARE: 32},
     {"collective": "two_shot"}, {"collective": "two_shot", controls.SHARE: 24}, {"collective": "copy_engine"},
-    {"collective": "copy_engine", controls.SHARE: 4}, {"collective": "copy_engine", controls.SHARE: 8},
+    {"collective": "copy_engine", controls.SHARE: 4},
 )  # fmt: skip
 """Others that may communicate: our own stores, torch's symmetric all-reduce in its 24 blocks, copy engines, which need
-no SM for copies to peers but some for our own share and where ranks meet."""
+no SM for copies but places for the kernels in which ranks meet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def _is_large(tile: Value) -> bool:
     return min(map(int, str(tile).split("x")[:2])) >= LEAST_SIDE
 
 
-def question(name: str, world: int) -> Iterator[Space]:
-    """The space of operator *name*."""
-    yield Space(problem(name, dict(zip("mnk", PROBLEMS[name], strict=True)), world=world, dtype="bfloat16"))
+def questions(world: int) -> Iterator[Space]:
+    """The three of them."""
+    for name, shape in PROBLEMS.items():
+        yield Space(problem(name, dict(zip("mnk", shape, strict=True)), world=world, dtype="bfloat16"))

@@ -121,39 +121,24 @@ def copies(
 ) -> Call:
     """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered.
 
-    *streams*: the trial's `lanes`. Where SMs are set aside they move our own share: CUDA would do it with all SMs, so
-    that it would wait for the end of a computation, and the next computation for it.
+    *streams*: the trial's `lanes`.
     """
     where = layout(context, source)
     share = where.rows * where.width
-    own = beside(own_share(context, where, beside.block)).launcher() if beside and beside.blocks else None
-    order = [(context.rank + step) % context.world for step in range(own is not None, context.world)]
+    order = [(context.rank + step) % context.world for step in range(context.world)]
     begin = context.rank * where.target_step
     pairs = [
         (context.of(peer, where.target).view(-1)[begin : begin + share],
          where.source.view(-1)[peer * where.source_step : peer * where.source_step + share])
         for peer in order
     ]  # fmt: skip
-    return between_meetings(context, lambda: at_once(pairs, streams, context.device, own), beside)
+    return between_meetings(context, lambda: at_once(pairs, streams, context.device), beside)
 
 
-def own_share(context: Context, where: Layout, block: Block) -> Kernel:
-    """`put_rows` of this rank's share alone, to itself: ranks take turns, and there is one."""
-    rank, whole = context.rank, put_kernel(context, where, block)
-    _, addresses, *sizes, _ = whole.arguments
-    source = where.source.view(-1)[rank * where.source_step :]
-    return replace(whole, arguments=(source, addresses[rank : rank + 1].clone(), *sizes, rank),
-                   constants={**whole.constants, "WORLD": 1}, items=whole.items // context.world)  # fmt: skip
-
-
-def at_once(
-    pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda.Stream], device: torch.device,
-    meanwhile: Call | None = None,
-) -> None:  # fmt: skip
+def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda.Stream], device: torch.device) -> None:
     """Copies each (target, source) on a stream of its own; the current stream goes on when all are done.
 
-    *streams*: more than *pairs*, all different; the current one, or the last, copies nothing. *meanwhile* is enqueued
-    on the current one.
+    *streams*: one more than *pairs*, all different; the current one, or the last, copies nothing.
     """
     current = torch.cuda.current_stream(device)
     others = [stream for stream in streams if stream != current][: len(pairs)]
@@ -161,8 +146,6 @@ def at_once(
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             target.copy_(source)
-    if meanwhile is not None:
-        meanwhile()
     for stream in others:
         current.wait_stream(stream)
 

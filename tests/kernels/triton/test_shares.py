@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from kernels.backends.triton import shares
-from kernels.backends.triton.context import Context
 from kernels.backends.triton.library import Sequential
-from kernels.backends.triton.shares import FEW, MANY, Block, layout, own_share, put_kernel, sum_kernel
+from kernels.backends.triton.shares import FEW, MANY, Block, layout, put_kernel, sum_kernel
 from tests.kernels.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.triton.ptx import Kernel, order, scopes, widths
@@ -68,25 +67,6 @@ def test_sums_are_read_and_written_sixteen_bytes_at_once(block: Block) -> None:
     touched = [each for each in kernel.instructions if each.is_store or each.name.startswith("ld.global")]
     assert touched
     assert {each.bits for each in touched} == {128}
-
-
-@pytest.mark.parametrize("operator", ["gemm_all_to_all", "all_gather_gemm"])
-def test_our_own_share_goes_from_its_place_to_ours_and_nowhere_else(
-    operator: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = gpu_trial(operator, {"m": 512, "n": 512, "k": 512}, world=4, dtype="bfloat16", scheme="sequential",
-                      collective="direct")  # fmt: skip
-    context = context_of(trial, rank=3)
-    monkeypatch.setattr(Context, "addresses", lambda context, name: torch.arange(4))
-    source = torch.empty(128, 512) if context.receives else context.local
-    where = layout(context, source)
-    every, own = put_kernel(context, where, FEW), own_share(context, where, FEW)
-    assert own.items == 128 // FEW.rows * (512 // FEW.columns) == every.items // 4
-    begins = own.arguments[0].data_ptr() - source.data_ptr()
-    assert begins == (0 if context.receives else 3 * 128 * 512 * context.local.itemsize)
-    assert own.arguments[1].tolist() == [3]
-    assert own.constants["WORLD"] == 1, "the only rank that takes a turn"
-    assert own.arguments[2:] == every.arguments[2:]
 
 
 class Lane:
