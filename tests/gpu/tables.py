@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def short_layers(world: int) -> Iterator[Question]:
 
 TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space]]] = {
     "gemv": gemv, "embedding": embedding, "gemm": gemm, "layers": layers, "short_layers": short_layers,
-    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions, "spaces": spaces.questions,
+    "pieces": scenarios.questions, "concurrent": concurrent_scenarios.questions,
+    **{f"space_{name}": partial(spaces.question, name) for name in spaces.PROBLEMS},
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
 """What README shows."""

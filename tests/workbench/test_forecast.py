@@ -1,16 +1,21 @@
 """Before a run begins it is said how much of it is known, in how many blocks the rest comes, and how long it takes."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cluster.seating import Ranks
+from kernels.backends.offers import Runner
+from kernels.backends.triton.compilations import compilations
 from kernels.fabric import parse
 from kernels.hardware import Device, hardware_of
+from kernels.operators import OPERATORS
 from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
+from kernels.schemes import SCHEMES, axes, schedule
 from kernels.units import about
 from workbench.answer import FromCluster
 from workbench.blocks import MOST
@@ -191,6 +196,22 @@ def test_kernels_that_schedules_share_are_compiled_once_in_the_forecast(store: S
     kernels_s = [ahead.ahead[0].compiling.seconds(slice(None)) for ahead in (one, orders, stages)]
     assert kernels_s == pytest.approx([sums_s, sums_s, 3 * sums_s])
     assert stages.seconds - orders.seconds > sums_s
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_whatever_kernel_a_schedule_needs_its_seconds_are_known(operator: str) -> None:
+    """`workbench run --set launches=one` once ended with a KeyError."""
+    ranks = Runner(machine("h200_nvl2"), parse("nvlink"))
+    asked = Request(operator=operator, preset="tiny", machine="h200_nvl2").problem(ranks.machine)
+    families = set()
+    for scheme in SCHEMES:
+        for axis in axes(asked, scheme, ranks.machine, ranks.fabric):
+            for value in axis.values:
+                with suppress(Refusal):
+                    one = schedule(asked, scheme, {axis.name: value}, ranks.machine, ranks.fabric)
+                    families |= {each.family for each in compilations(ranks.trial(asked, one))}
+    assert families
+    assert families <= SECONDS.keys()
 
 
 def test_what_gpu_ranks_compiled_before_is_not_counted(store: Store, fake_cluster: Any) -> None:

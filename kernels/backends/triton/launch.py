@@ -74,10 +74,17 @@ class Kernel:
                 f"the GPU holds {resident} of this kernel: {self.grid} > {resident}. Accepted: up to {resident}, "
                 "or 0 for all."
             )
-        programs = min(self.grid or resident - self.spared * resident // _sms(), self.items)
+        programs = self._programs(resident)
         if self.resident:
             return padded.launching(self._loaded, self.function, self.constants, programs, num_bytes)
         return _launching(self.function, self.constants, programs, self.options)
+
+    def _programs(self, resident: int) -> int:
+        """How many are launched, where *resident* fit. A GPU deals blocks to all SMs before it deals an SM two."""
+        places = resident - self.spared * resident // _sms()
+        programs, left = min(self.grid or places, self.items), _sms() - self.spared
+        too_few_for_all = self.beside and self.spared and left < programs < places
+        return left if too_few_for_all else programs
 
     @property
     def options(self) -> Mapping[str, Any]:

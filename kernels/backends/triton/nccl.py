@@ -90,6 +90,11 @@ def _of(least: int | None, most: int, limit: timedelta, cluster: int | None = No
 _limited: tuple[Any, dict[int, Any]] | None = None
 
 
+def channels(share: int, *, sends: bool) -> int:
+    """Most that keep to *share* SMs. Those of sends and receives are a power of two: NCCL rounds 24 up to 32."""
+    return 1 << share.bit_length() - 1 if sends and share else share
+
+
 def at_most(group: Any, blocks: int, device: torch.device) -> Any:
     """*group* with a communicator of at most *blocks* blocks; 0: *group* itself. Making one is collective.
 

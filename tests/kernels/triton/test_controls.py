@@ -108,14 +108,14 @@ class Loaded:
 
 @pytest.mark.parametrize(("asked", "programs"), [
     ({}, 3 * SMS), ({"spared": 8}, 3 * (SMS - 8)), ({"resident": 2}, 2 * SMS), ({"resident": 1, "spared": 32}, 100),
-    ({"grid": 8}, 8), ({"grid": 9999}, 5000),
+    ({"grid": 8}, 8), ({"grid": 9999}, 5000), ({"spared": 8, "items": SMS - 4}, SMS - 8), ({"items": SMS - 4}, SMS - 4),
 ])  # fmt: skip
 def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], programs: int
 ) -> None:
     launched: list[tuple[int, int]] = []
-    kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=5000, beside=True,
-                    **asked)  # fmt: skip
+    kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, beside=True,
+                    **{"items": 5000, **asked})  # fmt: skip
     monkeypatch.setattr(launching.INTERPRETED, "value", False)
     monkeypatch.setattr(launching, "_sms", lambda: SMS)
     monkeypatch.setattr(Kernel, "_loaded", lambda self, arguments: Loaded())
@@ -230,3 +230,8 @@ def test_a_communicator_of_few_blocks_is_made_once_for_a_group_and_goes_with_it(
     assert nccl._limited is not None
     nccl.forget(other)
     assert nccl._limited is None
+
+
+def test_sends_keep_to_their_share_of_sms_by_a_power_of_two() -> None:
+    assert [nccl.channels(share, sends=True) for share in (0, 4, 8, 16, 24, 32)] == [0, 4, 8, 16, 16, 32]
+    assert nccl.channels(24, sends=False) == 24

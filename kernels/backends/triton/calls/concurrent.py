@@ -28,6 +28,7 @@ from kernels.backends.triton.nodes import Node
 from kernels.backends.triton.shares import Beside
 from kernels.backends.triton.streams import MAIN, Streams, streams
 from kernels.backends.triton.watch import Watched
+from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan, Pool
 from kernels.reference import Operands
@@ -106,7 +107,7 @@ class _Made:
         self._ways, lanes = self._streams()
         beside = Beside(blocks=self._comm_sms, lanes=lanes)
         by_problem = [sets[number * self._sets : (number + 1) * self._sets] for number in range(count)]
-        limited = nccl.at_most(group, self._comm_sms if self._is_nccl() else 0, context.device)
+        limited = nccl.at_most(group, self._blocks_of_nccl(), context.device)
         self.halves = [
             Sequential(context.of_problem(number), each, limited, beside) for number, each in enumerate(by_problem)
         ]
@@ -118,8 +119,12 @@ class _Made:
             if part != "compute" else []
         )  # fmt: skip
 
-    def _is_nccl(self) -> bool:
-        return self.context.plan.schedule["collective"] in library.CALLS and self.context.world > 1
+    def _blocks_of_nccl(self) -> int:
+        """At most; 0: as many as it wants."""
+        if self.context.plan.schedule["collective"] not in library.CALLS or self.context.world == 1:
+            return 0
+        sends = OPERATORS[self.context.problem.operator].collective == "all_to_all"
+        return nccl.channels(self._comm_sms, sends=sends)
 
     def _streams(self) -> tuple[Streams, Any]:
         """Those of the units, and lanes for the copies of one collective, which have numbers of their own."""
