@@ -16,7 +16,7 @@ from workbench.cli_options import option_of
 from workbench.cli_show import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kernels.machine import Machine as Place
     from kernels.problem import Problem
@@ -57,7 +57,8 @@ Tier = Annotated[
     typer.Option(
         help=(
             "Of an operator: reuse, which counts tiles that share operands (a millisecond; L2 in two partitions, SMs "
-            "that drift), or lines, which replays every access. Default: reuse, with --policies or --save lines."
+            "that drift), or lines, which replays every access. Default: reuse; with --policies, --save or cache hints "
+            "lines."
         )
     ),
 ]
@@ -108,7 +109,10 @@ def cache(
                                     "machine": machine})  # fmt: skip
         on = _caches(caches, request.machine_description(), l2_bytes)
         point, facts = _point(request)
-        if _tier(tier, policies, save) == "reuse":
+        if not (policies or save or tier) and (names := _hinted(point)):
+            replays = _Replays.of(names)
+            rows_at = partial(_beside_measured, point, partial(replays.rows, _traced(point, on, None), None))
+        elif _tier(tier, policies, save) == "reuse":
             rows_at = partial(_estimated, point)
         else:
             rows_at = partial(replays.rows, _traced(point, on, save), None)
@@ -260,13 +264,26 @@ def _point(request: Request) -> tuple[Point, Row]:
 def _estimated(point: Point, on: Hierarchy) -> list[Row]:
     """The row of the reuse tier, and the one that a GPU counted where these are its caches."""
     from kernels.operators import OPERATORS
-    from workbench import counted
     from workbench.simulator.cache.reuse import row
 
     problem, schedule, place = point
     resident = int(place.device.resident_blocks.get(OPERATORS[problem.operator].work, 1))
-    simulated = {**row(problem, schedule, on, resident), "source": "estimated"}
-    return [simulated, *counted.points(problem, schedule, on)]
+    return _beside_measured(point, lambda caches: [row(problem, schedule, caches, resident)], on)
+
+
+def _beside_measured(point: Point, rows_at: Callable[[Hierarchy], list[Row]], on: Hierarchy) -> list[Row]:
+    """What *rows_at* says of *on*, and what a GPU counted where these are its caches."""
+    from workbench import counted
+
+    simulated = [{"l2_bytes": on.l2_bytes, **row, "source": "estimated"} for row in rows_at(on)]
+    return [*simulated, *counted.points(*point[:2], on)]
+
+
+def _hinted(point: Point) -> list[str]:
+    """Policies that a replay compares, since the schedule has cache hints, which no count of tiles knows; else none."""
+    from workbench.simulator.cache.hinted import hints_of, policies_of
+
+    return [policy.name for policy in policies_of(point[1])] if hints_of(point[1]) else []
 
 
 def _traced(point: Point, on: Hierarchy, save: Path | None) -> Trace:

@@ -123,6 +123,8 @@ def advice(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
     sentences = []
     for row in advised(kernels):
         words = ", ".join(f"{name} = {value}" for name, value in row["fastest"].items()) or "no hint"
-        beside = f"{row['operator']}: the fastest has {words} and saves {row['saved']:.1%} of {row['plain_s']:.3g} s"
+        beside = (
+            f"{row['operator']}: the fastest has {words} and saves {row['saved']:.1%} of {row['plain_s'] * 1e6:.1f} us"
+        )
         sentences.append(f"{beside}. Use it." if row["hints"] else f"{beside}: no hint pays.")
     return sentences

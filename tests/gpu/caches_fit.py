@@ -1,4 +1,4 @@
-"""What was counted becomes values of the reuse tier: `python -m tests.gpu.caches fit OUT.json`."""
+"""What was counted becomes values of the reuse tier: `python -m tests.gpu.caches fit OUT.json`. Hints are replayed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from workbench import counted
 from workbench.machines import machine
 from workbench.resources import data_directory
 from workbench.simulator.cache import fitting, measured
-from workbench.simulator.cache.hierarchy import of_machine
+from workbench.simulator.cache.hierarchy import Hierarchy, of_machine
+from workbench.simulator.cache.hinted import policies_of
+from workbench.simulator.cache.operators import traced
+from workbench.simulator.cache.simulate import simulate
 
 Row = dict[str, Any]
 
@@ -32,6 +35,9 @@ def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
     count = sum(each.part == "fit" for each in known)
     source = f"{from_where['gpus']}, {from_where['date'][:10]}: bytes that ncu counts of {count} kernels"
     files.write(into, fitting.written_into(into.read_text(), best, source))
+    for kernel in document["kernels"]:
+        if kernel["work"] == caches_kernels.COMPARED:
+            kernel["simulated"] = replayed(kernel, best)
     files.write(kept, json.dumps(document, separators=(",", ":")) + "\n")
     print(", ".join(f"{name} = {getattr(best, name):g}" for name in fitting.FITTED))
     for row in rows:
@@ -45,3 +51,12 @@ def fit(out: Path, into: Path, kept: Path) -> dict[str, Row]:
     for sentence in counted.advice(document["kernels"]):
         print(sentence)
     return classes
+
+
+def replayed(kernel: Row, on: Hierarchy) -> Row:
+    """What a replay on *on* says of *kernel*, its hints taken at their word; the last of its policies has them."""
+    of, schedule = caches_kernels.point(kernel)
+    policy = policies_of(schedule)[-1]
+    replay = simulate(traced(of, schedule, on.units), on, policy)
+    return {"policy": policy.name, "dram_read_bytes": replay.total.dram_read_bytes,
+            "dram_write_bytes": replay.total.dram_write_bytes, "cycles": round(replay.cycles)}  # fmt: skip

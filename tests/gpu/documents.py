@@ -15,13 +15,9 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import concurrent_summary, summary
+from tests.gpu import caches_text, concurrent_summary, summary
 from tests.gpu.summary_text import NUMBERS, text
-from workbench import counted
-from workbench.machines import machine
 from workbench.one_problem import question_of
-from workbench.simulator.cache import measured
-from workbench.simulator.cache.hierarchy import of_machine
 
 ROOT = Path(__file__).parents[2]
 Facts = Mapping[str, Any]
@@ -137,25 +133,18 @@ def tutorial(data: Path) -> str | None:
 
 
 def caches(data: Path) -> str | None:
-    """What a GPU counted of DRAM bytes and L2 hits, how far the reuse tier is off, and which cache hints pay."""
-    if (told := probe(data, "caches")) is None:
-        return None
-    truths = measured.truths(told)
-    rows = list(measured.errors(truths, of_machine(machine(told["provenance"]["machine"]))))
-    sentences = [f"{machine_words(told)}: {len(truths)} of {len(told['kernels'])} kernels are counted."]
-    for work, of in measured.by_class(rows).items():
-        if of["kernels"]:
-            points = of["mean_points_off"]
-            hits = "" if points is None else f", and hit rates by {points:.1f} points in the mean"
-            sentences.append(f"Of {of['kernels']} kernels ({work}) that were held out bytes are off by "
-                             f"{of['median_off']:.1%} in the median and {of['p90_off']:.1%} at p90{hits}.")  # fmt: skip
-    broken = counted.missed(rows)
-    sentences += ["All bounds hold."] if not broken else [f"Missed: {sentence}" for sentence in broken]
-    return " ".join([*sentences, *counted.advice(told["kernels"])])
+    """What a GPU counted of DRAM bytes and L2 hits, and how far the reuse tier is off."""
+    return None if (told := probe(data, "caches")) is None else caches_text.counted_text(machine_words(told), told)
+
+
+def cache_hints(data: Path) -> str | None:
+    """What a GPU took with each cache hint, beside a replay."""
+    return None if (told := probe(data, "caches")) is None else caches_text.hints_text(told)
 
 
 PIECES = (
     Piece("counted", "docs/caches.md", caches),
+    Piece("hints", "docs/caches.md", cache_hints),
     Piece("gpus", "README.md", tables),
     Piece("two streams", "README.md", two_streams),
     Piece("tutorial", "README.md", tutorial),

@@ -12,7 +12,7 @@ import pytest
 
 from kernels.backends.triton import refusals
 from kernels.protocol import protocol
-from tests.gpu import caches, caches_fit, caches_kernels, caches_ncu, documents
+from tests.gpu import caches, caches_fit, caches_kernels, caches_ncu, caches_text, documents
 from tests.gpu.caches_rank import REPEATS
 from workbench import counted
 from workbench.resources import data_directory
@@ -229,7 +229,19 @@ def test_the_documents_say_what_was_counted(document: Path, tmp_path: Path) -> N
     (tmp_path / "probes" / "h200_nvl2_caches.json").write_text(json.dumps(counts))
     said = documents.caches(tmp_path)
     assert said is not None
-    assert said.startswith("1 x H200, 2026-11-24: ")
-    assert re.search(r"Of \d+ kernels \(gemm\) that were held out bytes are off by [\d.]+% in the median", said)
+    assert said.strip().startswith("1 x H200, 2026-11-24: 13 of 14 kernels are counted")
+    assert re.search(r"\| GEMM \| \d+ \| [\d.]+% \| [\d.]+% \| [\d.]+ points \|", said)
     assert "Missed: the deepest GEMM" in said, "the counts were made with other values than the file has"
     assert documents.caches(tmp_path / "nowhere") is None
+    assert documents.cache_hints(tmp_path / "nowhere") is None
+
+
+def test_the_documents_say_what_hints_took_beside_a_replay() -> None:
+    counts = [{READ: 97e6, WRITTEN: 12e6, HIT: 1.0, MISSED: 1.0}]
+    rows = [{**row, "repeats": counts, "seconds": [seconds] * 3, "simulated": {"dram_read_bytes": 89e6}}
+            for row, seconds in zip((row for row in caches_kernels.kernels() if row["work"] == "hints"), (36e-6, 38e-6),
+                                    strict=False)]  # fmt: skip
+    said = caches_text.hints_text({"kernels": rows})
+    assert "| `embedding_all_to_all` | none | 36.0 (36.0 to 36.0) | 50.0% | 97.0 | 12.0 | 89.0 |  |" in said
+    assert "| load_hint = evict_first | 38.0 (38.0 to 38.0) |" in said
+    assert "saves 0.0% of 36.0 us: no hint pays." in said

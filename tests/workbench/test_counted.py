@@ -93,7 +93,7 @@ def test_a_hint_is_advised_beyond_one_percent_and_beyond_the_spread() -> None:
     noisy = [{**row, "seconds": [row["seconds"][0] * factor for factor in (0.5, 1.0, 1.5)]} for row in rows]
     assert [row["hints"] for row in counted.advised(noisy)] == [{}, {}], "each lies within the other's spread"
     assert counted.advice(rows) == [
-        "embedding_all_to_all: the fastest has store_hint = cs and saves 15.0% of 0.0001 s. Use it.",
-        "gemm_all_to_all: the fastest has store_hint = wt and saves 0.5% of 0.0003 s: no hint pays.",
+        "embedding_all_to_all: the fastest has store_hint = cs and saves 15.0% of 100.0 us. Use it.",
+        "gemm_all_to_all: the fastest has store_hint = wt and saves 0.5% of 300.0 us: no hint pays.",
     ]
     assert list(counted.advised([row for row in rows if "store_hint" in row["axes"]])) == [], "nothing to compare with"

@@ -103,6 +103,25 @@ def test_who_answered_stands_in_the_row(capsys: pytest.CaptureFixture[str]) -> N
     assert told(capsys, *GEMM, "--policies", "srrip")["rows"][0]["tier"] == "lines"
 
 
+LOOKUPS = (
+    "embedding_all_to_all", "--world", "1", "--shape=tables_per_rank=4", "--shape=rows=20000", "--shape=dim=64",
+    "--shape=batch=1024", "--shape=pooling=8", "--shape=indices=uniform", "--l2-bytes=1966080",
+)  # fmt: skip
+
+
+def test_a_schedule_with_cache_hints_is_replayed_beside_the_same_without(capsys: pytest.CaptureFixture[str]) -> None:
+    """The result stays where loads are evicted first, and goes first where it streams."""
+    usual, first = told(capsys, *LOOKUPS, "--set", "load_hint=evict_first")["rows"]
+    assert (usual["policy"], first["policy"], first["tier"]) == ("cache_rw", "weights_evict_first", "lines")
+    assert first["dram_write_bytes"] < usual["dram_write_bytes"]
+    streamed = told(capsys, *LOOKUPS, "--set", "store_hint=cs")["rows"][1]
+    assert (streamed["policy"], streamed["source"]) == ("evict_first", "estimated")
+    assert streamed["dram_write_bytes"] > usual["dram_write_bytes"]
+    (same,) = told(capsys, *LOOKUPS, "--set", "store_hint=wb")["rows"]
+    assert same["dram_write_bytes"] == usual["dram_write_bytes"]
+    assert told(capsys, *LOOKUPS, "--set", "store_hint=cs", "--tier", "reuse")["rows"][0]["tier"] == "reuse"
+
+
 def test_a_preset_of_eight_ranks_runs_on_eight_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(capsys, "gemm_all_to_all", "--preset", "deepseek_v3_experts_512")
     assert (found["summary"]["world"], found["summary"]["machine"]) == (8, "h200_nvl8")

@@ -95,6 +95,8 @@ POLICIES: Mapping[str, Policy] = {
                predicted_bypass=True),
         Policy(name="evict_first", title="Outputs evict_first", group="hint",
                hints={"output": Hint.EVICT_FIRST, "peer buffer": Hint.EVICT_FIRST}),
+        Policy(name="weights_evict_first", title="Weights evict_first", group="hint",
+               hints={"weights": Hint.EVICT_FIRST}),
         Policy(name="evict_last", title="Weights evict_last", group="hint", hints={"weights": Hint.EVICT_LAST}),
         Policy(name="no_allocate", title="Outputs no_allocate", group="hint",
                hints={"output": Hint.NO_ALLOCATE, "peer buffer": Hint.NO_ALLOCATE}),
