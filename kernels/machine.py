@@ -12,7 +12,17 @@ WORKS = ("gemm", "gemv", "gather", "gather_power_law", "reduce", "copy", "librar
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 TUNED = "library_tuned_"
 """Begins the name of a collective's curve that is of the library's fastest setting at each size."""
-CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES))
+LIMITED = (8, 16)
+"""Channels that the library has at most, of collectives that have a curve for it."""
+
+
+def limited(channels: int) -> str:
+    """Begins the name of a collective's curve where the library has *channels*, each of which is a block."""
+    return f"library_{channels}_channels_"
+
+
+CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVES),
+                         *(f"{limited(count)}{name}" for count in LIMITED for name in COLLECTIVES))  # fmt: skip
 LIMITS = ("shared_memory_per_block_bytes", "shared_memory_unit_bytes", "registers", "register_unit", "partitions",
           "warp_threads", "threads", "blocks", "reserved_bytes_per_block")  # fmt: skip
 """Of one SM; the last one may be left out, and is 0 then."""
@@ -104,6 +114,10 @@ class Costs:
     """Share of the link's bandwidth that a library collective reaches."""
     send_blocks: int
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
+    exchange_blocks: int = 0
+    """The same of the library's all-to-all; 0: as many."""
+    stream_seconds: float = 0.0
+    """From a kernel's end to the start of one on another stream that waits for it, beyond that of one on its own."""
     cold_seconds: float = 0.0
     """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kernels.machine import TUNED, Machine
+from kernels.machine import LIMITED, TUNED, Machine, limited
 from workbench.simulator.price.routes import Routes
 
 Floats = NDArray[np.float64]
@@ -36,3 +39,31 @@ def measured_seconds(machine: Machine, name: str, world: int, num_bytes: ArrayLi
     leaving = np.maximum(np.asarray(num_bytes, dtype=np.float64), 1.0)
     inside = np.exp(np.interp(np.log(leaving), np.log(sizes), np.log(times)))
     return np.asarray(inside * np.maximum(1.0, leaving / sizes[-1]))
+
+
+def slower_on_few(machine: Machine, name: str, world: int, num_bytes: ArrayLike, blocks: Any) -> Floats | None:
+    """By how much the library's call takes longer with at most so many *blocks* than as it chooses, 0: no limit.
+
+    By the curves of few channels, each of which is a block, in straight lines over log blocks and log time; fewer than
+    of any curve have the speed of one of those. `send_blocks` are enough for all: an all-to-all, which takes more, was
+    no slower with so many. None where that was not measured. *num_bytes* and *blocks*: columns.
+    """
+    curves = [measured_seconds(machine, f"{limited(count)}{name}", world, num_bytes) for count in LIMITED]
+    usual = measured_seconds(machine, name, world, num_bytes)
+    if usual is None or any(curve is None for curve in curves):
+        return None
+    counts = np.log([*LIMITED, max(machine.costs.send_blocks, 1 + LIMITED[-1])])
+    shares = np.log([np.maximum(1.0, curve / usual) for curve in curves if curve is not None])
+    wanted = np.log(np.where(np.asarray(blocks) > 0, blocks, np.exp(counts[-1])))
+    lines = [*shares, np.zeros_like(shares[0])]
+    slower = lines[0] + np.maximum(0.0, counts[0] - wanted)
+    for (low, at), (high, then) in pairwise(zip(counts, lines, strict=True)):
+        share = np.clip((wanted - low) / (high - low), 0.0, 1.0)
+        slower = np.where(wanted > low, at + share * (then - at), slower)
+    return np.asarray(np.exp(slower))
+
+
+def usual_blocks(machine: Machine, name: str) -> int:
+    """Blocks of the library's kernel for collective *name*, as it chooses."""
+    own = machine.costs.exchange_blocks if name == "all_to_all" else 0
+    return own or machine.costs.send_blocks
