@@ -60,6 +60,10 @@ class Device:
     """By name (LIMITS), what one SM has for resident blocks (kernels/occupancy.py); empty: not stated."""
     load_bytes_per_second: float = 0.0
     """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
+    loads_in_flight: Mapping[str, float] = field(default_factory=dict)
+    """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
+    share_power: float = 1.0
+    """A GEMM on a share of the SMs takes 1 / share to this power as long: below 1 where fewer SMs run faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,9 @@ class Block:
     threads: int
 
 
-NCCL = Block(0, 96, 512)
-"""A block of NCCL 2.28 on Hopper as far as its sources say: 512 threads (Simple; up to 640) of at most 96 registers
-(src/include/device.h, makefiles/common.mk). Its shared memory comes on top."""
+NCCL = Block(82_240, 96, 544)
+"""A block of NCCL 2.28 on Hopper: threads and shared memory of an all-reduce in captured graphs of two H200s (its
+all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,28 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 Event = tuple[float, int, int]
-"""When, of which step, and what: 0 it gives its share back, 1 others see it, -n blocks of it give n units back."""
+"""When, of which step, and what: 0 it gives its share back, 1 others see it, 2 the launch behind its own is ready, -n
+blocks of it on n units have ended, or are at the end of a tile."""
 
 
 class Dealer:
     """Deals the units of pools to the blocks of grids.
 
     Blocks of the highest priority go first; of one priority those of the grid that has begun, then the lowest place.
-    A block keeps its unit for all of its tiles.
+    Blocks are spread over all units that are free. A block keeps its unit for all of its tiles; one of a pooled grid as
+    long as there are tiles that nobody has taken.
     """
 
     def __init__(self, grids: Grids, queue: Ints, priority: Ints, lead: Floats) -> None:
         self._blocks, self._tiles = grids.blocks.tolist(), grids.tiles.tolist()
-        self._resident, self._seconds = grids.resident.tolist(), grids.tile_seconds.tolist()
+        self._resident, self._is_pooled = grids.resident.tolist(), grids.is_pooled.tolist()
+        self._seconds, self._alone = grids.tile_seconds.tolist(), grids.alone_seconds.tolist()
+        self._shared = grids.shared_seconds.tolist()
         self._priority, self._lead = priority.tolist(), lead.tolist()
-        self._dealt, self._running = [0] * len(self._blocks), [0] * len(self._blocks)
+        count = len(self._blocks)
+        self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
+        self._left = grids.tiles.tolist()
+        self.gap_seconds = grids.gap_seconds
         self.queues = frozenset(queue[grids.blocks > 0].tolist())
         self._begun: dict[int, list[int]] = {queue: [] for queue in self.queues}
         assert not np.isin(queue[grids.blocks == 0], list(self.queues)).any(), "a pool has grids alone, or none"
@@ -42,7 +49,8 @@ class Dealer:
                 step = step_at[heappop(heads)]
                 begun.append(step)
                 started.append(step)
-            free -= self._give(step, free, now, events)
+            give = self._give_pooled if self._is_pooled[step] else self._give
+            free -= give(step, free, now, events)
             if self._dealt[step] == self._blocks[step]:
                 begun.remove(step)
         return free, started
@@ -51,18 +59,49 @@ class Dealer:
         """As many blocks of *step* as *free* units hold begin; how many units they take."""
         resident, first = self._resident[step], self._dealt[step]
         count = min(self._blocks[step] - first, free * resident)
+        together = -(-count // free)
         each, more = divmod(self._tiles[step], self._blocks[step])
         longer = max(0, min(first + count, more) - first)
-        units, held = -(-count // resident), -(-longer // resident)
-        lead = self._lead[step] if not first else 0.0
+        units, held = -(-count // together), -(-longer // together)
+        lead, seconds = self._lead[step] if not first else 0.0, self._alone[step]
+        if together > 1:
+            seconds += (self._seconds[step] - seconds) * (together - 1) / (resident - 1)
         for number, tiles in ((held, each + 1), (units - held, each)):
             if number:
-                heappush(events, (now + lead + tiles * self._seconds[step], step, -number))
-                self._running[step] += 1
+                heappush(events, (now + lead + tiles * seconds, step, -number))
+                self._pending[step] += 1
         self._dealt[step] = first + count
         return units
 
+    def _give_pooled(self, step: int, free: int, now: float, events: list[Event]) -> int:
+        """The same of a pooled grid: blocks that find no tile are done at once."""
+        first = self._dealt[step]
+        count = min(self._blocks[step] - first, free, self._left[step])
+        if count:
+            self._take(step, count, now + (self._lead[step] if not first else 0.0), events)
+        self._dealt[step] = first + count if self._left[step] else self._blocks[step]
+        return count
+
+    def _take(self, step: int, count: int, now: float, events: list[Event]) -> None:
+        """So many blocks take a tile each."""
+        self._left[step] -= count
+        self._busy[step] += count
+        floor = self._shared[step] * self._busy[step] / self._tiles[step]
+        heappush(events, (now + max(self._seconds[step], floor), step, -count))
+        self._pending[step] += 1
+
+    def end(self, step: int, units: int, now: float, events: list[Event]) -> int:
+        """Blocks of *step* on so many *units* have ended, or a tile of each: how many units they give back."""
+        self._pending[step] -= 1
+        if not self._is_pooled[step]:
+            return units
+        self._busy[step] -= units
+        count = min(units, self._left[step])
+        if count:
+            self._take(step, count, now, events)
+        return units - count
+
     def is_done(self, step: int) -> bool:
-        """Some blocks of *step* have ended: whether they were the last."""
-        self._running[step] -= 1
-        return not self._running[step] and self._dealt[step] == self._blocks[step]
+        """Whether no block of *step* runs, or will."""
+        is_dealt = self._dealt[step] == self._blocks[step] or (self._is_pooled[step] and not self._left[step])
+        return is_dealt and not self._pending[step]

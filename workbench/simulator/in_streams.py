@@ -17,6 +17,7 @@ from kernels.schemes import library, reads
 from workbench.simulator.messages import put_costs
 from workbench.simulator.points import Column, Floats, Points
 from workbench.simulator.price import shared
+from workbench.simulator.price.blocks import Blocks, Computation, of_call, of_ours, sending
 from workbench.simulator.price.launches import start_seconds
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.price.residency import room
@@ -100,12 +101,20 @@ def _hop(points: Points, num_bytes: Floats, behind: Floats) -> _Hop:
 
 def _call(points: Points) -> tuple[Floats, Floats]:
     """A call of the library, and the copies out of its buffer."""
-    width = points.contraction if points.receives else points.columns
-    part = _bytes(points, points.chunk, width)
-    called = points.collective((points.world - 1) * part * (2 if points.broadcasts else 1)) + np.zeros(points.count)
+    part = _part(points)
+    called = points.collective(_leaving(points)) + np.zeros(points.count)
     if points.broadcasts or not unpacks(points.machine, points.problem, in_pieces=False):
         return called, np.zeros(points.count)
     return called, points.overhead + points.copy(part if points.operator.reduces else points.world * part)
+
+
+def _part(points: Points) -> Floats:
+    return _bytes(points, points.chunk, points.contraction if points.receives else points.columns)
+
+
+def _leaving(points: Points) -> Floats:
+    """Bytes that leave each rank in a call."""
+    return (points.world - 1) * _part(points) * (2 if points.broadcasts else 1)
 
 
 class _Thread:
@@ -209,14 +218,18 @@ class _Links:
 
 
 def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
-    resident, has_room, by_library = _rooms(points)
-    computed, wanted = _computation(points, resident, is_call=bool(by_library.all()))
+    has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
     if points.word("collective") in library.CALLS:
         sending = np.where(has_room, 0, sending)
+    wanted = -(-one.blocks // one.resident)
     both = shared.wanted_by_both(points.machine, wanted, sending)
-    columns = (computed, communicated, after, both > 0, wanted > both)
-    sms = _Sms(points, [np.broadcast_to(column, (points.count,))[chosen] for column in columns], count)
+    again = one.alone_seconds * -(-one.tiles // one.blocks)
+    again = np.where(both * one.resident <= wanted - both, again, one.seconds)  # else they share SMs again
+    columns = (points.overhead + one.seconds, points.overhead + again, communicated, after, both > 0, wanted > both,
+               both / wanted)  # fmt: skip
+    sms = _Sms(points, [np.broadcast_to(column, (points.count,))[chosen] for column in columns], count,
+               is_pooled=one.is_pooled)  # fmt: skip
     return sms.run()
 
 
@@ -230,24 +243,25 @@ def _rooms(points: Points) -> list[Column]:
     return [np.array(column)[which.ravel()] for column in zip(*rooms, strict=True)]
 
 
-def _computation(points: Points, resident: Column, *, is_call: bool) -> tuple[Floats, Column]:
-    """Seconds of one, and the SMs that it wants."""
-    number = points.world * -(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n)
-    one = shared.computing_blocks(
-        points.machine, is_call=is_call, num_tiles=number, seconds=points.everything(),
-        comm_sms=points.sending, resident=resident,
+def _computation(points: Points) -> tuple[Column, Blocks]:
+    """Whether a call finds room beside it, and its blocks."""
+    resident, has_room, by_library, in_flight = _rooms(points)
+    one = Computation(
+        sizes=points.sizes, tile=(points.tile_m, points.tile_n), resident=resident, in_flight=in_flight,
+        num_tiles=points.world * -(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n),
+        seconds=points.everything(), comm_sms=points.sending,
     )  # fmt: skip
-    return points.overhead + one.tile_seconds * -(-one.tiles // one.blocks), -(-one.blocks // one.resident)
+    return has_room, (of_call if by_library.all() else of_ours)(points.machine, one)
 
 
 def _collective(points: Points) -> tuple[Floats, Floats, Column]:
     """Seconds of one until the next may begin, what passes then before it is done, and the SMs that it wants."""
-    collective = points.word("collective")
-    sending = shared.sending_blocks(points.machine, collective, points.sending)
+    collective, name = points.word("collective"), points.operator.collective
+    wanted = sending(points.machine, name, collective, points.sending)
     if collective in library.CALLS:
         called, unpacked = _call(points)
-        slower = shared.slower_call(points.machine, points.sizes, points.fabric, points.sending)
-        return called * slower + unpacked, np.zeros(points.count), sending
+        slower = shared.slower_call(points.machine, points.sizes, points.fabric, _leaving(points), points.sending)
+        return called * slower + unpacked, np.zeros(points.count), wanted
     total, after, meets = np.zeros(points.count), np.zeros(points.count), points.world > 1
     if meets:
         total += start_seconds(points.machine, one_kernel=False, collective=collective, communicates=True)
@@ -257,7 +271,7 @@ def _collective(points: Points) -> tuple[Floats, Floats, Column]:
     if collective == "copy_engine":  # sums have a stream of their own
         return total, after, np.zeros(points.count, dtype=np.int64)
     held_up = np.where(hop.behind > 0, after, 0.0)
-    return total + held_up, after - held_up, sending
+    return total + held_up, after - held_up, wanted
 
 
 class _Sms:
@@ -266,8 +280,9 @@ class _Sms:
     A computation's blocks that find the wanted ones taken run on them later, or in a second round behind the others.
     """
 
-    def __init__(self, points: Points, columns: list[Floats], count: int) -> None:
-        self._each, self._moved, self._after, self._is_shared, self._has_others = columns
+    def __init__(self, points: Points, columns: list[Floats], count: int, *, is_pooled: bool) -> None:
+        self._each, self._again, self._moved, self._after, self._is_shared, self._has_others, self._share = columns
+        self._is_pooled, self._lag = is_pooled, shared.crossing_seconds(points.machine)
         self._count, size = count, len(self._each)
         self._receives, self._is_first = points.receives, points.word("comm_priority") == reads.HIGH
         self._wanted, self._others, self._begun = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -299,7 +314,7 @@ class _Sms:
         """When the next computation begins; never while blocks of the one before wait."""
         ready = self._computed[self._begins - 1, self._every]
         if self._receives:
-            ready = np.maximum(ready, self._arrived[self._begins, self._every] + self._after)
+            ready = np.maximum(ready, self._arrived[self._begins, self._every] + self._after + self._lag)
             ready = np.where(self._moves > self._begins, ready, NEVER)
         return np.where(self._waits | (self._begins >= self._count), NEVER, ready)
 
@@ -312,7 +327,7 @@ class _Sms:
         """When the next collective begins."""
         ready = self._arrived[self._moves - 1, self._every]
         if not self._receives:
-            ready = np.maximum(ready, self._computed[np.minimum(self._moves, self._count), self._every])
+            ready = np.maximum(ready, self._computed[np.minimum(self._moves, self._count), self._every] + self._lag)
             known = self._moves < self._begins - self._waits
             ready = np.where(known, ready, NEVER)
         free = np.minimum(self._wanted, np.where(self._has_others, self._others, NEVER))
@@ -321,18 +336,31 @@ class _Sms:
 
     def _begin(self, chosen: Any, at: Floats) -> None:
         self._begun = np.where(chosen, at, self._begun)
-        self._others = np.where(chosen, at + self._each, self._others)
-        self._waits = np.where(chosen, self._is_shared, self._waits)
+        end = at + self._each
+        if self._is_pooled:
+            end = self._without_some(at)
+            self._wanted = np.where(chosen & self._is_shared, np.maximum(self._wanted, end), self._wanted)
+        else:
+            self._waits = np.where(chosen, self._is_shared, self._waits)
+        self._others = np.where(chosen, end, self._others)
         rows = np.flatnonzero(chosen)
-        self._computed[self._begins[rows], rows] = (at + self._each)[rows]
+        self._computed[self._begins[rows], rows] = end[rows]
         self._begins = self._begins + chosen
+
+    def _without_some(self, at: Floats) -> Floats:
+        """When a computation of *at* is done whose blocks share their tiles, while some SMs are somebody else's."""
+        left, held = 1 - self._share, np.where(self._is_shared, np.maximum(0.0, self._wanted - at), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            throughout = np.where(left > 0, self._each / left, NEVER)
+        return at + np.minimum(throughout, self._each + (1 - left) * held)
 
     def _second(self, chosen: Any, at: Floats) -> None:
         on_wanted = self._wanted <= at
-        self._wanted = np.where(chosen & on_wanted, at + self._each, self._wanted)
-        self._others = np.where(chosen & ~on_wanted, at + self._each, self._others)
+        end = at + np.where(on_wanted, self._each, self._again)
+        self._wanted = np.where(chosen & on_wanted, end, self._wanted)
+        self._others = np.where(chosen & ~on_wanted, end, self._others)
         rows = np.flatnonzero(chosen)
-        self._computed[self._begins[rows] - 1, rows] = (at + self._each)[rows]
+        self._computed[self._begins[rows] - 1, rows] = end[rows]
         self._waits = self._waits & ~chosen
 
     def _move(self, chosen: Any, at: Floats) -> None:

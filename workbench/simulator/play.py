@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 COMPILED_FROM = 2_000
 """Steps from which a Plan is worth compiled code. Both ways give the same numbers, to the last bit."""
 
+LAUNCH_BEHIND = 2
+"""What an Event says where no step ends."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -63,7 +66,7 @@ def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Playe
 
     *compiled*: by numba, which is worth its start for large Plans; None: as the Plan's size suggests.
     """
-    by_numba = len(plan) >= COMPILED_FROM if compiled is None else compiled
+    by_numba = costs.grids is None and (len(plan) >= COMPILED_FROM if compiled is None else compiled)
     stage, unfinished = (_by_compiled if by_numba else _plainly)(plan, costs)
     assert unfinished == 0, f"{unfinished} of {len(plan)} steps of {plan.schedule} wait for each other"
     issued, finish = np.asarray(stage.issued), np.asarray(stage.finish)
@@ -136,10 +139,13 @@ class _Stage:
             now, touched = events[0][0], []
             while events and events[0][0] == now:
                 _, step, seen = heappop(events)
-                if seen < 0 and not self._ends(step, -seen, touched):
+                if seen == LAUNCH_BEHIND:
+                    self._open(self._behind[self._launch[step]], step, touched)
+                    continue
+                if seen < 0 and not self._ends(step, -seen, now, events, touched):
                     continue
                 if seen <= 0:
-                    visible = self._leave(step, now, touched)
+                    visible = self._leave(step, now, events, touched)
                     if visible > now:
                         heappush(events, (visible, step, 1))
                         continue
@@ -172,14 +178,16 @@ class _Stage:
             heappush(events, (now + self._issue[step], step, 0))
         self._free[queue] = free
 
-    def _ends(self, step: int, units: int, touched: list[int]) -> bool:
-        """Blocks of *step* give *units* back: whether they were its last."""
+    def _ends(self, step: int, units: int, now: float, events: list[Event], touched: list[int]) -> bool:
+        """Blocks of *step* on so many *units* are at an end: whether they were its last."""
+        assert self._dealer is not None
         queue = self._queue[step]
-        self._free[queue] += units
-        touched.append(queue)
-        return self._dealer is not None and self._dealer.is_done(step)
+        if given := self._dealer.end(step, units, now, events):
+            self._free[queue] += given
+            touched.append(queue)
+        return self._dealer.is_done(step)
 
-    def _leave(self, step: int, now: float, touched: list[int]) -> float:
+    def _leave(self, step: int, now: float, events: list[Event], touched: list[int]) -> float:
         """The step gives its share back at *now*; when others see it, after its bytes queued for the link."""
         self.issued[step] = left = now
         queue, crew, link = self._queue[step], self._crew[step], self._link[step]
@@ -190,7 +198,7 @@ class _Stage:
             if self._aside[crew]:
                 heappush(self._ready[queue], heappop(self._aside[crew]))
         if self._behind:
-            self._count(step, touched)
+            self._count(step, now, events, touched)
         if link >= 0:
             free_at = self._free_at[link]
             ready = now - self._ahead[step]
@@ -198,12 +206,16 @@ class _Stage:
         self.left[step] = left
         return left + self._delay[step]
 
-    def _count(self, step: int, touched: list[int]) -> None:
-        """With the last *step* of a launch that is issued, the launch behind it begins."""
+    def _count(self, step: int, now: float, events: list[Event], touched: list[int]) -> None:
+        """With the last *step* of a launch that is issued, the launch behind it begins, or is ready a gap later."""
         launch = self._launch[step]
         self._unissued[launch] -= 1
-        if not self._unissued[launch]:
-            self._open(self._behind.get(launch, ()), step, touched)
+        if self._unissued[launch] or launch not in self._behind:
+            return
+        if self._dealer and self._dealer.gap_seconds:
+            heappush(events, (now + self._dealer.gap_seconds, step, LAUNCH_BEHIND))
+        else:
+            self._open(self._behind[launch], step, touched)
 
     def _open(self, gates: Sequence[int], step: int, touched: list[int]) -> None:
         """Each of *gates* has one thing less to wait for since *step*."""

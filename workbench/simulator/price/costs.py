@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -20,8 +21,17 @@ class Grids:
     tiles: Ints
     """Of all blocks together: each has as many as the others, or the first ones have one more."""
     resident: Ints
-    """Blocks that hold one unit of the pool together."""
+    """Blocks that hold one unit of the pool together, where there are so many of them."""
     tile_seconds: Floats
+    """Of a block that shares its unit with as many as can be resident."""
+    alone_seconds: Floats
+    """The same of a block that has a unit to itself."""
+    is_pooled: Bools
+    """Each block takes the next tile of all when it is done with one. Pooled grids have a unit for each block."""
+    shared_seconds: Floats
+    """All tiles of a pooled grid together are never faster, by however many blocks: memory, or a link."""
+    gap_seconds: float = 0.0
+    """From the end of a launch until the one behind it on its stream is ready."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

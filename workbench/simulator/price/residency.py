@@ -24,6 +24,8 @@ class Room(NamedTuple):
     """Whether a block of the library's collective runs beside them, and waits for nobody."""
     is_call: bool = False
     """Whether it is the library that computes."""
+    in_flight: int = 0
+    """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
 
 
 def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:
@@ -47,4 +49,5 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
         except Refusal:  # no padding makes exactly so many
             more = 0
         block = Block(block.shared_bytes + more, block.registers, block.threads)
-    return Room(held, beside(limits, block, held, NCCL) > 0)
+    asked_for = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
+    return Room(held, beside(limits, block, held, NCCL) > 0, in_flight=asked_for)

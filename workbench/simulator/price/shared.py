@@ -1,13 +1,13 @@
 """What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.
 
-A cuBLAS GEMM and our kernels are taken to be persistent: as many blocks as there are SMs, each of which stays to the
-end. Blocks of a collective that come meanwhile wait for one of them to leave; blocks of a GEMM that find SMs taken run
-in a second round. HBM and the L2 are not shared out: nobody has measured what streams take from each other there.
+Who waits for a kernel of its own stream begins before who waits for the same one on another: so a collective finds the
+next computation on all SMs, which keeps them to its end. A GEMM's blocks that find SMs taken come when these are free;
+of cuBLAS they find tiles left, of ours they have tiles of their own to compute. HBM and the L2 are not shared out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,12 @@ from kernels import ranges
 from kernels.axes import tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
+from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.problem import Problem
 from kernels.schemes import reads
+from workbench.simulator.price.blocks import FILLS, ROUNDS, Blocks, Computation, of_call, of_ours, sending, simple
+from workbench.simulator.price.collectives import slower_on_few
 from workbench.simulator.price.costs import Grids, StepCosts
 from workbench.simulator.price.launches import step_overhead
 from workbench.simulator.price.messages import put_byte_seconds
@@ -28,10 +31,8 @@ from workbench.simulator.price.residency import room
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-FILLS = ("direct",)
-"""Values of `collective` whose kernel has a block for each SM, unless a number of SMs is stated."""
-ROUNDS = 8
-"""Blocks of a sum or a copy for each SM (assumed): they are short, and leave SMs often."""
+FEW = 8
+"""SMs on which puts wait for the SMs, not for the link."""
 
 
 def are_dealt(plan: Plan, machine: Machine) -> bool:
@@ -47,15 +48,15 @@ def dealt(plan: Plan, machine: Machine, fabric: Fabric, costs: StepCosts) -> Ste
     made = _Made(plan, machine, costs)
     made.computation()
     made.collectives(fabric)
-    made.puts()
+    made.puts(fabric)
     made.sums()
     return made.costs()
 
 
-def sending_blocks(machine: Machine, collective: Any, comm_sms: Any) -> Ints:
-    """Blocks of a collective's kernel, which hold an SM each: as stated, or as many as it usually has. Or columns."""
-    usual = machine.device.slots if collective in FILLS else machine.costs.send_blocks
-    return np.where(np.asarray(comm_sms) > 0, comm_sms, max(1, usual))
+def crossing_seconds(machine: Machine) -> float:
+    """From a kernel's end to the start of one that waits for it on another stream: never as soon as one on its own."""
+    launch = step_overhead(machine, one_kernel=False)
+    return launch + max(machine.costs.stream_seconds, launch)
 
 
 def wanted_by_both(machine: Machine, computing: Any, sending: Any) -> Ints:
@@ -63,11 +64,15 @@ def wanted_by_both(machine: Machine, computing: Any, sending: Any) -> Ints:
     return np.clip(np.asarray(computing) + sending - machine.device.slots, 0, sending)
 
 
-def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, comm_sms: Any) -> Floats:
-    """By how much a library's call takes longer on *comm_sms* SMs than on its usual ones, 0 for these: as our puts do.
+def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any, comm_sms: Any) -> Floats:
+    """By how much a library's call takes longer on *comm_sms* SMs than on its usual ones, 0 for these.
 
-    Assumed, since calls were measured on their usual number alone.
+    As it was measured with few channels; where nobody has, as our puts on as few SMs. *num_bytes* leave each rank.
     """
+    name = operator(sizes.operator).collective
+    measured = slower_on_few(machine, name, sizes.world, num_bytes, comm_sms)
+    if measured is not None:
+        return measured
     usual = put_byte_seconds(sizes, machine, fabric, {"comm_sms": machine.costs.send_blocks})
     if usual is None:
         return np.ones(np.shape(comm_sms))
@@ -76,28 +81,21 @@ def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, comm_sms: Any)
     return np.where(np.asarray(comm_sms) > 0, np.maximum(1.0, on_these / usual), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Of a computation's kernel, numbers or columns."""
+def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
+               seconds: float) -> Blocks:  # fmt: skip
+    """The blocks of our puts or of a shot, whose bytes are on their links for *seconds* together.
 
-    blocks: Any
-    tiles: Any
-    resident: Any
-    tile_seconds: Any
-
-
-def computing_blocks(machine: Machine, *, is_call: bool, num_tiles: Any, seconds: Any, comm_sms: Any,
-                     resident: Any) -> Blocks:  # fmt: skip
-    """The blocks of a computation that takes *seconds* where nobody takes SMs away from those that it was given.
-
-    *is_call*: the library computes, and takes as much longer as it has fewer SMs; *comm_sms*: SMs that it leaves free;
-    *resident*: blocks that an SM holds.
+    Puts of all SMs have many short blocks; by few SMs at a time they are as fast as these, and never faster than links.
     """
-    left = machine.device.slots - np.asarray(comm_sms)
-    if is_call:
-        return Blocks(left, left, np.ones_like(left), seconds * machine.device.slots / left)
-    blocks = np.minimum(num_tiles, left * resident)
-    return Blocks(blocks, num_tiles, resident, seconds / -(-num_tiles // blocks))
+    name = operator(sizes.operator).collective
+    count = sending(machine, name, collective, comm_sms)
+    few = put_byte_seconds(sizes, machine, fabric, {"comm_sms": FEW})
+    every = put_byte_seconds(sizes, machine, fabric, {})
+    if collective not in FILLS or comm_sms or few is None or every is None:
+        return simple(count, seconds)
+    number = ROUNDS * count
+    of_one = seconds * (few / every) * FEW / number
+    return Blocks(count, number, 1, of_one, of_one, True, seconds)
 
 
 class _Made:
@@ -113,50 +111,53 @@ class _Made:
         self._issue, self._ahead = costs.issue.copy(), costs.ahead.copy()
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
-        self._seconds = np.zeros(len(plan))
+        self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
+        self._is_pooled = np.zeros(len(plan), dtype=np.bool_)
         self._lead = step_overhead(machine, one_kernel=False)
 
     def computation(self) -> None:
         plan = self._plan
-        steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
-        one = computing_blocks(
-            self._machine, is_call=self._room.is_call, comm_sms=self._comm_sms,
-            num_tiles=(plan.tile_stop - plan.tile_start)[steps], seconds=self._issue[steps] - self._lead,
-            resident=self._room.resident,
+        steps, size = np.flatnonzero(plan.kind == Kind.COMPUTE), tile(plan.schedule["tile"])
+        one = Computation(
+            sizes=plan.problem, tile=(size.m, size.n), num_tiles=(plan.tile_stop - plan.tile_start)[steps],
+            resident=self._room.resident, in_flight=self._room.in_flight, seconds=self._issue[steps] - self._lead,
+            comm_sms=self._comm_sms,
         )  # fmt: skip
-        self._grid(steps, one, self._lead)
+        self._grid(steps, (of_call if self._room.is_call else of_ours)(self._machine, one), 0.0)
 
     def collectives(self, fabric: Fabric) -> None:
         """Where there is room for them beside the computation, its SMs are theirs as well."""
-        plan = self._plan
+        plan, collective = self._plan, self._plan.schedule.get("collective")
         steps = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
-        self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, self._comm_sms)
+        self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, plan.num_bytes[steps], self._comm_sms)
         if not self._room.has_more:
-            blocks = sending_blocks(self._machine, plan.schedule.get("collective"), self._comm_sms)
-            self._grid(steps, Blocks(blocks, blocks, 1, self._issue[steps]), 0.0)
+            name = operator(plan.problem.operator).collective
+            blocks = sending(self._machine, name, collective, self._comm_sms)
+            self._grid(steps, simple(blocks, self._issue[steps]), 0.0)
 
-    def puts(self) -> None:
+    def puts(self, fabric: Fabric) -> None:
         """Those of SMs hold them while all bytes of their kernel are on the way; copy engines hold none."""
         plan = self._plan
         moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
         first = np.flatnonzero(moves)[ranges.nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
-        steps = np.flatnonzero(moves & (plan.pool != Pool.COPY_ENGINE))
-        blocks = sending_blocks(self._machine, plan.schedule.get("collective"), self._comm_sms)
-        _, together, count = np.unique(self._kernel_of()[steps], return_inverse=True, return_counts=True)
-        seconds = self._on_the_way(steps, together)
-        of_each = np.maximum(1, blocks // count[together])
-        self._grid(steps, Blocks(of_each, of_each, 1, seconds), self._issue[steps])
-        self._ahead[steps] = seconds
+        for steps in self._kernels(np.flatnonzero(moves & (plan.pool != Pool.COPY_ENGINE))):
+            seconds = self._on_the_way(steps)
+            one = put_blocks(self._machine, plan.problem, fabric, plan.schedule.get("collective"), self._comm_sms,
+                             seconds)  # fmt: skip
+            shares = len(steps)
+            of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
+            self._grid(steps, of_each, self._issue[steps])
+            self._ahead[steps] = seconds
 
-    def _on_the_way(self, steps: Ints, together: Ints) -> Floats:
-        """For how long the kernels of puts have bytes on their links, which they use at the same time."""
-        link = self._given.link[steps]
-        key = together * (int(link.max(initial=0)) + 1) + link
-        on_link = np.bincount(key, self._given.transit[steps])[key]
-        longest = np.zeros(int(together.max(initial=-1)) + 1)
-        np.maximum.at(longest, together, on_link)
-        return longest[together]
+    def _on_the_way(self, steps: Ints) -> float:
+        """For how long the kernel of puts *steps* has bytes on its links, which they use at the same time."""
+        return float(np.bincount(self._given.link[steps], self._given.transit[steps]).max())
+
+    def _kernels(self, steps: Ints) -> list[Ints]:
+        """Those of *steps* whose blocks are of one kernel."""
+        kernel = self._kernel_of()[steps]
+        return [steps[kernel == each] for each in np.unique(kernel)]
 
     def _kernel_of(self) -> Ints:
         """By put a number that those share whose blocks are of one kernel: sums are told after all that is summed."""
@@ -167,20 +168,33 @@ class _Made:
 
     def sums(self) -> None:
         """And copies, but for those that cost nothing."""
-        kind, count = self._plan.kind, ROUNDS * self._machine.device.slots
-        steps = np.flatnonzero(np.isin(kind, (Kind.REDUCE, Kind.COPY)) & (self._issue > 0))
-        self._grid(steps, Blocks(count, count, 1, (self._issue[steps] - self._lead) / ROUNDS), self._lead)
-        self._pool[np.isin(kind, (Kind.REDUCE, Kind.COPY)) & (self._issue == 0)] = Pool.LIBRARY
+        count, works = ROUNDS * self._machine.device.slots, np.isin(self._plan.kind, (Kind.REDUCE, Kind.COPY))
+        self._pool[works & (self._issue == 0)] = Pool.LIBRARY
+        steps = np.flatnonzero(works & (self._issue > 0))
+        self._grid(steps, simple(count, (self._issue[steps] - self._lead) / ROUNDS), 0.0)
 
     def _grid(self, steps: Ints, one: Blocks, lead: Floats | float) -> None:
         self._pool[steps], self._share[steps] = Pool.COMPUTE, EVERYTHING
         self._blocks[steps], self._tiles[steps], self._resident[steps] = one.blocks, one.tiles, one.resident
-        self._seconds[steps], self._issue[steps] = one.tile_seconds, lead
+        self._seconds[steps], self._alone[steps] = one.tile_seconds, one.alone_seconds
+        self._is_pooled[steps], self._shared[steps] = one.is_pooled, one.shared_seconds
+        self._issue[steps] = lead
+
+    def _delay(self) -> Floats:
+        """Who waits for a step of another stream goes on later than who is behind it on its own."""
+        plan, delay = self._plan, self._given.delay.copy()
+        stream = plan.launches.stream[plan.launch]
+        waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
+        crosses = (stream[waiting] != stream[plan.after]) & (plan.rank[waiting] == plan.rank[plan.after])
+        delay[np.unique(plan.after[crosses])] += crossing_seconds(self._machine)
+        return delay
 
     def costs(self) -> StepCosts:
-        grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds)
+        grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
+                      alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
+                      gap_seconds=self._lead)  # fmt: skip
         return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
-                       start_seconds=0.0, grids=grids)  # fmt: skip
+                       delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
 
 
 def shares_are_measured(problem_count: int, machine: Machine) -> bool:

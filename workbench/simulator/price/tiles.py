@@ -187,11 +187,22 @@ def library_seconds(machine: Machine, sizes: Problem, kernel: object) -> Floats 
 
     *kernel*: who computes, None where nobody else than we could.
     """
-    kind = operator(sizes.operator)
     if kernel != "library" or not in_calls(machine, sizes):
         return None
+    return np.maximum(*library_parts(machine, sizes))
+
+
+def library_parts(machine: Machine, sizes: Problem) -> tuple[Floats, Floats]:
+    """Seconds of that call, if nobody had to wait for memory, and those in which memory gives its operands."""
+    kind = operator(sizes.operator)
     extent = kind.extent(sizes)
-    return _call_seconds(machine, sizes, (extent.rows, extent.columns, extent.contraction), kind.memory_bytes(sizes))
+    return _call_parts(machine, sizes, (extent.rows, extent.columns, extent.contraction), kind.memory_bytes(sizes))
+
+
+def library_tiles(sizes: Problem) -> Any:
+    """Into how many tiles a large call of cuBLAS cuts its result."""
+    extent = operator(sizes.operator).extent(sizes)
+    return _library_tiles(extent.rows, extent.columns)
 
 
 def in_calls(machine: Machine, sizes: Problem) -> bool:
@@ -206,9 +217,13 @@ Pieces took whole waves of it, those of less than half a wave took half of one, 
 quarter: docs/kernels.md, a first trial of pieces."""
 
 
+def _library_tiles(rows: Any, columns: Any) -> Any:
+    return -(-np.asarray(rows) // LIBRARY_TILE[0]) * -(-np.asarray(columns) // LIBRARY_TILE[1])
+
+
 def _library_waves(machine: Machine, rows: Any, columns: Any) -> Any:
     """Waves of a call over *rows* x *columns*. Two calls on two streams fill none of each other's."""
-    count = -(-np.asarray(rows) // LIBRARY_TILE[0]) * -(-np.asarray(columns) // LIBRARY_TILE[1])
+    count = _library_tiles(rows, columns)
     part = np.where(8 * count <= machine.device.slots, 0.25, 0.5)
     return np.where(2 * count <= machine.device.slots, part, -(-count // machine.device.slots))
 
@@ -233,12 +248,19 @@ def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, An
 
 
 def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any) -> Floats:
+    return np.asarray(np.maximum(*_call_parts(machine, sizes, sides, num_bytes)))
+
+
+def _call_parts(
+    machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any
+) -> tuple[Floats, Floats]:
     work, share = work_share(sizes)
     rows, columns, k = sides
-    if work == "gemv":
-        return call_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, columns, num_bytes)
+    if work == "gemv":  # its curve is of calls that wait for memory
+        called = call_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, columns, num_bytes)
+        return np.zeros_like(called), called
     computed = work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, rows)
-    return np.maximum(computed, _read_seconds(machine, num_bytes))
+    return computed, _read_seconds(machine, num_bytes)
 
 
 def call_seconds(machine: Machine, work: str, dtype: str, flops: Any, tokens: Any, num_bytes: Any) -> Floats:

@@ -1,0 +1,131 @@
+"""Into how many blocks kernels are cut that share the SMs of a GPU, and how long each of them takes for a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.problem import Problem
+from workbench.simulator.price import tiles
+from workbench.simulator.price.collectives import usual_blocks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FILLS = ("direct",)
+"""Values of `collective` whose kernel has enough blocks for every SM, unless a number of SMs is stated."""
+ROUNDS = 8
+"""Blocks of a sum or a copy, of our puts, or of a library's GEMV, for each SM: they are short, and leave SMs often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Of one kernel, numbers or columns: the fields of Grids."""
+
+    blocks: Any
+    tiles: Any
+    resident: Any
+    tile_seconds: Any
+    alone_seconds: Any
+    is_pooled: bool = False
+    shared_seconds: Any = 0.0
+
+    @property
+    def seconds(self) -> Floats:
+        """Of all of them, if they have the units that they ask for."""
+        each = self.tile_seconds * -(-self.tiles // self.blocks)
+        return np.asarray(np.maximum(each, self.shared_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What is computed, and with what: numbers or columns."""
+
+    sizes: Problem
+    tile: tuple[Any, Any]
+    """Rows and columns."""
+    num_tiles: Any
+    resident: Any
+    """Blocks that an SM holds."""
+    in_flight: Any
+    """Bytes that one of them has asked for, 0: not known."""
+    seconds: Any
+    """Where nobody takes SMs away, by the rule of other schemes: for kernels of which no more is known."""
+    comm_sms: Any
+    """SMs that it leaves free."""
+
+
+def simple(count: Any, seconds: Any) -> Blocks:
+    """Blocks that have a unit and a tile each."""
+    return Blocks(count, count, np.ones_like(count), seconds, seconds)
+
+
+def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints:
+    """Blocks of the kernel of collective *name*, which hold an SM each: as stated, or as many as it usually has.
+
+    *collective*: the value of the schedule's axis. *comm_sms* may be a column.
+    """
+    usual = machine.device.slots if collective in FILLS else machine.costs.send_blocks
+    if collective in ("library", "library_tuned"):
+        usual = usual_blocks(machine, name)
+    stated = np.asarray(comm_sms)
+    most = np.where(stated > 0, stated, max(1, usual))
+    return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
+
+
+def of_call(machine: Machine, one: Computation) -> Blocks:
+    """Of the library's GEMM: persistent blocks, each of which takes the next tile when it is done with one.
+
+    So blocks that find no SM are not missed for long, and those that have no tile left give theirs back.
+    """
+    computed, memory = tiles.library_parts(machine, one.sizes)
+    left = machine.device.slots - np.asarray(one.comm_sms)
+    is_gemm = operator(one.sizes.operator).work == "gemm"
+    count = tiles.library_tiles(one.sizes) if is_gemm else ROUNDS * machine.device.slots
+    on_share = (machine.device.slots / left) ** machine.device.share_power
+    seconds = computed * on_share / -(-count // left)
+    blocks = np.minimum(left, count)
+    return Blocks(blocks, count, np.ones_like(left), seconds, seconds, True, memory)
+
+
+def of_ours(machine: Machine, one: Computation) -> Blocks:
+    """Of our kernel: persistent blocks, whose tiles are shared out beforehand."""
+    left = machine.device.slots - np.asarray(one.comm_sms)
+    blocks = np.minimum(one.num_tiles, left * one.resident)
+    waves = -(-one.num_tiles // blocks)
+    alike = one.seconds / waves
+    if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:
+        return Blocks(blocks, one.num_tiles, one.resident, alike, alike)
+    floor = tiles.kernel_memory_seconds(machine, one.sizes) / waves
+    runs_at = (left / machine.device.slots) ** (1 - machine.device.share_power)
+    together, alone = (np.maximum(_tile_seconds(machine, one, held) * runs_at, floor) for held in (one.resident, 1))
+    known = np.asarray(one.in_flight) > 0
+    return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))
+
+
+def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> Floats:
+    """Of a tile of one of *resident* blocks that share an SM: what ends one hides behind the others' work.
+
+    Operands come the faster the more has been asked for.
+    """
+    contraction, fixed = operator(one.sizes.operator).extent(one.sizes).contraction, machine.costs.tile_seconds
+    computed = tiles.tile_seconds(machine, one.sizes, *one.tile, contraction) - fixed
+    loaded = sum(one.tile) * contraction * one.sizes.itemsize / load_speed(machine, one.in_flight * resident)
+    return np.asarray(fixed + resident * np.maximum(computed, loaded))
+
+
+def load_speed(machine: Machine, in_flight: Any) -> Floats:
+    """Bytes per second that an SM loads with so many bytes asked for: lines over both logarithms, flat beyond the most.
+
+    Below the least as much slower as there is less.
+    """
+    known = sorted((float(num_bytes), speed) for num_bytes, speed in machine.device.loads_in_flight.items())
+    sizes, speeds = np.array(known).T
+    asked_for = np.maximum(1.0, np.asarray(in_flight, dtype=float))
+    inside = np.exp(np.interp(np.log(asked_for), np.log(sizes), np.log(speeds)))
+    return np.asarray(inside * np.minimum(1.0, asked_for / sizes[0]))
