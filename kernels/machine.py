@@ -122,6 +122,12 @@ class Costs:
     """The same of the library's all-to-all; 0: as many."""
     stream_seconds: float = 0.0
     """From a kernel's end to the start of one on another stream that waits for it, beyond that of one on its own."""
+    computing_beside: float = 1.0
+    """Times as long as alone that tiles take while bytes move on other SMs of a GPU or by its copy engines."""
+    sending_beside: float = 1.0
+    """The same of collectives on a share of the SMs while the others compute, which slows the clock."""
+    library_tile_seconds: float = 0.0
+    """Per tile of the library's GEMM, beside multiplications; 0: not known, its calls have speeds of their own."""
     cold_seconds: float = 0.0
     """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 

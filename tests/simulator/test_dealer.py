@@ -30,6 +30,9 @@ class Grid(NamedTuple):
     is_pooled: bool = False
     shared: float = 0.0
     """No pooled grid is done before."""
+    computes: bool = True
+    beside: float = 1.0
+    """A tile takes so many times as long while one of the other kind is under way."""
 
 
 def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
@@ -40,7 +43,9 @@ def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
                  tile_seconds=np.array([grid.seconds for grid in grids]),
                  alone_seconds=np.array([grid.alone or grid.seconds for grid in grids]),
                  is_pooled=np.array([grid.is_pooled for grid in grids]),
-                 shared_seconds=np.array([grid.shared for grid in grids]), gap_seconds=gap)  # fmt: skip
+                 shared_seconds=np.array([grid.shared for grid in grids]),
+                 computes=np.array([grid.computes for grid in grids]),
+                 beside=np.array([grid.beside for grid in grids]), gap_seconds=gap)  # fmt: skip
 
 
 def played(*grids: Grid, gap: float = 0.0) -> Played:
@@ -154,7 +159,10 @@ def test_a_kernel_is_ready_a_gap_behind_the_one_before_it_on_its_stream() -> Non
 
 
 def test_blocks_that_share_an_sm_hold_it_until_the_last_of_them_has_gone() -> None:
-    """264 blocks are resident: 300 take two rounds, and the second has 36 blocks, each on an SM of its own. One of 97 finds none."""
+    """264 blocks are resident: 300 take two rounds, and the second has 36 blocks, each on an SM of its own.
+
+    One of 97 finds none.
+    """
     computation, other = Grid(300, 300, 2.0, resident=2), Grid(96, 96, 1.0, stream=2)
     assert played(computation, other).start.tolist() == [0.0, 2.0]
     assert ends(computation, other) == [4.0, 3.0]
@@ -165,6 +173,14 @@ def test_blocks_are_faster_where_they_share_an_sm_with_fewer() -> None:
     """The second round of 36 has an SM for each block: 1.25 s, not 2."""
     assert ends(Grid(300, 300, 2.0, resident=2, alone=1.25)) == [3.25]
     assert ends(Grid(264, 264, 2.0, resident=2, alone=1.25)) == [2.0]
+
+
+def test_a_tile_that_begins_while_bytes_move_takes_longer() -> None:
+    """Of four rounds those that begin at 0 and at 1.5 do. Copies that hold no SM begin after the first, and count."""
+    gemm = Grid(100, 400, 1.0, is_pooled=True, beside=1.5)
+    assert ends(Grid(32, 32, 2.0, stream=2, computes=False), gemm) == [2.0, 5.0]
+    assert ends(Grid(0, 0, 2.0, stream=2, computes=False), gemm) == [2.0, 4.5]
+    assert ends(Grid(32, 32, 2.0, stream=2), gemm) == [2.0, 4.0]
 
 
 def test_what_passes_before_a_grid_begins_is_paid_once() -> None:

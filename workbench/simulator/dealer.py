@@ -25,7 +25,7 @@ class Dealer:
     long as there are tiles that nobody has taken.
     """
 
-    def __init__(self, grids: Grids, queue: Ints, priority: Ints, lead: Floats) -> None:
+    def __init__(self, grids: Grids, queue: Ints, priority: Ints, lead: Floats, rank: Ints) -> None:
         self._blocks, self._tiles = grids.blocks.tolist(), grids.tiles.tolist()
         self._resident, self._is_pooled = grids.resident.tolist(), grids.is_pooled.tolist()
         self._seconds, self._alone = grids.tile_seconds.tolist(), grids.alone_seconds.tolist()
@@ -34,6 +34,8 @@ class Dealer:
         count = len(self._blocks)
         self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
         self._left = grids.tiles.tolist()
+        self._beside, self._kind = grids.beside.tolist(), (2 * rank + grids.computes).tolist()
+        self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
         self.gap_seconds = grids.gap_seconds
         self.queues = frozenset(queue[grids.blocks > 0].tolist())
         self._begun: dict[int, list[int]] = {queue: [] for queue in self.queues}
@@ -49,11 +51,24 @@ class Dealer:
                 step = step_at[heappop(heads)]
                 begun.append(step)
                 started.append(step)
+                self.begins(step)
             give = self._give_pooled if self._is_pooled[step] else self._give
             free -= give(step, free, now, events)
             if self._dealt[step] == self._blocks[step]:
                 begun.remove(step)
         return free, started
+
+    def begins(self, step: int) -> None:
+        """*step*, of a grid or not, is under way."""
+        self._under_way[self._kind[step]] += 1
+
+    def leaves(self, step: int) -> None:
+        """It is not any more."""
+        self._under_way[self._kind[step]] -= 1
+
+    def _slower(self, step: int) -> float:
+        """Times as long as usual that a tile of *step* takes now."""
+        return self._beside[step] if self._under_way[self._kind[step] ^ 1] else 1.0
 
     def _give(self, step: int, free: int, now: float, events: list[Event]) -> int:
         """As many blocks of *step* as *free* units hold begin; how many units they take."""
@@ -66,6 +81,7 @@ class Dealer:
         lead, seconds = self._lead[step] if not first else 0.0, self._alone[step]
         if together > 1:
             seconds += (self._seconds[step] - seconds) * (together - 1) / (resident - 1)
+        seconds *= self._slower(step)
         for number, tiles in ((held, each + 1), (units - held, each)):
             if number:
                 heappush(events, (now + lead + tiles * seconds, step, -number))
@@ -87,7 +103,7 @@ class Dealer:
         self._left[step] -= count
         self._busy[step] += count
         floor = self._shared[step] * self._busy[step] / self._tiles[step]
-        heappush(events, (now + max(self._seconds[step], floor), step, -count))
+        heappush(events, (now + self._slower(step) * max(self._seconds[step], floor), step, -count))
         self._pending[step] += 1
 
     def end(self, step: int, units: int, now: float, events: list[Event]) -> int:

@@ -220,14 +220,16 @@ class _Links:
 def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
+    communicated = communicated * shared.sending_beside(points.machine, points.word("collective"), points.sending)
+    slower = points.machine.costs.computing_beside if points.world > 1 else 1.0
     if points.word("collective") in library.CALLS:
         sending = np.where(has_room, 0, sending)
     wanted = -(-one.blocks // one.resident)
     both = shared.wanted_by_both(points.machine, wanted, sending)
     again = one.alone_seconds * -(-one.tiles // one.blocks)
     again = np.where(both * one.resident <= wanted - both, again, one.seconds)  # else they share SMs again
-    columns = (points.overhead + one.seconds, points.overhead + again, communicated, after, both > 0, wanted > both,
-               both / wanted)  # fmt: skip
+    columns = (points.overhead + slower * one.seconds, points.overhead + slower * again, communicated, after,
+               both > 0, wanted > both, both / wanted)  # fmt: skip
     sms = _Sms(points, [np.broadcast_to(column, (points.count,))[chosen] for column in columns], count,
                is_pooled=one.is_pooled)  # fmt: skip
     return sms.run()

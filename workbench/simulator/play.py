@@ -122,7 +122,7 @@ class _Stage:
         self._ready = self._first_ready(gate)
         self._dealer: Dealer | None = None
         if (grids := costs.grids) is not None:
-            self._dealer = Dealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue)
+            self._dealer = Dealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue, plan.rank)
             self._units = np.where(grids.blocks > 0, 0, held.units).tolist()  # which their blocks give back
 
     def run(self) -> None:
@@ -175,6 +175,8 @@ class _Stage:
             if crew >= 0:
                 self._busy.add(crew)
             self.start[step] = now
+            if self._dealer:
+                self._dealer.begins(step)
             heappush(events, (now + self._issue[step], step, 0))
         self._free[queue] = free
 
@@ -197,6 +199,8 @@ class _Stage:
             self._busy.remove(crew)
             if self._aside[crew]:
                 heappush(self._ready[queue], heappop(self._aside[crew]))
+        if self._dealer:
+            self._dealer.leaves(step)
         if self._behind:
             self._count(step, now, events, touched)
         if link >= 0:

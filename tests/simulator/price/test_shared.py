@@ -20,6 +20,8 @@ from workbench.simulator.price.steps import step_costs
 
 LINK = Fabric(kind="nvlink")
 H200 = machine("h200_nvl2")
+QUIET = replace(H200, costs=replace(H200.costs, computing_beside=1.0, sending_beside=1.0))
+"""The same GPUs, if streams on SMs of their own took nothing from each other."""
 COUNT = 8
 
 
@@ -27,11 +29,13 @@ def ask(operator: str = "gemm_all_reduce", m: int = 8192, n: int = 4096, k: int 
     return problem(operator, {"m": m, "n": n, "k": k}, dtype="bfloat16", world=2)
 
 
-def seconds(asked: Problem, scheme: str = "concurrent", part: str = "whole", **axes: int | str) -> float:
+def seconds(
+    asked: Problem, scheme: str = "concurrent", part: str = "whole", on: Machine = H200, **axes: int | str
+) -> float:
     """Of one problem."""
     count = {"micro_batches": COUNT} if scheme == "concurrent" else {}
-    plan = expand(asked, schedule(asked, scheme, {**count, **axes}, H200, LINK)).part(part)
-    return play(plan, step_costs(plan, H200, LINK)).time_s / (COUNT if count else 1)
+    plan = expand(asked, schedule(asked, scheme, {**count, **axes}, on, LINK)).part(part)
+    return play(plan, step_costs(plan, on, LINK)).time_s / (COUNT if count else 1)
 
 
 def costs(asked: Problem, on: Machine = H200, **axes: int | str) -> StepCosts:
@@ -55,9 +59,17 @@ def test_our_grid_takes_exactly_the_waves_of_the_sms_that_it_has(comm_sms: int) 
 def test_sms_set_aside_leave_the_longer_part_and_once_the_shorter(operator: str, comm_sms: int) -> None:
     """Both have all SMs that they want, so that 8 problems are a pipeline of two stages, and once another stream."""
     asked = ask(operator)
-    parts = [seconds(asked, part=part, comm_sms=comm_sms) for part in ("compute", "communication")]
-    whole = seconds(asked, comm_sms=comm_sms)
+    parts = [seconds(asked, part=part, on=QUIET, comm_sms=comm_sms) for part in ("compute", "communication")]
+    whole = seconds(asked, on=QUIET, comm_sms=comm_sms)
     assert whole == pytest.approx(max(parts) + min(parts) / COUNT, abs=crossing_seconds(H200) / COUNT)
+
+
+@pytest.mark.parametrize("comm_sms", [8, 32])
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_all_to_all"])
+def test_streams_slow_each_other_on_sms_of_their_own_by_what_the_machine_says(operator: str, comm_sms: int) -> None:
+    asked = ask(operator)
+    ratio = seconds(asked, comm_sms=comm_sms) / seconds(asked, on=QUIET, comm_sms=comm_sms)
+    assert 1.01 < ratio < max(H200.costs.computing_beside, H200.costs.sending_beside)
 
 
 @pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_all_to_all"])
@@ -77,8 +89,8 @@ def test_a_collective_begins_with_the_second_computation_behind_it(operator: str
 
 def test_copy_engines_take_no_sms() -> None:
     asked = ask("gemm_all_to_all")
-    parts = [seconds(asked, part=part, collective="copy_engine") for part in ("compute", "communication")]
-    whole = seconds(asked, collective="copy_engine")
+    parts = [seconds(asked, part=part, on=QUIET, collective="copy_engine") for part in ("compute", "communication")]
+    whole = seconds(asked, on=QUIET, collective="copy_engine")
     assert whole == pytest.approx(max(parts) + min(parts) / COUNT, abs=2 * crossing_seconds(H200) / COUNT)
 
 

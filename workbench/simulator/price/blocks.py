@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.problem import Problem
+from kernels.schemes import library
 from workbench.simulator.price import tiles
 from workbench.simulator.price.collectives import usual_blocks
 
@@ -71,10 +72,13 @@ def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints
     *collective*: the value of the schedule's axis. *comm_sms* may be a column.
     """
     usual = machine.device.slots if collective in FILLS else machine.costs.send_blocks
-    if collective in ("library", "library_tuned"):
+    by_library = collective in library.CALLS
+    if by_library:
         usual = usual_blocks(machine, name)
     stated = np.asarray(comm_sms)
     most = np.where(stated > 0, stated, max(1, usual))
+    if by_library and name == "all_to_all":  # its channels are a power of two
+        most = np.where(stated > 0, 2 ** np.ceil(np.log2(np.maximum(1, stated))), most).astype(np.int64)
     return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
 
 
@@ -83,12 +87,12 @@ def of_call(machine: Machine, one: Computation) -> Blocks:
 
     So blocks that find no SM are not missed for long, and those that have no tile left give theirs back.
     """
-    computed, memory = tiles.library_parts(machine, one.sizes)
     left = machine.device.slots - np.asarray(one.comm_sms)
-    is_gemm = operator(one.sizes.operator).work == "gemm"
-    count = tiles.library_tiles(one.sizes) if is_gemm else ROUNDS * machine.device.slots
-    on_share = (machine.device.slots / left) ** machine.device.share_power
-    seconds = computed * on_share / -(-count // left)
+    if operator(one.sizes.operator).work != "gemm":
+        called, count = tiles.library_parts(machine, one.sizes)[1], ROUNDS * left
+        return Blocks(left, count, np.ones_like(left), 0.0 * called, 0.0 * called, True, called)
+    count, seconds = tiles.library_tiles(machine, one.sizes, left)
+    memory = tiles.library_parts(machine, one.sizes)[1]
     blocks = np.minimum(left, count)
     return Blocks(blocks, count, np.ones_like(left), seconds, seconds, True, memory)
 
@@ -101,22 +105,30 @@ def of_ours(machine: Machine, one: Computation) -> Blocks:
     alike = one.seconds / waves
     if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:
         return Blocks(blocks, one.num_tiles, one.resident, alike, alike)
-    floor = tiles.kernel_memory_seconds(machine, one.sizes) / waves
     runs_at = (left / machine.device.slots) ** (1 - machine.device.share_power)
-    together, alone = (np.maximum(_tile_seconds(machine, one, held) * runs_at, floor) for held in (one.resident, 1))
+    read = _read_seconds(machine, one.sizes) / waves
+    together, alone = (np.maximum(computed * runs_at, loaded + read) for computed, loaded in
+                       (_tile_seconds(machine, one, held) for held in (one.resident, 1)))  # fmt: skip
     known = np.asarray(one.in_flight) > 0
     return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))
 
 
-def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> Floats:
-    """Of a tile of one of *resident* blocks that share an SM: what ends one hides behind the others' work.
+def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Floats, Floats]:
+    """Of a tile of one of *resident* blocks that share an SM: to compute it, and to load its operands from the L2.
 
-    Operands come the faster the more has been asked for.
+    What ends a tile hides behind the others' work. Operands come the faster the more has been asked for.
     """
     contraction, fixed = operator(one.sizes.operator).extent(one.sizes).contraction, machine.costs.tile_seconds
     computed = tiles.tile_seconds(machine, one.sizes, *one.tile, contraction) - fixed
     loaded = sum(one.tile) * contraction * one.sizes.itemsize / load_speed(machine, one.in_flight * resident)
-    return np.asarray(fixed + resident * np.maximum(computed, loaded))
+    return np.asarray(fixed + resident * computed), np.asarray(fixed + resident * loaded)
+
+
+def _read_seconds(machine: Machine, sizes: Problem) -> Floats:
+    """Until memory has given each operand once: SMs that wait for loads wait for it as well."""
+    extent = operator(sizes.operator).extent(sizes)
+    num_bytes = (extent.rows + extent.columns) * extent.contraction * sizes.itemsize
+    return np.asarray(machine.costs.cold_seconds + num_bytes / machine.device.memory_bytes_per_second)
 
 
 def load_speed(machine: Machine, in_flight: Any) -> Floats:

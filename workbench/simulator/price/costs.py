@@ -30,6 +30,10 @@ class Grids:
     """Each block takes the next tile of all when it is done with one. Pooled grids have a unit for each block."""
     shared_seconds: Floats
     """All tiles of a pooled grid together are never faster, by however many blocks: memory, or a link."""
+    computes: Bools
+    """All steps of a rank are of two kinds: they compute, or they move bytes or work on what has come."""
+    beside: Floats
+    """A tile takes so many times as long while a step of the other kind is under way."""
     gap_seconds: float = 0.0
     """From the end of a launch until the one behind it on its stream is ready."""
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from kernels import ranges
 from kernels.axes import tile
 from kernels.fabric import Fabric
-from kernels.machine import Machine
+from kernels.machine import LIMITED, Machine
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.problem import Problem
-from kernels.schemes import reads
+from kernels.schemes import library, reads
 from workbench.simulator.price.blocks import FILLS, ROUNDS, Blocks, Computation, of_call, of_ours, sending, simple
 from workbench.simulator.price.collectives import slower_on_few
 from workbench.simulator.price.costs import Grids, StepCosts
@@ -81,6 +81,27 @@ def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any
     return np.where(np.asarray(comm_sms) > 0, np.maximum(1.0, on_these / usual), 1.0)
 
 
+def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any, seconds: Any) -> Blocks:
+    """The blocks of a library's call, which takes *seconds* if each of them has an SM.
+
+    As few as were measured wait for their SMs; more of them wait for the link.
+    """
+    name = operator(sizes.operator).collective
+    count = sending(machine, name, "library", comm_sms)
+    few = slower_on_few(machine, name, sizes.world, num_bytes, LIMITED[0])
+    usual = slower_on_few(machine, name, sizes.world, num_bytes, count)
+    if few is None or usual is None:
+        return simple(count, seconds)
+    of_one = np.minimum(seconds, seconds * few / usual * LIMITED[0] / count)
+    return Blocks(count, count, np.ones_like(count), of_one, of_one, True, seconds)
+
+
+def sending_beside(machine: Machine, collective: object, comm_sms: Any) -> Any:
+    """Times as long that a collective takes while the other SMs compute: where it has a share of them."""
+    slowed = collective in (*library.CALLS, *FILLS)
+    return np.where(np.asarray(comm_sms) > 0, machine.costs.sending_beside if slowed else 1.0, 1.0)
+
+
 def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
                seconds: float) -> Blocks:  # fmt: skip
     """The blocks of our puts or of a shot, whose bytes are on their links for *seconds* together.
@@ -112,7 +133,7 @@ class _Made:
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
         self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
-        self._is_pooled = np.zeros(len(plan), dtype=np.bool_)
+        self._is_pooled, self._beside = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
         self._lead = step_overhead(machine, one_kernel=False)
 
     def computation(self) -> None:
@@ -124,6 +145,7 @@ class _Made:
             comm_sms=self._comm_sms,
         )  # fmt: skip
         self._grid(steps, (of_call if self._room.is_call else of_ours)(self._machine, one), 0.0)
+        self._beside[steps] = self._machine.costs.computing_beside
 
     def collectives(self, fabric: Fabric) -> None:
         """Where there is room for them beside the computation, its SMs are theirs as well."""
@@ -131,9 +153,9 @@ class _Made:
         steps = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
         self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, plan.num_bytes[steps], self._comm_sms)
         if not self._room.has_more:
-            name = operator(plan.problem.operator).collective
-            blocks = sending(self._machine, name, collective, self._comm_sms)
-            self._grid(steps, simple(blocks, self._issue[steps]), 0.0)
+            one = call_blocks(self._machine, plan.problem, plan.num_bytes[steps], self._comm_sms, self._issue[steps])
+            self._grid(steps, one, 0.0)
+            self._beside[steps] = sending_beside(self._machine, collective, self._comm_sms)
 
     def puts(self, fabric: Fabric) -> None:
         """Those of SMs hold them while all bytes of their kernel are on the way; copy engines hold none."""
@@ -148,6 +170,7 @@ class _Made:
             shares = len(steps)
             of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
             self._grid(steps, of_each, self._issue[steps])
+            self._beside[steps] = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms)
             self._ahead[steps] = seconds
 
     def _on_the_way(self, steps: Ints) -> float:
@@ -192,6 +215,7 @@ class _Made:
     def costs(self) -> StepCosts:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
                       alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
+                      computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
                       gap_seconds=self._lead)  # fmt: skip
         return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
                        delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip

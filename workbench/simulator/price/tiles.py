@@ -199,10 +199,15 @@ def library_parts(machine: Machine, sizes: Problem) -> tuple[Floats, Floats]:
     return _call_parts(machine, sizes, (extent.rows, extent.columns, extent.contraction), kind.memory_bytes(sizes))
 
 
-def library_tiles(sizes: Problem) -> Any:
-    """Into how many tiles a large call of cuBLAS cuts its result."""
+def library_tiles(machine: Machine, sizes: Problem, slots: Any) -> tuple[Ints, Floats]:
+    """Into how many tiles a call of the library's GEMM on *slots* cuts its result, and seconds of one."""
     extent = operator(sizes.operator).extent(sizes)
-    return _library_tiles(extent.rows, extent.columns)
+    sides = (extent.rows, extent.columns, extent.contraction)
+    if machine.costs.library_tile_seconds:
+        return _best_tiles(machine, sizes, sides, slots)
+    count = _library_tiles(extent.rows, extent.columns)
+    on_share = (machine.device.slots / np.asarray(slots)) ** machine.device.share_power
+    return count, library_parts(machine, sizes)[0] * on_share / -(-count // slots)
 
 
 def in_calls(machine: Machine, sizes: Problem) -> bool:
@@ -215,6 +220,33 @@ LIBRARY_TILE = (128, 256)
 
 Pieces took whole waves of it, those of less than half a wave took half of one, and those of less than an eighth a
 quarter: docs/kernels.md, a first trial of pieces."""
+
+
+LIBRARY_TILES = (LIBRARY_TILE, (256, 128), (192, 192), (320, 128), (128, 192), (192, 128))
+"""Tiles of the kernels of cuBLAS seen in captured graphs of two H200s. It takes the one that suits a shape."""
+
+
+def _best_tiles(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> tuple[Ints, Floats]:
+    """Of the tiles of LIBRARY_TILES with which a call takes least: how many there are, and seconds of one.
+
+    Fewer than half a wave are cut along the contraction as well, so that all slots compute. On a share of the slots
+    each is faster.
+    """
+    (rows, columns, k), work, at_once = sides, work_share(sizes)[0], np.asarray(slots)
+    faster = (at_once / machine.device.slots) ** (1 - machine.device.share_power)
+    area = LIBRARY_TILE[0] * LIBRARY_TILE[1]
+    of_area = work_seconds(machine, work, sizes.dtype, work_share(sizes)[1] * area * k, LIBRARY_TILE[0])
+    of_area = of_area * machine.device.slots / area * faster
+    best: tuple[Any, Any, Any] = (np.inf, 0, 0.0)
+    for m, n in LIBRARY_TILES:
+        count = -(-np.asarray(rows) // m) * -(-np.asarray(columns) // n)
+        share = np.where(2 * count <= at_once, count / at_once, 1.0)
+        seconds = machine.costs.library_tile_seconds + share * m * n * of_area
+        this = (-(-count // at_once) * seconds, count, seconds)
+        is_less = this[0] < best[0]
+        best = (np.where(is_less, this[0], best[0]), np.where(is_less, this[1], best[1]),
+                np.where(is_less, this[2], best[2]))  # fmt: skip
+    return best[1], best[2]
 
 
 def _library_tiles(rows: Any, columns: Any) -> Any:
@@ -236,6 +268,8 @@ def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, An
     """
     (rows, columns, k), extent = sides, operator(sizes.operator).extent(sizes)
     num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
+    if machine.costs.library_tile_seconds and work_share(sizes)[0] == "gemm":
+        return np.asarray(np.maximum(*_call_parts(machine, sizes, sides, num_bytes, slots)))
     share = (rows * columns * k) / (extent.rows * extent.columns * extent.contraction)
     if work_share(sizes)[0] == "gemm":
         of_whole = _library_waves(machine, extent.rows, extent.columns)
@@ -251,16 +285,22 @@ def _call_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any],
     return np.asarray(np.maximum(*_call_parts(machine, sizes, sides, num_bytes)))
 
 
-def _call_parts(
-    machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any
-) -> tuple[Floats, Floats]:
+def _call_parts(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], num_bytes: Any,
+                slots: Any = None) -> tuple[Floats, Floats]:  # fmt: skip
+    """*slots*: those that it has, None: all."""
     work, share = work_share(sizes)
     rows, columns, k = sides
     if work == "gemv":  # its curve is of calls that wait for memory
         called = call_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, columns, num_bytes)
         return np.zeros_like(called), called
-    computed = work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, rows)
-    return computed, _read_seconds(machine, num_bytes)
+    memory = _read_seconds(machine, num_bytes)
+    fixed = machine.costs.library_tile_seconds
+    if not fixed:
+        return work_seconds(machine, f"library_{work}", sizes.dtype, share * rows * columns * k, rows), memory
+    slots = machine.device.slots if slots is None else slots
+    count, of_tile = _best_tiles(machine, sizes, sides, slots)
+    waves = -(-count // slots)
+    return waves * of_tile, memory + waves * fixed
 
 
 def call_seconds(machine: Machine, work: str, dtype: str, flops: Any, tokens: Any, num_bytes: Any) -> Floats:
