@@ -33,6 +33,15 @@ RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
 """Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
 ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
+UNMEASURED = {
+    "device.share_power": "assumed: not measured; an SM is as fast beside any number of others",
+    "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
+    "costs.stream_seconds": "assumed: not measured; a launch",
+    "costs.computing_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
+    "costs.sending_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
+    "costs.library_tile_seconds": "assumed: not measured; calls of the library have speeds of their own",
+}
+"""Of what schedules on several streams, and calls of the library, are estimated with."""
 UNSTATED = "assumed: not stated; as our GEMV and pooled lookup compile for H200s"
 
 
@@ -49,7 +58,7 @@ def _with_assumed(machine: Machine) -> Machine:
     if device.kind == "gpu" and not device.resident_blocks:
         device = replace(device, resident_blocks=RESIDENT_BLOCKS)
         sources["device.resident_blocks"] = UNSTATED
-    unmeasured = {"device.load_bytes_per_second": ENDLESS, "costs.cold_seconds": WARM}
+    unmeasured = {"device.load_bytes_per_second": ENDLESS, "costs.cold_seconds": WARM, **UNMEASURED}
     sources |= {key: how for key, how in unmeasured.items() if machine.provenance_of(key) == NO_SOURCE}
     return replace(machine, device=device, provenance={**machine.provenance, **sources})
 

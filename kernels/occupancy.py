@@ -70,7 +70,11 @@ class Block:
 
 NCCL = Block(82_240, 96, 544)
 """A block of NCCL 2.28 on Hopper: threads and shared memory of an all-reduce in captured graphs of two H200s (its
-all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk)."""
+all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk). Its 17 warps take 15 of 16 registers
+of a Hopper SM, and there it has never begun beside a block of a GEMM."""
+SHOT = Block(0, 32, 1024)
+"""A block of torch's `two_shot` all-reduce, from the same graphs; it was seen to begin beside two blocks of 256 threads
+and 59 registers, so that it has at most 32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernels.axes import tile
-from kernels.occupancy import NCCL, Block, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.occupancy import NCCL, SHOT, Block, beside, gemm_block, limits_of, padding, resident_blocks
 from kernels.operators import problem
 from kernels.outcome import Span
 from workbench.lesson import Lesson, lesson
@@ -42,7 +42,7 @@ def test_with_priority_a_put_goes_before_the_next_computation_and_without_behind
     assert last["high"] < last["normal"]
 
 
-def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside_or_blocks_are_shaped() -> None:
+def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside() -> None:
     here = lesson("gemm_all_reduce", preset="llama3_70b_attention_8192", machine="h200_nvl2", world=2)
     sizes = problem("gemm_all_reduce", {"m": 4096, "n": 8192, "k": 2240}, dtype="bfloat16", world=2)
     layer, left = replace(here, problem=sizes), {"micro_batches": 8, "comm_priority": "normal"}
@@ -62,25 +62,30 @@ def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside_or_b
         "shaped": {"kernel": "ours", "tile": "64x128x64", "resident_blocks": 1},
     }.items()}  # fmt: skip
     assert time_s["set aside"] < time_s["streams"]
-    assert time_s["shaped"] < time_s["ours"]
+    assert time_s["shaped"] > time_s["ours"], "NCCL finds no room, and the GEMM is slower"
 
 
 def held(block: Block) -> int:
     return resident_blocks(HOPPER, block.shared_bytes, block.registers, block.threads)
 
 
-def test_a_block_of_nccl_takes_three_quarters_of_the_registers_and_fits_beside_one_small_block() -> None:
-    assert 4 * NCCL.threads * NCCL.registers == 3 * HOPPER.registers
-    assert [beside(HOPPER, SMALL, count, NCCL) for count in (1, 2)] == [1, 0]
+def test_a_block_of_nccl_fits_beside_nothing_and_one_of_two_shot_beside_two_small_blocks() -> None:
+    assert 16 * HOPPER.partitions * HOPPER.registers_of(NCCL) == 15 * HOPPER.registers
+    assert [beside(HOPPER, SMALL, count, NCCL) for count in (1, 2)] == [0, 0]
+    assert 2 * HOPPER.partitions * HOPPER.registers_of(SHOT) == HOPPER.registers
+    assert [beside(HOPPER, SMALL, count, SHOT) for count in (1, 2, 3)] == [1, 1, 0]
     assert padding(AMPERE, SMALL, 1).fewest < padding(HOPPER, SMALL, 1).fewest
 
 
-@pytest.mark.parametrize(("size", "count", "fits_beside_one"), [
-    ("64x64x64", 3, True), ("64x128x64", 2, True), ("128x128x64", 1, False), ("128x256x64", 1, False),
+@pytest.mark.parametrize(("size", "count", "fits_beside", "fits_beside_one"), [
+    ("64x64x64", 3, False, True), ("64x128x64", 2, True, True), ("128x128x64", 1, True, True),
+    ("128x256x64", 1, False, False),
 ])  # fmt: skip
-def test_the_tile_decides_whether_padding_can_let_nccl_in(size: str, count: int, fits_beside_one: bool) -> None:
+def test_the_tile_decides_whether_padding_can_let_a_block_in(size: str, count: int, fits_beside: bool,
+                                                             fits_beside_one: bool) -> None:  # fmt: skip
     block = gemm_block(tile(size), itemsize=2, stages=3, warps=8)
     assert held(block) == count
-    assert beside(HOPPER, block, count, NCCL) == 0
+    assert (beside(HOPPER, block, count, SHOT) > 0) is fits_beside
     padded = replace(block, shared_bytes=block.shared_bytes + padding(HOPPER, block, 1).fewest)
-    assert (beside(HOPPER, padded, 1, NCCL) > 0) is fits_beside_one
+    assert (beside(HOPPER, padded, 1, SHOT) > 0) is fits_beside_one
+    assert beside(HOPPER, padded, 1, NCCL) == 0

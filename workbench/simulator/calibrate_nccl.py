@@ -44,9 +44,7 @@ def with_tuned(machine: Machine, rows: Iterable[Row]) -> Machine:
 
 
 def _with_curves(machine: Machine, begins: str, shares: Mapping[tuple[str, int], Mapping[float, float]]) -> Machine:
-    made = [
-        point for (name, world), taken in shares.items() for point in _curve(machine, begins, name, world, taken)
-    ]
+    made = [point for (name, world), taken in shares.items() for point in _curve(machine, begins, name, world, taken)]
     names = {point.name for point in made}
     kept = [one for one in machine.collectives if one.name not in names or one.world != machine.max_world]
     takes = "its fastest setting takes" if begins == TUNED else f"{SETTINGS[begins][0]} take"

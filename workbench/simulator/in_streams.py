@@ -221,7 +221,7 @@ def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
     communicated = communicated * shared.sending_beside(points.machine, points.word("collective"), points.sending)
-    slower = points.machine.costs.computing_beside if points.world > 1 else 1.0
+    slower = shared.computing_beside(points.machine, points.world)
     if points.word("collective") in library.CALLS:
         sending = np.where(has_room, 0, sending)
     wanted = -(-one.blocks // one.resident)

@@ -80,9 +80,7 @@ def test_a_collective_begins_with_the_second_computation_behind_it(operator: str
         plan = expand(asked, schedule(asked, "concurrent", {"comm_priority": priority}, H200, LINK))
         done = play(plan, step_costs(plan, H200, LINK))
         here = plan.rank == 0
-        computed, moved = (
-            np.flatnonzero(here & (plan.kind == kind)) for kind in (Kind.COMPUTE, Kind.COLLECTIVE)
-        )
+        computed, moved = (np.flatnonzero(here & (plan.kind == kind)) for kind in (Kind.COMPUTE, Kind.COLLECTIVE))
         last_tiles = (done.issued - done.start)[computed[1]] / 8
         assert done.issued[computed[1]] - last_tiles * 1.01 <= done.start[moved[0]] <= done.issued[computed[1]]
 

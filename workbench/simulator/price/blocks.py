@@ -75,10 +75,10 @@ def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints
     by_library = collective in library.CALLS
     if by_library:
         usual = usual_blocks(machine, name)
-    stated = np.asarray(comm_sms)
-    most = np.where(stated > 0, stated, max(1, usual))
+    limit = np.asarray(comm_sms)
+    most = np.where(limit > 0, limit, max(1, usual))
     if by_library and name == "all_to_all":  # its channels are a power of two
-        most = np.where(stated > 0, 2 ** np.ceil(np.log2(np.maximum(1, stated))), most).astype(np.int64)
+        most = np.where(limit > 0, 2 ** np.ceil(np.log2(np.maximum(1, limit))), most).astype(np.int64)
     return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
 
 

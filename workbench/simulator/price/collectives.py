@@ -65,5 +65,5 @@ def slower_on_few(machine: Machine, name: str, world: int, num_bytes: ArrayLike,
 
 def usual_blocks(machine: Machine, name: str) -> int:
     """Blocks of the library's kernel for collective *name*, as it chooses."""
-    own = machine.costs.exchange_blocks if name == "all_to_all" else 0
-    return own or machine.costs.send_blocks
+    exchanging = machine.costs.exchange_blocks if name == "all_to_all" else 0
+    return exchanging or machine.costs.send_blocks

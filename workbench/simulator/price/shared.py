@@ -96,6 +96,11 @@ def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any,
     return Blocks(count, count, np.ones_like(count), of_one, of_one, True, seconds)
 
 
+def computing_beside(machine: Machine, world: int) -> float:
+    """Times as long that a computation takes while bytes move, where there is somebody to send them to."""
+    return machine.costs.computing_beside if world > 1 else 1.0
+
+
 def sending_beside(machine: Machine, collective: object, comm_sms: Any) -> Any:
     """Times as long that a collective takes while the other SMs compute: where it has a share of them."""
     slowed = collective in (*library.CALLS, *FILLS)
@@ -145,7 +150,7 @@ class _Made:
             comm_sms=self._comm_sms,
         )  # fmt: skip
         self._grid(steps, (of_call if self._room.is_call else of_ours)(self._machine, one), 0.0)
-        self._beside[steps] = self._machine.costs.computing_beside
+        self._beside[steps] = computing_beside(self._machine, plan.problem.world)
 
     def collectives(self, fabric: Fabric) -> None:
         """Where there is room for them beside the computation, its SMs are theirs as well."""
