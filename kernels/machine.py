@@ -120,6 +120,8 @@ class Costs:
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
     exchange_blocks: int = 0
     """The same of the library's all-to-all; 0: as many."""
+    cluster_room: float = 1.0
+    """Times as many SMs as a library's collective has blocks must be free for it to begin: they come in clusters."""
     stream_seconds: float = 0.0
     """From a kernel's end to the start of one on another stream that waits for it, beyond that of one on its own."""
     computing_beside: float = 1.0

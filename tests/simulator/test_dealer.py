@@ -30,6 +30,8 @@ class Grid(NamedTuple):
     is_pooled: bool = False
     shared: float = 0.0
     """No pooled grid is done before."""
+    room: int = 1
+    """SMs that must be free before it begins."""
     computes: bool = True
     beside: float = 1.0
     """A tile takes so many times as long while one of the other kind is under way."""
@@ -44,6 +46,7 @@ def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
                  alone_seconds=np.array([grid.alone or grid.seconds for grid in grids]),
                  is_pooled=np.array([grid.is_pooled for grid in grids]),
                  shared_seconds=np.array([grid.shared for grid in grids]),
+                 room=np.array([grid.room for grid in grids]),
                  computes=np.array([grid.computes for grid in grids]),
                  beside=np.array([grid.beside for grid in grids]), gap_seconds=gap)  # fmt: skip
 
@@ -139,6 +142,14 @@ def test_a_block_without_a_tile_leaves_its_sm() -> None:
     gemm, few, more = Grid(SMS, 1024, 1.0, is_pooled=True), Grid(32, 32, 1.0, stream=2), Grid(33, 33, 1.0, stream=2)
     assert ends(gemm, few) == [8.0, 8.0]
     assert ends(gemm, more) == [8.0, 9.0]
+
+
+def test_what_comes_in_clusters_waits_for_more_sms_and_holds_up_nobody() -> None:
+    """In the eighth round 32 SMs are free, not 48: it begins when the GEMM has ended, before the one behind that."""
+    gemm = Grid(SMS, 1024, 1.0, is_pooled=True)
+    clusters = Grid(24, 24, 1.0, stream=2, room=48)
+    assert played(gemm, clusters, gemm, gap=0.5).start.tolist() == [0.0, 8.0, 8.5]
+    assert played(gemm, clusters, Grid(8, 8, 1.0, stream=3)).start.tolist() == [0.0, 8.0, 7.0]
 
 
 def test_what_all_blocks_share_bounds_a_pooled_grid() -> None:

@@ -34,6 +34,7 @@ class Dealer:
         count = len(self._blocks)
         self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
         self._left = grids.tiles.tolist()
+        self._room = grids.room.tolist()
         self._beside, self._kind = grids.beside.tolist(), (2 * rank + grids.computes).tolist()
         self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
         self.gap_seconds = grids.gap_seconds
@@ -44,8 +45,11 @@ class Dealer:
     def deal(self, queue: int, free: int, heads: list[int], step_at: list[int], now: float,
              events: list[Event]) -> tuple[int, list[int]]:  # fmt: skip
         """The units that are left of *free*, and the steps that have begun. *heads*: places that are ready, a heap."""
-        begun, started = self._begun[queue], list[int]()
+        begun, started, without_room = self._begun[queue], list[int](), list[int]()
         while free and (heads or begun):
+            if heads and self._room[step_at[heads[0]]] > free:
+                without_room.append(heappop(heads))
+                continue
             step = max(begun, key=lambda each: self._priority[each], default=-1)
             if heads and (step < 0 or self._priority[step_at[heads[0]]] > self._priority[step]):
                 step = step_at[heappop(heads)]
@@ -56,6 +60,8 @@ class Dealer:
             free -= give(step, free, now, events)
             if self._dealt[step] == self._blocks[step]:
                 begun.remove(step)
+        for place in without_room:
+            heappush(heads, place)
         return free, started
 
     def begins(self, step: int) -> None:

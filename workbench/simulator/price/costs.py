@@ -30,6 +30,8 @@ class Grids:
     """Each block takes the next tile of all when it is done with one. Pooled grids have a unit for each block."""
     shared_seconds: Floats
     """All tiles of a pooled grid together are never faster, by however many blocks: memory, or a link."""
+    room: Ints
+    """Units that must be free for the first of its blocks to begin."""
     computes: Bools
     """All steps of a rank are of two kinds: they compute, or they move bytes or work on what has come."""
     beside: Floats

@@ -96,6 +96,12 @@ def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any,
     return Blocks(count, count, np.ones_like(count), of_one, of_one, True, seconds)
 
 
+def room_for(machine: Machine, blocks: Any, comm_sms: int) -> Any:
+    """SMs that must be free for a library's call to begin. With a share of the SMs its blocks come one by one."""
+    clustered = np.ceil(blocks * machine.costs.cluster_room).astype(np.int64)
+    return np.ones_like(clustered) if comm_sms else np.minimum(clustered, machine.device.slots)
+
+
 def computing_beside(machine: Machine, world: int) -> float:
     """Times as long that a computation takes while bytes move, where there is somebody to send them to."""
     return machine.costs.computing_beside if world > 1 else 1.0
@@ -138,6 +144,7 @@ class _Made:
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
         self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
+        self._room_for = none + 1
         self._is_pooled, self._beside = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
         self._lead = step_overhead(machine, one_kernel=False)
 
@@ -161,6 +168,7 @@ class _Made:
             one = call_blocks(self._machine, plan.problem, plan.num_bytes[steps], self._comm_sms, self._issue[steps])
             self._grid(steps, one, 0.0)
             self._beside[steps] = sending_beside(self._machine, collective, self._comm_sms)
+            self._room_for[steps] = room_for(self._machine, one.blocks, self._comm_sms)
 
     def puts(self, fabric: Fabric) -> None:
         """Those of SMs hold them while all bytes of their kernel are on the way; copy engines hold none."""
@@ -220,7 +228,7 @@ class _Made:
     def costs(self) -> StepCosts:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
                       alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
-                      computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
+                      room=self._room_for, computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
                       gap_seconds=self._lead)  # fmt: skip
         return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
                        delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
