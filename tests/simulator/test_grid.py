@@ -31,6 +31,8 @@ NATURAL_TOLERANCE = 0.35
 """All-reduce with all ranks at the same chunk: owners are busy one after the other, which the closed form ignores."""
 GPU_TOLERANCE = 0.3
 """Few waves, launches and two kinds of links: pieces are less alike than the closed form takes them to be."""
+FILLING_TOLERANCE = 0.4
+"""Puts of all SMs beside a computation: the closed form takes them to hold all of these to their end."""
 
 
 BEYOND = (("pieces", 10**6), ("pieces", 0), ("slice_tiles", 0), ("grid", 7))
@@ -65,7 +67,8 @@ def test_the_closed_form_agrees_with_play_on_gpus(operator: str, scheme: str, wo
     for chosen in legal(asked, scheme, gpu_pod, fabric, pairs=False, turn=world // 2):
         played = predict(trial(asked, chosen, gpu_pod, fabric), gpu_pod, with_spans=False).time_s
         error = times(asked, scheme, dict(chosen.axes), gpu_pod, fabric)[0] / played - 1
-        assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"
+        fills = scheme == "concurrent" and chosen["collective"] == "direct"
+        assert abs(error) <= (FILLING_TOLERANCE if fills else GPU_TOLERANCE), f"{error:+.1%} {chosen}"
 
 
 @pytest.mark.parametrize("scheme", PRICED)

@@ -284,7 +284,7 @@ class _Sms:
 
     def __init__(self, points: Points, columns: list[Floats], count: int, *, is_pooled: bool) -> None:
         self._each, self._again, self._moved, self._after, self._is_shared, self._has_others, self._share = columns
-        self._is_pooled, self._lag = is_pooled, shared.crossing_seconds(points.machine)
+        self._is_pooled, self._gap, self._lag = is_pooled, points.overhead, shared.crossing_seconds(points.machine)
         self._count, size = count, len(self._each)
         self._receives, self._is_first = points.receives, points.word("comm_priority") == reads.HIGH
         self._wanted, self._others, self._begun = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -327,7 +327,7 @@ class _Sms:
 
     def _move_at(self) -> Floats:
         """When the next collective begins."""
-        ready = self._arrived[self._moves - 1, self._every]
+        ready = self._arrived[self._moves - 1, self._every] + np.where(self._moves > 0, self._gap, 0.0)
         if not self._receives:
             ready = np.maximum(ready, self._computed[np.minimum(self._moves, self._count), self._every] + self._lag)
             known = self._moves < self._begins - self._waits
