@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from kernels.outcome import BLOCK_KIND
 from kernels.problem import Problem
 from kernels.schemes import BASELINE, controls
 from tests.gpu import concurrent_scenarios as scenarios
-from tests.gpu.sittings import LAST
-from tests.gpu.summary import NO_GAIN, NONE, Row, bold, fastest, joined, number
+from tests.gpu.last_blocks import last_blocks
+from tests.gpu.summary import NO_GAIN, NONE, Column, Row, bold, fastest, number, table
 from tests.gpu.summary_text import NUMBERS, small_print, wrapped
 from tests.gpu.summary_words import COLLECTIVES, baseline_words
 from workbench import metrics
 from workbench.answer import Recorded
-from workbench.one_problem import question_of
 
 INTRO = """
 Computation and collective of sixteen independent problems on two streams (`concurrent`, arXiv:2606.09200): microseconds
@@ -101,17 +99,9 @@ def _mode(row: Row) -> str | None:
 
 def lines(entries: Sequence[Recorded]) -> list[Line]:
     """A line for each scenario whose last block has a right baseline and a right mode, in the workloads' order."""
-    blocks: dict[object, dict[str, list[Row]]] = {}
-    for row in joined(entries):
-        if row[BLOCK_KIND] == LAST and row["time_s"] and row["correct"] is not False:
-            blocks.setdefault(question_of(row), {}).setdefault(row["block"], []).append(row)
-    latest = [Line(max(each.values(), key=lambda rows: max(row["at"] for row in rows))) for each in blocks.values()]
-    known = [line for line in latest if line.baseline and line.best]
+    known = [line for line in map(Line, last_blocks(entries)) if line.baseline and line.best]
     order = [each.name for each in scenarios.WORKLOADS]
     return sorted(known, key=lambda line: (order.index(scenarios.workload_of(line.problem)), line.balance or 0.0))
-
-
-Column = tuple[str, Callable[[Line], str]]
 
 
 def _time(mode: str) -> Callable[[Line], str]:
@@ -132,7 +122,7 @@ def _baseline(line: Line) -> str:
     return f"{number(line.baseline['time_s'])}, {baseline_words(line.baseline)}"
 
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[Column[Line], ...] = (
     ("workload and shape", lambda line: f"{scenarios.workload_of(line.problem)} "
      + " x ".join(str(line.problem[key]) for key in "mnk")),
     ("T_c", lambda line: number(line.halves[0])), ("T_comm", lambda line: number(line.halves[1])),
@@ -141,13 +131,6 @@ COLUMNS: tuple[Column, ...] = (
     ("best of these", lambda line: NONE if line.ratio is None else bold(line.ratio)),
     ("above the longer half", lambda line: NONE if line.above is None else f"{line.above * 100:.0f} %"),
 )  # fmt: skip
-
-
-def table(some: Sequence[Line]) -> list[str]:
-    """Lines of Markdown."""
-    heads = [head for head, _ in COLUMNS]
-    body = ["| " + " | ".join(of(line) for _, of in COLUMNS) + " |" for line in some]
-    return [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|", *body]
 
 
 def sentences(some: Sequence[Line]) -> str:
@@ -194,5 +177,10 @@ def text(entries: Sequence[Recorded]) -> str | None:
         of_world = [entry for entry in entries if entry.measurement.trial.world == world]
         if some := lines(of_world):
             title = f"**{NUMBERS.get(world, str(world)).capitalize()} GPUs, two streams: microseconds of one problem**"
-            parts += [title, "\n".join(table(some)), wrapped(sentences(some)), wrapped(small_print(of_world, []))]
+            parts += [
+                title,
+                "\n".join(table(COLUMNS, some)),
+                wrapped(sentences(some)),
+                wrapped(small_print(of_world, [])),
+            ]
     return "\n\n".join([wrapped(INTRO), *parts]) if parts else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import caches_text, concurrent_summary, summary
+from tests.gpu import caches_text, concurrent_summary, pieces_summary, pieces_targets, summary
 from tests.gpu.summary_text import NUMBERS, text
 from workbench.one_problem import question_of
 
@@ -39,14 +39,15 @@ class Piece:
     """Of the folder data/; None where it holds nothing of this yet."""
 
 
-OF_STREAMS = "_concurrent"
-"""Ends the name of a recording of two streams, which has a table of its own."""
+OF_STREAMS, OF_PIECES = "_concurrent", "_pieces"
+"""Ends of the names of recordings that have tables of their own."""
 
 
 def recordings_of(data: Path, ending: str = "") -> list[Path]:
-    """The recordings of GPUs, those of two streams where *ending* says so; else all others."""
+    """The recordings of GPUs whose names end so; without *ending* those that have no table of their own."""
     every = sorted((data / "recordings").glob("h*_nvl*.jsonl"))
-    return [path for path in every if path.stem.endswith(OF_STREAMS) == bool(ending)]
+    apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES))]
+    return apart if ending else [path for path in every if path not in apart]
 
 
 def has_blocks(path: Path) -> bool:
@@ -58,6 +59,18 @@ def has_blocks(path: Path) -> bool:
 def two_streams(data: Path) -> str | None:
     """README's table of two streams, once there is a recording of them."""
     told = concurrent_summary.text(summary.read(recordings_of(data, OF_STREAMS)))
+    return f"\n{told}\n" if told else None
+
+
+def pieces(data: Path) -> str | None:
+    """The table of pieces, once there is a recording of them."""
+    told = pieces_summary.text(summary.read(recordings_of(data, OF_PIECES)))
+    return f"\n{told}\n" if told else None
+
+
+def short_pieces(data: Path) -> str | None:
+    """README's answer to what pieces were to reach."""
+    told = pieces_targets.short(summary.read(recordings_of(data, OF_PIECES)))
     return f"\n{told}\n" if told else None
 
 
@@ -147,6 +160,8 @@ PIECES = (
     Piece("hints", "docs/caches.md", cache_hints),
     Piece("gpus", "README.md", tables),
     Piece("two streams", "README.md", two_streams),
+    Piece("pieces", "docs/kernels.md", pieces),
+    Piece("pieces by operator", "README.md", short_pieces),
     Piece("tutorial", "README.md", tutorial),
     Piece("litmus", "ARCHITECTURE.md", litmus),
     Piece("stamps", "ARCHITECTURE.md", stamps),

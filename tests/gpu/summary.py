@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kernels.outcome import BLOCK_KIND
 from kernels.schemes import BASELINE
 from kernels.schemes.library import CALLS
+from kernels.schemes.reads import LAUNCHES
 from tests.gpu.sittings import LAST
 from tests.gpu.summary_words import ORDER, baseline_words, problem_words
 from workbench import machines, metrics, recordings
@@ -26,8 +27,8 @@ from workbench.one_problem import question_of
 NONE = "–"
 MANY, ONCE = "device", "device_latency"
 """Protocols of tests/gpu/tables.py: as many calls in a graph as fill some milliseconds, and one."""
-ALONE = "decomposed"
-"""The scheme that older recordings have torch's overlapped operators as: on GPUs there was no other."""
+CUT = "decomposed"
+"""The scheme that older recordings have torch's overlapped operators as, without LAUNCHES: our own came with it."""
 
 NO_GAIN = 0.995
 """What is written 1.00 or more is no gain."""
@@ -83,7 +84,7 @@ class Line:
 
 
 def joined(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
-    """*entries* as rows with the numbers of their own block, when each was measured, and the block's kind.
+    """*entries* as rows with the numbers of their own block, their spans, when each was measured, the block's kind.
 
     Recordings that name no kind have whole sittings: the later one counts, as a last block does.
     """
@@ -91,7 +92,8 @@ def joined(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     places = {name: machines.shipped_machine(name) for name in known}
     return metrics.fill([
         metrics.row_of(entry.measurement, None, places[entry.measurement.trial.machine])
-        | {"at": max(sample.at for sample in entry.samples), BLOCK_KIND: entry.measurement.facts.get(BLOCK_KIND, LAST)}
+        | {"at": max(sample.at for sample in entry.samples), BLOCK_KIND: entry.measurement.facts.get(BLOCK_KIND, LAST),
+           "spans": entry.measurement.spans}
         for entry in entries
     ])  # fmt: skip
 
@@ -104,7 +106,12 @@ def fastest(rows: Iterable[Row], part: str = "whole") -> Row | None:
 
 def baselines(rows: Iterable[Row]) -> list[Row]:
     """Those that anybody could have picked: sequential ones, and torch's own overlapped operators."""
-    return [row for row in rows if row["scheme"] in (BASELINE, ALONE)]
+    return [row for row in rows if row["scheme"] == BASELINE or is_torchs(row)]
+
+
+def is_torchs(row: Row) -> bool:
+    """Whether it is torch's overlapped operator as older recordings have it, and no pieces of ours."""
+    return row["scheme"] == CUT and LAUNCHES not in row["axes"]
 
 
 def of_block(rows: Sequence[Row]) -> Line | None:
@@ -170,10 +177,12 @@ def named(row: Row) -> str:
     return f"{spread(row)}, {baseline_words(row)}"
 
 
-Column = tuple[str, Callable[[Line], str]]
-PROBLEM: Column = ("operator and shape", lambda line: problem_words(line.fused))
-RATIO: Column = ("ratio", lambda line: bold(line.ratio))
-TIMES: tuple[Column, ...] = (
+Of = TypeVar("Of")
+"""What a row of a table is of."""
+Column = tuple[str, Callable[[Of], str]]
+PROBLEM: Column[Line] = ("operator and shape", lambda line: problem_words(line.fused))
+RATIO: Column[Line] = ("ratio", lambda line: bold(line.ratio))
+TIMES: tuple[Column[Line], ...] = (
     PROBLEM,
     ("compute alone", lambda line: number(line.compute and line.compute["time_s"])),
     ("pipeline floor", lambda line: number(line.floor_s)),
@@ -181,7 +190,7 @@ TIMES: tuple[Column, ...] = (
     ("fused", lambda line: spread(line.fused)),
     RATIO,
 )
-EXPOSED: tuple[Column, ...] = (
+EXPOSED: tuple[Column[Line], ...] = (
     PROBLEM,
     ("NCCL exposes", lambda line: number(line.exposed_s(line.library))),
     ("best baseline exposes", lambda line: number(line.exposed_s(line.baseline))),
@@ -190,16 +199,16 @@ EXPOSED: tuple[Column, ...] = (
 )
 
 
-def table(columns: Sequence[Column], found: Sequence[Line]) -> list[str]:
+def table(columns: Sequence[Column[Of]], some: Sequence[Of]) -> list[str]:
     """Lines of Markdown; a column that nobody has a number in is left out."""
-    cells = [[of(line) for _, of in columns] for line in found]
+    cells = [[of(each) for _, of in columns] for each in some]
     kept = [at for at in range(len(columns)) if any(row[at] != NONE for row in cells)]
     heads = [columns[at][0] for at in kept]
     body = ["| " + " | ".join(row[at] for at in kept) + " |" for row in cells]
     return [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|", *body]
 
 
-def once(many: Sequence[Line], single: Sequence[Line]) -> tuple[Column, ...]:
+def once(many: Sequence[Line], single: Sequence[Line]) -> tuple[Column[Line], ...]:
     """Columns of one call in each graph, with the ratio of many calls beside."""
     beside = {question_of(line.fused): line for line in many}
 

@@ -18,8 +18,8 @@ EIGHT = ("h200_nvl8", "mi300x_mesh8")
 FEW_TOKENS = (128, 512)
 """As many tokens as a layer has at least: fewer tiles than a GPU has SMs, or hardly more."""
 """Tokens of the shortest recorded layers."""
-OLDER = "h200_nvl2_ways"
-"""A recording of older kernels, beside fewer baselines."""
+TABLES = ("embedding", "gemm", "gemv", "layers")
+"""The recordings of two H200s that tell what fusing saves: of models' shapes, many calls in a graph."""
 
 
 @cache
@@ -58,9 +58,7 @@ def two_h200s() -> dict[str, dict[str, list[float]]]:
 
     Of each shape in the block whose sequential schedule is the fastest.
     """
-    names = [name for name in recordings.paths()
-             if name.startswith("h200_nvl2") and "latency" not in name and name != OLDER]  # fmt: skip
-    rows, _ = validate_recordings(names, shipped_machine("h200_nvl2"))
+    rows, _ = validate_recordings([f"h200_nvl2_{table}" for table in TABLES], shipped_machine("h200_nvl2"))
     best: dict[tuple[str, str], dict[str, dict]] = defaultdict(dict)
     blocks: dict[tuple[str, str], dict[str, dict]] = {}
     for row in rows:
