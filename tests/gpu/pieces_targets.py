@@ -68,36 +68,39 @@ def groups(some: Sequence[Line]) -> list[Group]:
 
 def sentences(some: Sequence[Line]) -> str:
     """The targets, misses first, and what limits those that miss."""
-    answers = sorted(_answers(Group("all", some)), key=lambda answer: answer[0])
-    return " ".join([*(words for _, words in answers), *_limited(some)])
+    group = Group("all", some)
+    which = (
+        f"Scenarios are even where the shorter of T_c and T_comm is at least {EVEN:g} of the longer: {len(group.even)} "
+        f"of {len(some)}."
+    )
+    answers = sorted(_answers(group), key=lambda answer: answer[0])
+    return " ".join([which, *(words for _, words in answers), *_limited(some)])
 
 
 def _answers(group: Group) -> Iterator[tuple[bool, str]]:
-    """Each target: whether it is reached, and a sentence."""
+    """Each target: whether it is reached, and what was measured."""
     if even := group.even:
         share, gain = median(line.share for line in even), median(line.speed_up for line in even)
         of_all, of_ours = median(line.over_fused_too for line in even), median(line.of_ours for line in even)
-        of_ideal = (
-            f"Where the shorter of T_c and T_comm is at least {EVEN:g} of the longer ({len(even)} scenarios), the "
-            f"share of ideal is {percent(share)} in the median: {percent(SHARE)} {_reached(share >= SHARE)}."
+        of_ideal = f"In even ones the share of ideal is {percent(share)} in the median."
+        over_best = f"In even ones pieces are {gain:.2f} times as fast as the best baseline in the median."
+        others = (
+            f"They are {of_all:.2f} times as fast as the best of all others, our fused kernel included. The faster of "
+            f"pieces and fused is {of_ours:.2f} times as fast as the best baseline."
         )
-        over_best = (
-            f"There pieces are {gain:.2f} times as fast as the best baseline in the median: {SPEED_UP:g} "
-            f"{_reached(gain >= SPEED_UP)}. They are {of_all:.2f} times as fast as the best of all others, our fused "
-            f"kernel included; the faster of pieces and fused is {of_ours:.2f} times as fast as the best baseline."
-        )
-        yield from ((share >= SHARE, of_ideal), (gain >= SPEED_UP, over_best))
+        yield share >= SHARE, f"{of_ideal} {_target(percent(SHARE), share >= SHARE)}"
+        yield gain >= SPEED_UP, f"{over_best} {_target(f'{SPEED_UP:g}', gain >= SPEED_UP)} {others}"
     if uneven := group.uneven:
         near = sum(line.is_near for line in uneven)
         beside = (
-            f"Elsewhere {near} of {len(uneven)} take at most {ABOVE:g} times the longer half and {BEYOND_S * 1e6:g} "
-            f"us: all {_reached(near == len(uneven))}."
+            f"Of uneven ones {near} of {len(uneven)} take at most {ABOVE:g} times the longer half and "
+            f"{BEYOND_S * 1e6:g} us."
         )
-        yield near == len(uneven), beside
+        yield near == len(uneven), f"{beside} {_target('all', near == len(uneven))}"
 
 
-def _reached(is_so: bool) -> str:
-    return "was to be reached, and is" if is_so else "was to be reached, and is **missed**"
+def _target(words: str, is_reached: bool) -> str:
+    return f"The target, {words}, is {'reached' if is_reached else '**missed**'}."
 
 
 def _limited(some: Sequence[Line]) -> Iterator[str]:
@@ -126,9 +129,9 @@ def _by_timelines(known: Sequence[Limits]) -> Iterator[str]:
         times = zip(*((each.traced_s, each.before_s, each.after_s, each.slower_s) for each in known), strict=True)
         traced, before, after, slower = (number(median(values)) for values in times)
         yield (
-            f"In the timelines, whose call takes {traced} us longer than the timed ones, the longer half begins "
-            f"{before} us after the call, ends {after} us before its end, and is under way {slower} us longer than "
-            "alone in one piece (medians)."
+            f"Timelines are of a call that takes {traced} us longer than the timed ones. In them the longer half "
+            f"begins {before} us after the call, ends {after} us before its end, and is under way {slower} us longer "
+            "than alone in one piece (medians)."
         )
 
 
