@@ -166,7 +166,7 @@ def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
             assert len(sittings.baselines(question.problem, ranks)) >= 3
             if isinstance(question, Question):
                 assert len(list(sittings.schedules(question, ranks))) >= 1
-            else:
+            elif isinstance(question, modes.Modes):
                 assert {controls.mode(dict(each.axes)) for each in question.schedules(modes.MODES, ranks)} == {
                     controls.STREAMS, controls.SHAPING, controls.PRIORITISED, controls.BOTH,
                 }  # fmt: skip
