@@ -3,7 +3,7 @@
 Parts: `controls` (residency, priority, shares of SMs, on one GPU), `right` (every legal schedule of each operator, and
 calls back to back), `times` (all modes on a few shapes, each in one block with sequential schedules and their parts).
 Each result is a line of OUT/concurrent.jsonl as soon as it is there; what fails is one line more and ends nothing else.
-OUT/occupancy.json has the measured resident blocks as the chart of them reads it.
+OUT/occupancy.json has the measured resident blocks as the chart of them reads it, OUT/controls.json what controls did.
 """
 
 from __future__ import annotations
@@ -136,15 +136,17 @@ def of_controls(seconds: float, out: TextIO) -> None:
     asked = [*((tile, ["residency"]) for tile in TILES), (TILES[0], ["priorities"]), (TILES[0], ["shares"]),
              (SHAPED, ["shares"])]  # fmt: skip
     entries = [{"trial": controlled(tile), "names": names} for tile, names in asked]
-    answers, rows = gang.answered(controls.several, entries, 1, seconds), []
+    answers, rows, every = gang.answered(controls.several, entries, 1, seconds), [], []
     for number, (tile, names) in enumerate(asked):
         for said in answers.get(number, [{"error": "nothing was said"}]):
-            write(out, {"control": names, "tile": tile, **said})
+            every.append({"control": names, "tile": tile, **said})
+            write(out, every[-1])
             print(tile, json.dumps(said)[:1500], flush=True)
             rows += [measured for row in said.get("residency", {}).get("rows", ()) for measured in _points(tile, row)]
-    folder = Path(out.name).parent
-    facts = {"provenance": provenance(machine_here().name), "rows": rows}
-    (folder / "occupancy.json").write_text(json.dumps(facts, indent=1) + "\n")
+    facts = provenance(machine_here().name)
+    for name, key, some in (("occupancy", "rows", rows), ("controls", "controls", every)):
+        text = json.dumps({"provenance": facts, key: some}, indent=1)
+        (Path(out.name).parent / f"{name}.json").write_text(text + "\n")
 
 
 def _points(tile: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
