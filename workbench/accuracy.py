@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from statistics import fmean, median
 from typing import Any
 
@@ -20,6 +21,10 @@ NEAR = 0.05
 """A choice is good that takes at most this share longer than the best."""
 PAIRS = 2
 """Schedules of one problem that can be ordered."""
+LARGE = 80
+"""Schedules from which those of one problem are a space: two H200s measured 115, 108 and 85 of three problems."""
+TOP, AS_GOOD = 0.05, 0.01
+"""Of a space, the share that is measured because it is estimated to be fast; a time is as good as the best within."""
 
 
 def table(rows: Iterable[Row]) -> dict[str, Any]:
@@ -80,6 +85,31 @@ def speed_ups(rows: Iterable[Row]) -> list[dict[str, Any]]:
         }
         for (machine, scheme), signed in sorted(errors.items())
     ]  # fmt: skip
+
+
+def spaces(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Of each problem with LARGE measured schedules: whether the TOP by estimate hold one that is as good as the best.
+
+    A schedule that was measured several times counts once, with its middle time.
+    """
+    cases = _by(whole(rows), lambda row: (row["machine"], *_case(row)))
+    made = []
+    for (machine, *_), of_case in sorted(cases.items(), key=str):
+        schedules = list(_by(of_case, lambda row: (row["scheme"], str(sorted(row["axes"].items())))).values())
+        if len(schedules) < LARGE:
+            continue
+        measured, estimated = (np.array([median(row[name] for row in each) for each in schedules])
+                               for name in ("measured_s", "estimated_s"))  # fmt: skip
+        top = np.argsort(estimated, kind="stable")[: ceil(TOP * len(schedules))]
+        over_best = float(measured[top].min() / measured.min())
+        errors = np.abs(estimated / measured - 1)
+        made.append({
+            "machine": machine, **{name: of_case[0][name] for name in ("operator", "shape", "dtype", "world")},
+            "schedules": len(schedules), "top": len(top), "best_s": float(measured.min()), "over_best": over_best,
+            "within_1_percent": over_best <= 1 + AS_GOOD, "median": float(np.median(errors)),
+            "p90": float(np.quantile(errors, 0.9)),
+        })  # fmt: skip
+    return made
 
 
 def whole(rows: Iterable[Row]) -> list[Row]:

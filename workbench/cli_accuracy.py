@@ -30,6 +30,8 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
             tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {pair['pairs']} pairs: the ratio is "
                  f"estimated {error_text(pair['median'], '+')} off in the middle, "
                  f"p90 {error_text(pair['p90'])}.")  # fmt: skip
+    for space in summary["spaces"]:
+        tell(_space_text(space))
     print()
 
 
@@ -77,6 +79,15 @@ def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
         Column("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
         Column("schedule", _names(kinds)),
     ])  # fmt: skip
+
+
+def _space_text(space: Row) -> str:
+    """One design space: whether measuring the few that are estimated to be fast would have been enough."""
+    shape = "x".join(map(str, space["shape"].values()))
+    how = "the best itself" if space["over_best"] == 1 else f"{percent_text(space['over_best'] - 1)} behind the best"
+    return (f"Of {space['schedules']} schedules of {operator_title(space['operator'])} {shape} on {space['machine']}, "
+            f"the {space['top']} that are estimated to be the fastest: their fastest is {how}. "
+            f"Errors: median {error_text(space['median'])}, p90 {error_text(space['p90'])}.")  # fmt: skip
 
 
 def error_text(error: float, sign: str = "") -> str:

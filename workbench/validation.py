@@ -16,7 +16,7 @@ from kernels.prints import source_print
 from kernels.schemes import BASELINE
 from kernels.trial import Trial
 from workbench import machines, recordings
-from workbench.accuracy import accuracy, table
+from workbench.accuracy import accuracy, spaces, table
 from workbench.bounds import bounds, broken
 from workbench.off_estimates import Off, off_pairs
 from workbench.simulator.calibrate_gpus import listed
@@ -120,6 +120,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "count": len(rows),
         "whole": table(rows),
         "held_out": table(row for row in rows if row["held_out"]),
+        "spaces": spaces(rows),
         "broken_bounds": list(broken(accuracy(its_own), bounds())),
         "median_absolute_error": median(errors),
         "median_error": median(row["error"] for row in rows),

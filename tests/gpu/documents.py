@@ -43,9 +43,13 @@ OF_STREAMS, OF_PIECES = "_concurrent", "_pieces"
 """Ends of the names of recordings that have tables of their own."""
 
 
+OF_SPACES = "_space"
+"""Is in the name of a recording of schedules that were drawn: those are no table of what is fast."""
+
+
 def recordings_of(data: Path, ending: str = "") -> list[Path]:
     """The recordings of GPUs whose names end so; without *ending* those that have no table of their own."""
-    every = sorted((data / "recordings").glob("h*_nvl*.jsonl"))
+    every = [path for path in sorted((data / "recordings").glob("h*_nvl*.jsonl")) if OF_SPACES not in path.stem]
     apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES))]
     return apart if ending else [path for path in every if path not in apart]
 

@@ -12,7 +12,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.schemes import BASELINE, COMPARED
 from workbench import bounds as bounds_file
 from workbench import cli, machines
-from workbench.accuracy import accuracy, speed_ups
+from workbench.accuracy import LARGE, accuracy, spaces, speed_ups
 from workbench.bounds import bounds, broken, sentence
 from workbench.cli_app import app
 from workbench.simulator.price.trivial import trivial_seconds
@@ -61,6 +61,28 @@ def test_speed_ups_are_paired_inside_a_block() -> None:
     (pair,) = speed_ups(first + second)
     assert (pair["scheme"], pair["pairs"]) == ("fused", 1)
     assert pair["median"] == pytest.approx(0.1)
+
+
+def space(count: int, chosen: float, **changed: Any) -> list[dict[str, Any]]:
+    """Schedules of which number 3 is the fastest; of those that are estimated to be fast, one takes *chosen*."""
+    rows = [row(2.0 + i, 10.0 + i, axes={"grid": i}, **changed) for i in range(count)]
+    return [*rows[:3], row(1.0, 99.0, axes={"grid": 3}), row(chosen, 1.0, axes={"grid": 4}), *rows[5:]]
+
+
+def test_a_space_is_of_many_schedules_and_says_what_its_top_5_percent_hold() -> None:
+    assert not spaces([*space(LARGE - 1, 1.0), row(1.0, 1.0, n=2, axes={})])
+    again = [row(0.5, 1.0, axes={"grid": i}) for i in range(LARGE)] + space(1, 1.0)
+    assert len(spaces(again)) == 1, "a schedule that was measured again is no other one"
+    (good,), (bad,) = spaces(space(LARGE, 1.01)), spaces(space(LARGE, 1.02))
+    assert (good["schedules"], good["top"], good["over_best"]) == (LARGE, 4, pytest.approx(1.01))
+    assert good["within_1_percent"]
+    assert bad["over_best"] == pytest.approx(1.02)
+    assert not bad["within_1_percent"]
+
+
+def test_spaces_that_were_measured_are_told() -> None:
+    shown = CliRunner().invoke(app, ["validate", "--recording", "h200_nvl2_space_all_to_all_gemm"])
+    assert "Of 85 schedules of all-to-all -> GEMM 4096x1664x8192 on h200_nvl2, the 5 that are" in shown.stdout
 
 
 def test_what_is_beyond_its_bound_is_told_and_what_has_none_is_not(tmp_path: Path) -> None:
