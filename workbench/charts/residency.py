@@ -116,7 +116,7 @@ def _lines(*, is_told_apart: bool) -> list[alt.Chart]:
     base = alt.Chart().transform_filter("isValid(datum.to_kib)").encode(
         x=alt.X("from_kib:Q", title="Padding of each block (KiB)", scale=alt.Scale(nice=False)),
         x2="to_kib:Q",
-        y=alt.Y("blocks:Q", title=None, scale=alt.Scale(zero=True, padding=6), axis=COUNTS),
+        y=alt.Y("blocks:Q", title="Blocks", scale=alt.Scale(zero=True, padding=6), axis=COUNTS),
         tooltip=[alt.Tooltip("aloud:N", title="This step")], description=alt.Description("aloud:N"),
     )  # fmt: skip
     scale = alt.Scale(type="ordinal", domain=list(LINE_COLOURS), range=list(LINE_COLOURS.values()))
