@@ -263,11 +263,11 @@ def _point(request: Request) -> tuple[Point, Row]:
 
 def _estimated(point: Point, on: Hierarchy) -> list[Row]:
     """The row of the reuse tier, and the one that a GPU counted where these are its caches."""
-    from kernels.operators import OPERATORS
     from workbench.simulator.cache.reuse import row
+    from workbench.simulator.price.rereads import residents
 
     problem, schedule, place = point
-    resident = int(place.device.resident_blocks.get(OPERATORS[problem.operator].work, 1))
+    resident = residents(place, problem, schedule)
     return _beside_measured(point, lambda caches: [row(problem, schedule, caches, resident)], on)
 
 

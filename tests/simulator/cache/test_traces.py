@@ -17,7 +17,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import expand, schedule
 from tests.simulator.cache.made import STRUCTURES, load, small, store, trace
 from workbench.machines import machine
-from workbench.simulator.cache import operators, trace_file
+from workbench.simulator.cache import operators, popularity, trace_file
 from workbench.simulator.cache.policies import POLICIES
 from workbench.simulator.cache.simulate import simulate
 from workbench.simulator.cache.trace import ACCESS, LINE_BYTES, PEER, WRITE, in_memory
@@ -81,7 +81,7 @@ def test_results_that_belong_to_peers_touch_nothing_here() -> None:
 
 
 def test_lookups_are_drawn_by_the_law_that_ranks_use() -> None:
-    assert operators.EXPONENT == reference.POWER_LAW_EXPONENT
+    assert popularity.EXPONENT == reference.POWER_LAW_EXPONENT
     sizes = SHAPES["embedding_all_to_all"]
     reads = []
     for law in ("uniform", "power_law"):

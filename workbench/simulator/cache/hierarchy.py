@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,12 @@ def of_machine(machine: Machine) -> Hierarchy:
         f"Machine {machine.name} has the device {machine.device.name}, and 0 of {len(known)} cache descriptions "
         f"name it. Accepted: machines with one of {devices}."
     )
+
+
+@lru_cache(maxsize=64)
+def of_device(name: str) -> Hierarchy | None:
+    """The caches of the device called *name*, None where no file names it; read once in a process."""
+    return next((each for each in map(hierarchy, names()) if name in each.devices), None)
 
 
 def load(path: Path) -> Hierarchy:

@@ -20,10 +20,11 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import expand
 from workbench.simulator.cache.patterns import Array, Kernel, Lines, Program, Touch, stacked, where
+from workbench.simulator.cache.popularity import EXPONENT
 from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, WRITE, Accesses, Chunk, Trace, accesses
 
 RANK = 0
-INDEX_BYTES, SEED, EXPONENT = 8, 0, 1.05
+INDEX_BYTES, SEED = 8, 0
 """Of lookups: how indices are drawn here; the law is that of kernels/reference.py."""
 
 

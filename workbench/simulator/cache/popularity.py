@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from kernels.operators.embedding_all_to_all import INDEX_BYTES
 from kernels.problem import Problem
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.operators import EXPONENT
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
+EXPONENT = 1.05
+"""Of the power law by which rows are drawn, that of kernels/reference.py."""
 SINGLE, CLASSES = 256, 400
 """The most popular rows have a class each; the rest lies in so many, of even ratios of rank."""
 HALVINGS = 40

@@ -15,6 +15,7 @@ from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes import reads
 from workbench.simulator.price import pushers, tiles
+from workbench.simulator.price.rereads import memory_floor_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,6 +92,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
     contraction, waits = kind.extent(plan.problem).contraction, kind.flow is Flow.RECEIVE
     if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
         return _ranges_in_one_launch(plan, machine, steps, slots)
+    floor_s = memory_floor_seconds(plan, machine) if one_kernel(plan) else 0.0
     for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
         count, at_once = len(of_rank), int(slots[here].max(initial=1))
@@ -98,11 +100,11 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
         ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, at_once)))])
         between = np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]])
         if waits and computes_in_one_launch(plan):
-            added[here] = _behind_rows(between, at_once, float(ends[-1])) * _slower(plan, machine, contraction, count,
-                                                                                 at_once, ends[-1])  # fmt: skip
+            added[here] = _behind_rows(between, at_once, float(ends[-1])) * _slower(plan, machine, (count, at_once),
+                                                                                 ends[-1], floor_s)  # fmt: skip
             continue
         wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
-        added[here] = (ends[wave[1]] - ends[wave[0]]) * _slower(plan, machine, contraction, count, at_once, ends[-1])
+        added[here] = (ends[wave[1]] - ends[wave[0]]) * _slower(plan, machine, (count, at_once), ends[-1], floor_s)
     return added
 
 
@@ -175,13 +177,17 @@ def _comm_sms(plan: Plan) -> int:
     return int(plan.schedule.get("comm_sms", 0) or 0)
 
 
-def _slower(plan: Plan, machine: Machine, k: int, count: int, at_once: int, computed_s: float) -> float:
-    """By how much a kernel of *count* tiles takes longer than *computed_s*: it waits for loads, and for memory."""
+def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: float, floor_s: float) -> float:
+    """By how much a kernel takes longer than *computed_s*: it waits for loads, and for memory, at least *floor_s*.
+
+    *waves*: its tiles, and how many of them are computed at once.
+    """
     if not tiles.in_waves(machine):
-        return max(1.0, float(tiles.kernel_memory_seconds(machine, plan.problem).max()) / computed_s)
-    size = tile(plan.schedule["tile"])
-    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once)
-    return float(whole.max()) / computed_s
+        whole = tiles.kernel_memory_seconds(machine, plan.problem)
+        return max(1.0, float(whole.max()) / computed_s, floor_s / computed_s)
+    size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
+    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves)
+    return max(float(whole.max()), floor_s) / computed_s
 
 
 def _offsets(plan: Plan) -> Ints:

@@ -1,29 +1,45 @@
-"""The other price of a tile's DRAM bytes: what the reuse tier counts, where a price takes each operand once.
+"""What DRAM gives a fused GEMM, re-reads included, as the reuse tier counts it: its kernel ends no sooner.
 
-Nobody asks it for an estimate today: on what two H200s measured it makes none better (docs/caches.md), since the rates
-of tiles were fitted to kernels that read again. A test compares both and says when that changes.
+A price takes each operand once from memory, beside the loads of every tile from L2. Where few tiles run at once, or
+their order is poor, memory gives much more than that, while tiles load and compute. docs/caches.md has what that is
+worth on two H200s.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from kernels.axes import tile
 from kernels.machine import Machine
-from kernels.operators import OPERATORS
-from kernels.trial import Trial
-from workbench.simulator.cache.hierarchy import of_machine
-from workbench.simulator.cache.reuse import parts, total
+from kernels.occupancy import gemm_block, limits_of
+from kernels.occupancy import resident_blocks as fitting
+from kernels.operators import operator
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from workbench.simulator.price.tiles import resident_blocks
+
+IN_ORDER = "group_rows"
+"""The axis of kernels whose tile order is ours to know; a library keeps its own."""
 
 
-def share(trial: Trial, machine: Machine) -> float:
-    """How many times the bytes of operands and result, each once, the fused kernel of *trial* moves; at least 1."""
-    kind = OPERATORS[trial.problem.operator]
-    resident = int(machine.device.resident_blocks.get(kind.work, 1))
-    moved = total(parts(trial.problem, trial.schedule, of_machine(machine), resident))
-    return max(1.0, (moved.dram_read + moved.dram_written) / kind.memory_bytes(trial.problem))
+def residents(machine: Machine, problem: Problem, schedule: Schedule) -> int:
+    """Programs of a kernel of ours that share an SM of *machine*: of a GEMM as its tile lets."""
+    work = operator(problem.operator).work
+    if work != "gemm" or not machine.device.limits or not schedule.get("num_stages"):
+        return max(1, int(resident_blocks(machine, work)))
+    stages, warps = schedule.count("num_stages"), schedule.count("num_warps")
+    block = gemm_block(tile(schedule["tile"]), problem.itemsize, stages, warps)
+    return max(1, fitting(limits_of(machine), block.shared_bytes, block.registers, block.threads))
 
 
-def slower_memory(trial: Trial, machine: Machine) -> Machine:
-    """*machine* with a memory that takes so many times as long: prices then are of the bytes that the tier counts."""
-    rate = machine.device.memory_bytes_per_second / share(trial, machine)
-    return replace(machine, device=replace(machine.device, memory_bytes_per_second=rate))
+def memory_floor_seconds(plan: Plan, machine: Machine) -> float:
+    """Seconds in which memory gives and takes what our kernel on rank 0 moves; 0 where nobody knows its caches."""
+    if operator(plan.problem.operator).work != "gemm" or not plan.schedule.get(IN_ORDER):
+        return 0.0
+    from workbench.simulator.cache.hierarchy import of_device
+
+    if (on := of_device(machine.device.name)) is None:
+        return 0.0
+    from workbench.simulator.cache.traffic import of_plan, total  # half a second of imports, for GPUs alone
+
+    moved = total(of_plan(plan, on, residents(machine, plan.problem, plan.schedule)))
+    return (moved.dram_read + moved.dram_written) / machine.device.memory_bytes_per_second
