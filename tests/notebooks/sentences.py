@@ -6,6 +6,7 @@ from functools import cache
 from statistics import median
 
 from kernels.units import seconds_text
+from tests.notebooks.sentences_of_pieces import read_8
 from workbench import recordings
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
@@ -306,5 +307,6 @@ def saving_of(operator: str, tokens: int) -> tuple[float, float]:
 
 
 READ = {"01_sequential.ipynb": read_1, "02_decomposed.ipynb": read_2, "03_fused.ipynb": read_3,
-        "04_three_flows.ipynb": read_4, "05_gpus.ipynb": read_5}  # fmt: skip
+        "04_three_flows.ipynb": read_4, "05_gpus.ipynb": read_5,
+        "08_pieces_and_engines.ipynb": read_8}  # fmt: skip
 """The sentences with numbers of each rung, made of the numbers that its cells show."""
