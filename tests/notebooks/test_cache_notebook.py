@@ -19,6 +19,11 @@ def test_it_runs_and_shows_three_charts_and_a_table() -> None:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     charts = [output.data[CHART] for output in outputs if CHART in output.get("data", {})]
     assert len(charts) == 3
+    points = [row for rows in charts[2]["datasets"].values() for row in rows if row["l2_mib"] == 50]
+    read = {(row["label"], row["source"]): row["read"] for row in points}
+    measured = [(label, read_mb) for (label, source), read_mb in read.items() if source == "measured"]
+    assert len(measured) == 3
+    assert all(read_mb == pytest.approx(read[label, "estimated"], rel=0.03) for label, read_mb in measured)
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
     (table,) = (html for output in outputs if "BwSoft" in (html := output.get("data", {}).get("text/html", "")))
     static = dict(re.findall(r"<th>(\w+)</th>\s*<td>(\w+)</td>", table))

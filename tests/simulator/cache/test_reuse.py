@@ -7,7 +7,7 @@ import pytest
 
 from kernels.fabric import parse
 from kernels.operators import problem
-from kernels.schemes import schedule
+from kernels.schemes import expand, schedule
 from tests.simulator.cache.made import small
 from workbench.machines import machine
 from workbench.simulator.cache import operators, popularity, reuse
@@ -15,6 +15,7 @@ from workbench.simulator.cache.hierarchy import UNEVEN, Hierarchy, hierarchy
 from workbench.simulator.cache.policies import POLICIES
 from workbench.simulator.cache.simulate import simulate
 from workbench.simulator.cache.sizes import swept
+from workbench.simulator.cache.turns import each_turn_bytes
 from workbench.simulator.cache.window import Cache, Slabs, Streams, gaps, kept
 
 GPU = machine("h200_nvl2")
@@ -150,6 +151,14 @@ def test_a_group_asks_once_for_what_its_sms_read_together() -> None:
     assert total_asked(alone) == 2 * 64 * slab
     assert total_asked(all_merged) == 64 * slab + 8 * slab, "a group of eight has eight rows and one column"
     assert reuse.total(alone).dram_read == reuse.total(all_merged).dram_read
+
+
+def test_each_turn_reads_its_slabs_once() -> None:
+    """64 tiles in groups of eight rows: eight at a time have eight rows and one column, all together each slab once."""
+    of, stated = asked("gemm_all_to_all", GEMM, 1, tile="128x128x64", group_rows=8, tile_order="natural")
+    plan, slab = expand(of, stated), 128 * 1024 * 2
+    assert each_turn_bytes(plan, 64) == 16 * slab
+    assert each_turn_bytes(plan, 8) == 8 * 9 * slab
 
 
 def total_asked(parts: dict[str, reuse.Part]) -> float:

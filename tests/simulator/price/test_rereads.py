@@ -32,7 +32,7 @@ def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypa
     """Most compute for longer than they read; those of few rows in small tiles were 40 % too fast."""
     measured = recorded()
     with_all = off(measured)
-    monkeypatch.setattr(computing, "memory_floor_seconds", lambda plan, on: 0.0)
+    monkeypatch.setattr(computing, "memory_floor_seconds", lambda plan, on, otherwise_s: 0.0)
     once = off(measured)
     changed = np.abs(with_all - once) > 0.001
     assert len(once) >= 150
@@ -57,7 +57,8 @@ def test_as_many_programs_share_an_sm_as_a_gpu_launched() -> None:
 def test_a_library_and_a_gpu_without_caches_have_no_floor() -> None:
     of = problem("gemm_all_to_all", {"m": 512, "n": 512, "k": 512}, dtype="bfloat16", world=2)
     usual = schedule(of, "fused", {}, GPUS, parse("nvlink"))
-    assert rereads.memory_floor_seconds(expand(of, usual), GPUS) > 0.0
+    assert rereads.memory_floor_seconds(expand(of, usual), GPUS, 0.0) > 0.0
+    assert rereads.memory_floor_seconds(expand(of, usual), GPUS, 1.0) == 0.0, "it is far from mattering"
     library = expand(of, schedule(of, "sequential", {}, GPUS, parse("nvlink")))
-    assert rereads.memory_floor_seconds(library, GPUS) == 0.0
-    assert rereads.memory_floor_seconds(expand(of, usual), machine("mi300x_mesh8")) == 0.0
+    assert rereads.memory_floor_seconds(library, GPUS, 0.0) == 0.0
+    assert rereads.memory_floor_seconds(expand(of, usual), machine("mi300x_mesh8"), 0.0) == 0.0

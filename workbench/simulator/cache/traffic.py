@@ -21,13 +21,12 @@ import numpy as np
 from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
-from kernels.schedule import Schedule
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.popularity import looked_up
 from workbench.simulator.cache.trace import SECTOR_BYTES
+from workbench.simulator.cache.turns import RANK, programs
 from workbench.simulator.cache.window import Cache, Floats, Ints, Kept, Slabs, Streams, gaps, kept
 
-RANK = 0
 SEED = 0
 """In which order groups of SMs are fast and slow."""
 MOMENTS = 65
@@ -73,11 +72,6 @@ def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, Part]:
 def total(of: dict[str, Part]) -> Part:
     """All structures together."""
     return sum(of.values(), Part())
-
-
-def programs(schedule: Schedule, most: int) -> int:
-    """Programs that compute at once: as many as are asked for, or as fit beside those that communicate."""
-    return int(schedule.get("grid") or 0) or max(1, most - int(schedule.get("comm_sms") or 0))
 
 
 @dataclass(frozen=True, slots=True)

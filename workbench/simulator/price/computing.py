@@ -92,7 +92,7 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
     contraction, waits = kind.extent(plan.problem).contraction, kind.flow is Flow.RECEIVE
     if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
         return _ranges_in_one_launch(plan, machine, steps, slots)
-    floor_s = memory_floor_seconds(plan, machine) if one_kernel(plan) else 0.0
+    floor_s = _floor_seconds(plan, machine, int(slots.max())) if one_kernel(plan) else 0.0
     for rank, of_rank in enumerate(plan.tiles):
         here = plan.rank[steps] == rank
         count, at_once = len(of_rank), int(slots[here].max(initial=1))
@@ -182,12 +182,21 @@ def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: fl
 
     *waves*: its tiles, and how many of them are computed at once.
     """
+    least = 0.0 if tiles.in_waves(machine) else computed_s
+    return max(_kernel_seconds(plan, machine, waves), floor_s, least) / computed_s
+
+
+def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> float:
+    """Of a kernel of so many tiles, so many at once; where it is not timed in waves, that of memory alone."""
     if not tiles.in_waves(machine):
-        whole = tiles.kernel_memory_seconds(machine, plan.problem)
-        return max(1.0, float(whole.max()) / computed_s, floor_s / computed_s)
+        return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
-    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves)
-    return max(float(whole.max()), floor_s) / computed_s
+    return float(tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves).max())
+
+
+def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:
+    """What memory takes at least, if that is near to what the kernel takes otherwise."""
+    return memory_floor_seconds(plan, machine, _kernel_seconds(plan, machine, (len(plan.tiles[0]), at_once)))
 
 
 def _offsets(plan: Plan) -> Ints:
