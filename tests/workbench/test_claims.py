@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from workbench import recordings
 from workbench.claims import Ask, answers, cached, not_asked
 from workbench.claims.answers import Answer, Ours
-from workbench.claims.recorded import cases, gpu_rows
+from workbench.claims.finer import recorded_losses
+from workbench.claims.recorded import cases, gpu_rows, within_a_node
 from workbench.cli_app import app
 from workbench.machines import shipped_machine
 from workbench.published import number, published
@@ -88,8 +89,8 @@ def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, Answer]) -> 
     assert 1 < ours.low < ours.high <= 2
 
 
-def test_what_no_gpu_has_recorded_has_no_number(every: dict[str, Answer]) -> None:
-    row = every["R30"].row()
+def test_what_no_gpu_has_recorded_has_no_number() -> None:
+    row = Answer(published=number("R30"), ours=within_a_node(number("R30"), {})).row()
     assert [row[key] for key in ("ours", "source", "direction", "size", "ratio", "command")] == [None] * 6
     assert "No recording of a GPU has an operator by concurrent yet." in row["why"]
 
@@ -157,3 +158,13 @@ def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: 
     assert all(abs(case["reduction"]) < 0.05 for case in (dense, sums)), "negative cases"
     assert min(saved) > 0
     assert every["R12"].ours.cases == ours.cases
+
+
+def test_recorded_losses_are_told_of_shorter_and_longer_computations() -> None:
+    known = (("a", 4.0, 1.02), ("b", 1.0, 1.4), ("c", 2.0, 1.2), ("d", 3.0, 1.06))
+    rows = [{"scheme": "decomposed", "block": name, "whole_s": whole_s, "decomposition_loss": {"compute": loss}}
+            for name, whole_s, loss in known]  # fmt: skip
+    others = [{**rows[0], "scheme": "fused"}, {**rows[0], "block": "e", "decomposition_loss": None}]
+    said = recorded_losses({"one": [*rows, *others]}, "decomposed")
+    assert "the 2 shorter ones take 1.30 of the whole, the 2 longer ones 1.04 (medians)" in said
+    assert recorded_losses({"one": others}, "decomposed") == ""

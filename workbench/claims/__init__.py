@@ -25,8 +25,9 @@ class Ask:
         self.ways: Mapping[str, Way] = {
             **across.WAYS,
             **dict.fromkeys(("R03", "R04", "R05", "R07", "R08", "R09", "R10"), self._by(recorded.within_a_node)),
-            "R20": self._by(finer.ideal), "R21": self._by(finer.schedules), "R23": finer.mesh, "R25": finer.losses,
-            "R30": self._by(recorded.within_a_node), "R40": cached.studied, "R41": cached.best_static,
+            "R20": self._by(finer.ideal), "R21": self._by(finer.schedules), "R23": finer.mesh,
+            "R25": self._by(finer.losses), "R30": self._by(recorded.within_a_node), "R40": cached.studied,
+            "R41": cached.best_static,
         }  # fmt: skip
         """By the id of a published number."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from kernels.operators import OPERATORS
@@ -83,8 +84,11 @@ def _estimated(operator: str, preset: str, scheme: str) -> dict[str, Any]:
             "speed_up": plain.time_s / cut.time_s}  # fmt: skip
 
 
-def losses(reported: Published) -> Ours:
-    """Whether pieces lose less the larger the operator is: computation in pieces alone, over the whole alone."""
+def losses(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+    """Whether pieces lose less the larger the operator is: computation in pieces alone, over the whole alone.
+
+    Estimated of the same pieces for all sizes; what GPUs recorded, of the pieces that are fastest for each, is told.
+    """
     shown = [_series(operator, family, reported.scheme) for operator, family in SERIES]
     falls = sum(case["falls"] for case in shown)
     return Ours(
@@ -92,10 +96,25 @@ def losses(reported: Published) -> Ours:
         command=f"workbench predict {SERIES[0][0]} --preset {SERIES[0][1]}_{ROWS[0]} --machine {SWITCH} --scheme "
                 f"{reported.scheme}",
         why=f"The loss of {WORLD} pieces falls from {ROWS[0]} to {ROWS[-1]} tokens in {falls} of {len(shown)} series: "
-            "pieces of few rows leave SMs idle. The other loss, contention, is assumed by the simulator and not found "
-            "by it: it waits for measurements on GPUs.",
+            f"pieces of few rows leave SMs idle. {recorded_losses(book, reported.scheme)}The other loss, contention, "
+            "is assumed by the simulator and not found by it.",
         cases=shown,
     )  # fmt: skip
+
+
+def recorded_losses(book: Mapping[str, Sequence[Row]], scheme: str) -> str:
+    """What the shorter and the longer half of all recorded computations lose; nothing without a recording."""
+    rows = [row for of_one in book.values() for row in of_one if row["scheme"] == scheme and row["decomposition_loss"]]
+    known = {row["block"]: (row["whole_s"], row["decomposition_loss"]["compute"]) for row in rows
+             if row["decomposition_loss"]["compute"]}  # fmt: skip
+    ordered = [loss for _, loss in sorted(known.values())]
+    if len(ordered) < 2:
+        return ""
+    shorter, longer = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+    return (
+        f"Recorded on GPUs, each computation in its fastest pieces: the {len(shorter)} shorter ones take "
+        f"{median(shorter):.2f} of the whole, the {len(longer)} longer ones {median(longer):.2f} (medians). "
+    )
 
 
 def _series(operator: str, family: str, scheme: str) -> dict[str, Any]:
