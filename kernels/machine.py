@@ -128,6 +128,8 @@ class Costs:
     """Times as long as alone that tiles take while bytes move on other SMs of a GPU or by its copy engines."""
     sending_beside: float = 1.0
     """The same of collectives on a share of the SMs while the others compute, which slows the clock."""
+    streaming_beside: float = 1.0
+    """The same of a GEMM of the library that waits for memory, and of what moves beside it."""
     library_tile_seconds: float = 0.0
     """Per tile of the library's GEMM, beside multiplications; 0: not known, its calls have speeds of their own."""
     cold_seconds: float = 0.0

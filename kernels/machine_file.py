@@ -40,6 +40,7 @@ UNMEASURED = {
     "costs.stream_seconds": "assumed: not measured; a launch",
     "costs.computing_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
     "costs.sending_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
+    "costs.streaming_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
     "costs.library_tile_seconds": "assumed: not measured; calls of the library have speeds of their own",
 }
 """Of what schedules on several streams, and calls of the library, are estimated with."""

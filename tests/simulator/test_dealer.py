@@ -32,6 +32,7 @@ class Grid(NamedTuple):
     """No pooled grid is done before."""
     room: int = 1
     """SMs that must be free before it begins."""
+    packs: bool = False
     computes: bool = True
     beside: float = 1.0
     """A tile takes so many times as long while one of the other kind is under way."""
@@ -46,6 +47,7 @@ def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
                  alone_seconds=np.array([grid.alone or grid.seconds for grid in grids]),
                  is_pooled=np.array([grid.is_pooled for grid in grids]),
                  shared_seconds=np.array([grid.shared for grid in grids]),
+                 packs=np.array([grid.packs for grid in grids]),
                  room=np.array([grid.room for grid in grids]),
                  computes=np.array([grid.computes for grid in grids]),
                  beside=np.array([grid.beside for grid in grids]), gap_seconds=gap)  # fmt: skip
@@ -150,6 +152,14 @@ def test_what_comes_in_clusters_waits_for_more_sms_and_holds_up_nobody() -> None
     clusters = Grid(24, 24, 1.0, stream=2, room=48)
     assert played(gemm, clusters, gemm, gap=0.5).start.tolist() == [0.0, 8.0, 8.5]
     assert played(gemm, clusters, Grid(8, 8, 1.0, stream=3)).start.tolist() == [0.0, 8.0, 7.0]
+
+
+def test_blocks_that_come_as_sms_come_free_are_as_many_on_each_as_fit() -> None:
+    """24 blocks, of which 2 fit on an SM: on 12 SMs while others compute, where they are slower, and else on 24."""
+    gemm = Grid(SMS, 1024, 1.0, is_pooled=True)
+    shot = Grid(24, 24, 5.0, stream=2, resident=2, alone=3.0, packs=True, computes=False)
+    assert ends(gemm, shot, Grid(110, 110, 1.0, stream=3, after=(1,))) == [8.0, 12.0, 13.0]
+    assert ends(shot, Grid(108, 108, 1.0, stream=3)) == [3.0, 1.0]
 
 
 def test_what_all_blocks_share_bounds_a_pooled_grid() -> None:

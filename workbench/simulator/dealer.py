@@ -34,7 +34,7 @@ class Dealer:
         count = len(self._blocks)
         self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
         self._left = grids.tiles.tolist()
-        self._room = grids.room.tolist()
+        self._room, self._packs = grids.room.tolist(), grids.packs.tolist()
         self._beside, self._kind = grids.beside.tolist(), (2 * rank + grids.computes).tolist()
         self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
         self.gap_seconds = grids.gap_seconds
@@ -81,6 +81,8 @@ class Dealer:
         resident, first = self._resident[step], self._dealt[step]
         count = min(self._blocks[step] - first, free * resident)
         together = -(-count // free)
+        if self._packs[step] and self._under_way[self._kind[step] ^ 1]:
+            together = resident
         each, more = divmod(self._tiles[step], self._blocks[step])
         longer = max(0, min(first + count, more) - first)
         units, held = -(-count // together), -(-longer // together)

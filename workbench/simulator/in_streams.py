@@ -220,9 +220,10 @@ class _Links:
 def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
-    communicated = communicated * shared.sending_beside(points.machine, points.word("collective"), points.sending)
-    slower = shared.computing_beside(points.machine, points.world)
-    if points.word("collective") in library.CALLS:
+    collective = points.word("collective")
+    communicated = communicated * shared.sending_beside(points.machine, collective, points.sending, one)
+    slower = shared.computing_beside(points.machine, points.world, one)
+    if collective in library.CALLS:
         sending = np.where(has_room, 0, sending)
     wanted = -(-one.blocks // one.resident)
     both = shared.wanted_by_both(points.machine, wanted, sending)
@@ -267,6 +268,8 @@ def _collective(points: Points) -> tuple[Floats, Floats, Column]:
     total, after, meets = np.zeros(points.count), np.zeros(points.count), points.world > 1
     if meets:
         total += start_seconds(points.machine, one_kernel=False, collective=collective, communicates=True)
+    if collective in shared.SHOTS:
+        return total + _shot(points), after, np.where(points.sending > 0, wanted, -(-wanted // shared.PACKED))
     for hop in _hops(points):
         total = total + after + meets * hop.lead + hop.on_the_way(points.peer_links)
         after = hop.delay.max(axis=0, initial=0.0) + hop.behind
@@ -274,6 +277,13 @@ def _collective(points: Points) -> tuple[Floats, Floats, Column]:
         return total, after, np.zeros(points.count, dtype=np.int64)
     held_up = np.where(hop.behind > 0, after, 0.0)
     return total + held_up, after - held_up, wanted
+
+
+def _shot(points: Points) -> Floats:
+    """One kernel from the first put to the last, beside its meeting."""
+    hops = list(_hops(points))
+    moved = np.sum([hop.on_the_way(points.peer_links) + hop.behind for hop in hops], axis=0)
+    return np.asarray(moved + (hops[0].lead if points.world > 1 else 0.0))
 
 
 class _Sms:

@@ -108,6 +108,22 @@ def test_a_library_call_holds_its_blocks_and_an_own_put_a_block_of_each_sm() -> 
         assert set(of_steps.blocks.tolist()) - {0} == {SMS - comm_sms, held}
 
 
+def test_a_shot_is_one_kernel_that_keeps_its_sms_from_the_first_put_to_the_last() -> None:
+    """Behind a GEMM that leaves its SMs one by one its 24 blocks lie on 12 of them."""
+    asked = ask()
+    for part in ("whole", "communication"):
+        plan = expand(asked, schedule(asked, "concurrent", {"collective": "two_shot"}, H200, LINK)).part(part)
+        of_steps = step_costs(plan, H200, LINK)
+        assert of_steps.grids is not None
+        moves = of_steps.grids.blocks > 0 if part == "communication" else (plan.kind == Kind.PUT) & (
+            of_steps.grids.blocks > 0)  # fmt: skip
+        assert moves.sum() == 2 * 4, "one of each rank and problem"
+        assert set(of_steps.grids.blocks[moves].tolist()) == {24}
+        assert of_steps.issue[~moves & (plan.kind != Kind.COMPUTE)].max() == 0
+    alone = seconds(asked, part="communication", collective="two_shot")
+    assert alone == pytest.approx(seconds(asked, "sequential", "communication", collective="two_shot"), rel=0.02)
+
+
 def test_no_block_of_the_library_runs_beside_our_computation() -> None:
     """Its 17 warps of 96 registers need more than one block of 64 x 128 with 8 warps leaves an H200's SM."""
     asked = ask("gemm_all_to_all")

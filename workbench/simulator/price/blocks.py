@@ -37,6 +37,11 @@ class Blocks:
     shared_seconds: Any = 0.0
 
     @property
+    def waits_for_memory(self) -> Any:
+        """Whether what all blocks share takes longer than their tiles."""
+        return self.shared_seconds > self.tile_seconds * -(-self.tiles // self.blocks)
+
+    @property
     def seconds(self) -> Floats:
         """Of all of them, if they have the units that they ask for."""
         each = self.tile_seconds * -(-self.tiles // self.blocks)

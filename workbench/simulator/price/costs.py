@@ -32,6 +32,8 @@ class Grids:
     """All tiles of a pooled grid together are never faster, by however many blocks: memory, or a link."""
     room: Ints
     """Units that must be free for the first of its blocks to begin."""
+    packs: Bools
+    """As many of its blocks as can be resident share a unit if it begins beside a step of the other kind."""
     computes: Bools
     """All steps of a rank are of two kinds: they compute, or they move bytes or work on what has come."""
     beside: Floats

@@ -31,6 +31,10 @@ from workbench.simulator.price.residency import room
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+SHOTS = ("one_shot", "two_shot")
+"""Values of `collective` that are one kernel of torch from their first put to their last."""
+PACKED = 2
+"""Blocks of torch's shots, of 1,024 threads, that an SM holds. They are taken to be as fast as with an SM for each."""
 FEW = 8
 """SMs on which puts wait for the SMs, not for the link."""
 
@@ -102,15 +106,20 @@ def room_for(machine: Machine, blocks: Any, comm_sms: int) -> Any:
     return np.ones_like(clustered) if comm_sms else np.minimum(clustered, machine.device.slots)
 
 
-def computing_beside(machine: Machine, world: int) -> float:
+def computing_beside(machine: Machine, world: int, one: Blocks) -> Any:
     """Times as long that a computation takes while bytes move, where there is somebody to send them to."""
-    return machine.costs.computing_beside if world > 1 else 1.0
+    costs = machine.costs
+    return np.where(one.waits_for_memory, costs.streaming_beside, costs.computing_beside) if world > 1 else 1.0
 
 
-def sending_beside(machine: Machine, collective: object, comm_sms: Any) -> Any:
-    """Times as long that a collective takes while the other SMs compute: where it has a share of them."""
+def sending_beside(machine: Machine, collective: object, comm_sms: Any, one: Blocks) -> Any:
+    """Times as long that a collective takes beside computation *one*.
+
+    That is where it has a share of the SMs, while the others compute; and where a computation waits for memory.
+    """
     slowed = collective in (*library.CALLS, *FILLS)
-    return np.where(np.asarray(comm_sms) > 0, machine.costs.sending_beside if slowed else 1.0, 1.0)
+    by_clock = np.where(np.asarray(comm_sms) > 0, machine.costs.sending_beside if slowed else 1.0, 1.0)
+    return np.where(one.waits_for_memory, np.maximum(by_clock, machine.costs.streaming_beside), by_clock)
 
 
 def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
@@ -123,7 +132,9 @@ def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: obj
     count = sending(machine, name, collective, comm_sms)
     few = put_byte_seconds(sizes, machine, fabric, {"comm_sms": FEW})
     every = put_byte_seconds(sizes, machine, fabric, {})
-    if collective not in FILLS or comm_sms or few is None or every is None:
+    if collective not in FILLS:
+        return Blocks(count, count, PACKED, seconds, seconds)
+    if comm_sms or few is None or every is None:
         return simple(count, seconds)
     number = ROUNDS * count
     of_one = seconds * (few / every) * FEW / number
@@ -140,13 +151,14 @@ class _Made:
             machine, plan.problem, plan.schedule.get(reads.KERNEL), tile(plan.schedule["tile"]), padded_to
         )
         self._pool, self._share = costs.pool.copy(), costs.share.copy()
-        self._issue, self._ahead = costs.issue.copy(), costs.ahead.copy()
+        self._issue, self._ahead, self._transit = costs.issue.copy(), costs.ahead.copy(), costs.transit.copy()
         none = np.zeros(len(plan), dtype=np.int64)
         self._blocks, self._tiles, self._resident = none.copy(), none.copy(), none + 1
         self._seconds, self._alone, self._shared = np.zeros((3, len(plan)))
         self._room_for = none + 1
+        self._packs = np.zeros(len(plan), dtype=np.bool_)
         self._is_pooled, self._beside = np.zeros(len(plan), dtype=np.bool_), np.ones(len(plan))
-        self._lead = step_overhead(machine, one_kernel=False)
+        self._lead, self._slower = step_overhead(machine, one_kernel=False), 1.0
 
     def computation(self) -> None:
         plan = self._plan
@@ -156,18 +168,23 @@ class _Made:
             resident=self._room.resident, in_flight=self._room.in_flight, seconds=self._issue[steps] - self._lead,
             comm_sms=self._comm_sms,
         )  # fmt: skip
-        self._grid(steps, (of_call if self._room.is_call else of_ours)(self._machine, one), 0.0)
-        self._beside[steps] = computing_beside(self._machine, plan.problem.world)
+        if not len(steps):
+            return
+        made = (of_call if self._room.is_call else of_ours)(self._machine, one)
+        self._grid(steps, made, 0.0)
+        self._beside[steps] = computing_beside(self._machine, plan.problem.world, made)
+        slower = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms, made)
+        self._slower = float(np.max(slower))
 
     def collectives(self, fabric: Fabric) -> None:
         """Where there is room for them beside the computation, its SMs are theirs as well."""
-        plan, collective = self._plan, self._plan.schedule.get("collective")
+        plan = self._plan
         steps = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
         self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, plan.num_bytes[steps], self._comm_sms)
         if not self._room.has_more:
             one = call_blocks(self._machine, plan.problem, plan.num_bytes[steps], self._comm_sms, self._issue[steps])
             self._grid(steps, one, 0.0)
-            self._beside[steps] = sending_beside(self._machine, collective, self._comm_sms)
+            self._beside[steps] = self._slower
             self._room_for[steps] = room_for(self._machine, one.blocks, self._comm_sms)
 
     def puts(self, fabric: Fabric) -> None:
@@ -176,19 +193,41 @@ class _Made:
         moves = np.isin(plan.kind, (Kind.PUT, Kind.PULL))
         first = np.flatnonzero(moves)[ranges.nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
-        for steps in self._kernels(np.flatnonzero(moves & (plan.pool != Pool.COPY_ENGINE))):
+        by_engine = plan.pool == Pool.COPY_ENGINE
+        self._issue[moves & by_engine] *= self._slower
+        collective = plan.schedule.get("collective")
+        for steps in self._kernels(np.flatnonzero(moves & ~by_engine)):
             seconds = self._on_the_way(steps)
-            one = put_blocks(self._machine, plan.problem, fabric, plan.schedule.get("collective"), self._comm_sms,
-                             seconds)  # fmt: skip
-            shares = len(steps)
-            of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
-            self._grid(steps, of_each, self._issue[steps])
-            self._beside[steps] = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms)
+            if collective in SHOTS:
+                seconds += self._rest_of_shot(steps)
+            if seconds:
+                self._put(steps, put_blocks(self._machine, plan.problem, fabric, collective, self._comm_sms, seconds))
             self._ahead[steps] = seconds
+
+    def _put(self, steps: Ints, one: Blocks) -> None:
+        """Each of *steps* has a part of the blocks of their kernel."""
+        shares = len(steps)
+        of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
+        self._grid(steps, of_each, self._issue[steps])
+        self._beside[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
+
+    def _rest_of_shot(self, steps: Ints) -> float:
+        """What a shot's kernel does behind puts *steps*, with which it begins: that takes no SM, and no time, any more.
+
+        Its blocks keep their SMs from the first put to the last.
+        """
+        plan = self._plan
+        behind = np.flatnonzero((plan.launch == plan.launch[steps[0]]) & (np.arange(len(plan)) > steps.max()))
+        sums = behind[plan.kind[behind] == Kind.REDUCE]
+        told = behind[plan.kind[behind] == Kind.PUT]
+        seconds = float(self._issue[sums].sum()) + (self._on_the_way(told) if len(told) else 0.0)
+        self._pool[behind], self._share[behind], self._issue[behind] = Pool.LIBRARY, EVERYTHING, 0.0
+        self._transit[behind] = self._ahead[behind] = 0.0
+        return seconds
 
     def _on_the_way(self, steps: Ints) -> float:
         """For how long the kernel of puts *steps* has bytes on its links, which they use at the same time."""
-        return float(np.bincount(self._given.link[steps], self._given.transit[steps]).max())
+        return float(np.bincount(self._given.link[steps], self._transit[steps]).max())
 
     def _kernels(self, steps: Ints) -> list[Ints]:
         """Those of *steps* whose blocks are of one kernel."""
@@ -228,10 +267,11 @@ class _Made:
     def costs(self) -> StepCosts:
         grids = Grids(blocks=self._blocks, tiles=self._tiles, resident=self._resident, tile_seconds=self._seconds,
                       alone_seconds=self._alone, is_pooled=self._is_pooled, shared_seconds=self._shared,
-                      room=self._room_for, computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
+                      room=self._room_for, packs=self._packs,
+                      computes=self._plan.kind == Kind.COMPUTE, beside=self._beside,
                       gap_seconds=self._lead)  # fmt: skip
         return replace(self._given, pool=self._pool, share=self._share, issue=self._issue, ahead=self._ahead,
-                       delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
+                       transit=self._transit, delay=self._delay(), start_seconds=self._lead, grids=grids)  # fmt: skip
 
 
 def shares_are_measured(problem_count: int, machine: Machine) -> bool:
