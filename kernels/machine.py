@@ -118,6 +118,8 @@ class Costs:
     """Share of the link's bandwidth that a library collective reaches."""
     send_blocks: int
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
+    copy_engine_gap_seconds: float = 0.0
+    """What each transfer adds to those before it on its engine, of that launch; 0: all of it."""
     exchange_blocks: int = 0
     """The same of the library's all-to-all; 0: as many."""
     cluster_room: float = 1.0

@@ -35,7 +35,7 @@ PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.s
               "costs.signal_seconds", "costs.barrier_seconds", "costs.copy_engine_seconds",
               "costs.cold_seconds", "device.load_bytes_per_second", "device.loads_in_flight", "device.share_power",
               "costs.stream_seconds", "costs.computing_beside", "costs.sending_beside", "costs.library_tile_seconds",
-              "costs.cluster_room", "costs.streaming_beside",
+              "costs.cluster_room", "costs.copy_engine_gap_seconds", "costs.streaming_beside",
               "dimension.0.latency_seconds")  # fmt: skip
 """What GPUs of one kind share, or pairs of them behind the same switch, however many there are."""
 

@@ -20,6 +20,7 @@ from workbench.simulator.price import shared
 from workbench.simulator.price.blocks import Blocks, Computation, of_call, of_ours, sending
 from workbench.simulator.price.launches import start_seconds
 from workbench.simulator.price.memory import unpacks
+from workbench.simulator.price.messages import engine_latency
 from workbench.simulator.price.residency import room
 from workbench.simulator.price.tiles import in_waves
 
@@ -96,7 +97,8 @@ def _hop(points: Points, num_bytes: Floats, behind: Floats) -> _Hop:
     table = [[every + of(peer) for peer in peers] for of in (lambda p: points.transit(p, num_bytes), points.delay)]
     transit, delay = (np.array(rows).reshape(len(peers), points.count) for rows in table)
     puts = put_costs(points, num_bytes)
-    return _Hop(puts.on_lane + every, transit, delay, behind, puts.elsewhere + every)
+    again = engine_latency(points.machine) if points.by_engine else 0.0  # ranks meet between problems
+    return _Hop(puts.on_lane + every, transit, delay - again, behind, puts.elsewhere + again + every)
 
 
 def _call(points: Points) -> tuple[Floats, Floats]:

@@ -29,7 +29,7 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutC
     engine = "copy_engine" in (points.word("engine"), points.word("collective"))
     usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel else Pool.LINK
     share = points.axis("comm_sms") if "comm_sms" in points.axes else np.full(points.count, EVERYTHING)
-    puts = Puts(np.full(points.count, usual), share, in_place, points.packets)
+    puts = Puts(np.full(points.count, usual), share, in_place, points.packets, points.waits_in_kernels)
     issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
     on_lane = computes_too(points.machine, puts.pool, puts.share)
     held = held_seconds(usual, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(points.count)

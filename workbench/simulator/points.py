@@ -285,7 +285,20 @@ class Points:
 
     def delay(self, peer: int) -> Floats:
         """From the last byte's leaving until the *peer*-th peer goes on."""
-        return messages.delay_seconds(self.machine, self._routes_to_peers[peer], packets=self.packets)
+        return messages.delay_seconds(
+            self.machine, self._routes_to_peers[peer], packets=self.packets,
+            hides=self.by_engine and not self.waits_in_kernels,
+        )  # fmt: skip
+
+    @property
+    def waits_in_kernels(self) -> bool:
+        """Whether copies wait in kernels for pieces of a launch that has not ended."""
+        return self.word(reads.LAUNCHES) == reads.ONE and not self.receives
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether copy engines move the bytes."""
+        return messages.way(self._ways) == "put_copy_engine"
 
     def collective(self, num_bytes: Column) -> Floats:
         """One library call in which *num_bytes* leave each rank."""

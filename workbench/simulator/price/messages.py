@@ -31,6 +31,8 @@ class Puts:
     in_place: ArrayLike
     packets: bool = False
     """Whether values carry their signals: then a put in place is nothing but the stores that computed it."""
+    waits: bool = False
+    """Whether a copy engine's stream waits in a kernel before each put, behind which its launch hides nowhere."""
 
 
 def computes_too(machine: Machine, pool: ArrayLike, share: ArrayLike) -> NDArray[np.bool_]:
@@ -53,9 +55,17 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
     if np.any(together & np.logical_not(puts.in_place)):  # nothing else pays for a copy: do not look it up
         copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
     beside = step_overhead(machine, one_kernel=one_kernel)
-    by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, costs.copy_engine_seconds, beside)
+    launched = costs.copy_engine_seconds
+    launched += costs.stream_seconds if puts.waits else -engine_latency(machine)
+    by_others = np.where(np.asarray(puts.pool) == Pool.COPY_ENGINE, launched, beside)
     signalled = np.where(np.logical_and(puts.packets, puts.in_place), 0.0, costs.step_seconds)
     return np.where(together, signalled + copied, by_others)
+
+
+def engine_latency(machine: Machine) -> float:
+    """Of the launch of a copy engine's transfer, what hides behind the transfers before it."""
+    gap = machine.costs.copy_engine_gap_seconds
+    return machine.costs.copy_engine_seconds - gap if gap else 0.0
 
 
 def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
@@ -78,9 +88,13 @@ def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats
     return np.asarray(np.asarray(num_bytes) * byte_seconds + route.message_seconds)
 
 
-def delay_seconds(machine: Machine, route: Route, *, packets: bool = False) -> Floats:
-    """Seconds from the last byte's leaving until the peer goes on; *packets* are their own signal."""
-    return np.asarray(route.latency_seconds + (0.0 if packets else machine.costs.signal_seconds))
+def delay_seconds(machine: Machine, route: Route, *, packets: bool = False, hides: Any = False) -> Floats:
+    """Seconds from the last byte's leaving until the peer goes on; *packets* are their own signal.
+
+    *hides*: of transfers of copy engines, whether part of their launch hides behind the one before.
+    """
+    launched = np.where(hides, engine_latency(machine), 0.0)
+    return np.asarray(route.latency_seconds + launched + (0.0 if packets else machine.costs.signal_seconds))
 
 
 def way(axes: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from workbench.simulator.price.blocks import FILLS, ROUNDS, Blocks, Computation,
 from workbench.simulator.price.collectives import slower_on_few
 from workbench.simulator.price.costs import Grids, StepCosts
 from workbench.simulator.price.launches import step_overhead
-from workbench.simulator.price.messages import put_byte_seconds
+from workbench.simulator.price.messages import engine_latency, put_byte_seconds
 from workbench.simulator.price.residency import room
 
 Floats = NDArray[np.float64]
@@ -194,6 +194,7 @@ class _Made:
         first = np.flatnonzero(moves)[ranges.nth(plan.launch[moves]) == 0]
         self._issue[first] += self._given.start_seconds
         by_engine = plan.pool == Pool.COPY_ENGINE
+        self._issue[moves & by_engine] += engine_latency(self._machine)  # ranks meet between problems
         self._issue[moves & by_engine] *= self._slower
         collective = plan.schedule.get("collective")
         for steps in self._kernels(np.flatnonzero(moves & ~by_engine)):
@@ -262,6 +263,7 @@ class _Made:
         waiting = np.repeat(np.arange(len(plan)), np.diff(plan.after_start))
         crosses = (stream[waiting] != stream[plan.after]) & (plan.rank[waiting] == plan.rank[plan.after])
         delay[np.unique(plan.after[crosses])] += crossing_seconds(self._machine)
+        delay[plan.pool == Pool.COPY_ENGINE] -= engine_latency(self._machine)
         return delay
 
     def costs(self) -> StepCosts:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kernels import ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import operator
+from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.schemes import library, packets
 from workbench.simulator.price import messages, shared
@@ -39,7 +39,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
     moves, sent = _MOVES[plan.kind], packets.are_sent(plan.problem, plan.schedule)
-    puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent)
+    waits = _waits_in_kernels(plan)
+    puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent, waits)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,
                                           one_kernel=together)  # fmt: skip
     fetched = plan.kind[moves] == Kind.PULL
@@ -49,7 +50,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     level = np.where(link >= 0, ways.levels(link), 0)
     measured = messages.put_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
-    delay[moves] = messages.delay_seconds(machine, route, packets=sent)
+    hides = (plan.pool[moves] == Pool.COPY_ENGINE) & (not waits)
+    delay[moves] = messages.delay_seconds(machine, route, packets=sent, hides=hides)
     ahead = messages.held_seconds(plan.pool, transit)
     issue += ahead
     calls = plan.kind == Kind.COLLECTIVE
@@ -62,6 +64,12 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
                      capacity=np.tile(capacities(machine), (plan.problem.world, 1)), issue=issue, link=link,
                      level=level, transit=transit, ahead=ahead, delay=delay, start_seconds=start)  # fmt: skip
     return shared.dealt(plan, machine, fabric, costs) if shared.are_dealt(plan, machine) else costs
+
+
+def _waits_in_kernels(plan: Plan) -> bool:
+    """Whether copies wait for pieces of one launch that has not ended: in a kernel, since no event tells of them."""
+    sends = operator(plan.problem.operator).flow is not Flow.RECEIVE
+    return computes_in_one_launch(plan) and sends and bool((plan.kind == Kind.COMPUTE).any())
 
 
 def capacities(machine: Machine) -> Ints:
