@@ -223,6 +223,8 @@ def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
     collective = points.word("collective")
+    if points.by_engine and points.world > 1:
+        one = one.longer_by(shared.own_copy(points.machine, points.sizes, _part(points)))
     communicated = communicated * shared.sending_beside(points.machine, collective, points.sending, one)
     slower = shared.computing_beside(points.machine, points.world, one)
     if collective in library.CALLS:

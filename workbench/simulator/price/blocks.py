@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,12 @@ class Blocks:
     alone_seconds: Any
     is_pooled: bool = False
     shared_seconds: Any = 0.0
+
+    def longer_by(self, seconds: Any) -> Blocks:
+        """The same where others have all units for *seconds* of it."""
+        of_tile, floor = seconds / -(-self.tiles // self.blocks), np.asarray(self.shared_seconds)
+        return replace(self, tile_seconds=self.tile_seconds + of_tile, alone_seconds=self.alone_seconds + of_tile,
+                       shared_seconds=floor + seconds * (floor > 0))  # fmt: skip
 
     @property
     def waits_for_memory(self) -> Any:
@@ -83,7 +89,7 @@ def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints
     limit = np.asarray(comm_sms)
     most = np.where(limit > 0, limit, max(1, usual))
     if by_library and name == "all_to_all":  # its channels are a power of two
-        most = np.where(limit > 0, 2 ** np.ceil(np.log2(np.maximum(1, limit))), most).astype(np.int64)
+        most = np.where(limit > 0, 2 ** np.floor(np.log2(np.maximum(1, limit))), most).astype(np.int64)
     return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
 
 

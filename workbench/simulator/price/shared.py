@@ -25,6 +25,7 @@ from workbench.simulator.price.blocks import FILLS, ROUNDS, Blocks, Computation,
 from workbench.simulator.price.collectives import slower_on_few
 from workbench.simulator.price.costs import Grids, StepCosts
 from workbench.simulator.price.launches import step_overhead
+from workbench.simulator.price.memory import copy_seconds
 from workbench.simulator.price.messages import engine_latency, put_byte_seconds
 from workbench.simulator.price.residency import room
 
@@ -122,6 +123,16 @@ def sending_beside(machine: Machine, collective: object, comm_sms: Any, one: Blo
     return np.where(one.waits_for_memory, np.maximum(by_clock, machine.costs.streaming_beside), by_clock)
 
 
+def own_copy(machine: Machine, sizes: Problem, num_bytes: Any) -> Floats:
+    """What a rank's own share of *num_bytes* takes of all SMs, where copy engines move the others'.
+
+    CUDA copies inside one GPU by a kernel. Nothing is copied that is summed anyway.
+    """
+    if operator(sizes.operator).reduces:
+        return np.zeros(np.shape(num_bytes))
+    return copy_seconds(machine, sizes.dtype, num_bytes)
+
+
 def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
                seconds: float) -> Blocks:  # fmt: skip
     """The blocks of our puts or of a shot, whose bytes are on their links for *seconds* together.
@@ -171,6 +182,9 @@ class _Made:
         if not len(steps):
             return
         made = (of_call if self._room.is_call else of_ours)(self._machine, one)
+        by_engine = np.flatnonzero((plan.kind == Kind.PUT) & (plan.pool == Pool.COPY_ENGINE))
+        if len(by_engine):
+            made = made.longer_by(own_copy(self._machine, plan.problem, plan.num_bytes[by_engine[0]]))
         self._grid(steps, made, 0.0)
         self._beside[steps] = computing_beside(self._machine, plan.problem.world, made)
         slower = sending_beside(self._machine, plan.schedule.get("collective"), self._comm_sms, made)
