@@ -62,8 +62,6 @@ class Device:
     """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
     """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
-    share_power: float = 1.0
-    """A GEMM on a share of the SMs takes 1 / share to this power as long: below 1 where fewer SMs run faster."""
 
 
 @dataclass(frozen=True, slots=True)

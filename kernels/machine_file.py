@@ -34,7 +34,6 @@ RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
 ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNMEASURED = {
-    "device.share_power": "assumed: not measured; an SM is as fast beside any number of others",
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",

@@ -16,7 +16,7 @@ from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
 from workbench.metrics import floor
-from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
+from workbench.simulator.predict import PREDICTOR, STREAMS, UNCALIBRATED, compute_alone_seconds, predict, resolved
 
 pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])
 
@@ -181,7 +181,9 @@ def test_nobody_has_measured_what_streams_take_from_each_other_where_the_sending
     machine, link = shipped_machine("h200_nvl2"), Fabric(kind="nvlink")
     asked = problem("gemm_all_reduce", {"m": 2048, "n": 2048, "k": 2048}, world=2, dtype="bfloat16")
     whole = trial(asked, schedule(asked, "concurrent", {}, machine, link), machine, link)
-    assert predict(whole, machine, with_spans=False).calibrated
+    known = predict(whole, machine, with_spans=False)
+    assert known.calibrated
+    assert (known.low_s, known.high_s) == tuple(pytest.approx(known.time_s * band) for band in STREAMS)
     sources = {**machine.provenance, "costs.send_blocks": "assumed: 24"}
     unknown = replace(machine, provenance=sources)
     estimate = predict(whole, unknown, with_spans=False)

@@ -116,9 +116,8 @@ def of_ours(machine: Machine, one: Computation) -> Blocks:
     alike = one.seconds / waves
     if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:
         return Blocks(blocks, one.num_tiles, one.resident, alike, alike)
-    runs_at = (left / machine.device.slots) ** (1 - machine.device.share_power)
     read = _read_seconds(machine, one.sizes) / waves
-    together, alone = (np.maximum(computed * runs_at, loaded + read) for computed, loaded in
+    together, alone = (np.maximum(computed, loaded + read) for computed, loaded in
                        (_tile_seconds(machine, one, held) for held in (one.resident, 1)))  # fmt: skip
     known = np.asarray(one.in_flight) > 0
     return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))

@@ -234,8 +234,8 @@ class _Made:
         plan = self._plan
         behind = np.flatnonzero((plan.launch == plan.launch[steps[0]]) & (np.arange(len(plan)) > steps.max()))
         sums = behind[plan.kind[behind] == Kind.REDUCE]
-        told = behind[plan.kind[behind] == Kind.PUT]
-        seconds = float(self._issue[sums].sum()) + (self._on_the_way(told) if len(told) else 0.0)
+        again = behind[plan.kind[behind] == Kind.PUT]
+        seconds = float(self._issue[sums].sum()) + (self._on_the_way(again) if len(again) else 0.0)
         self._pool[behind], self._share[behind], self._issue[behind] = Pool.LIBRARY, EVERYTHING, 0.0
         self._transit[behind] = self._ahead[behind] = 0.0
         return seconds
@@ -295,5 +295,11 @@ def shares_are_measured(problem_count: int, machine: Machine) -> bool:
 
     Nobody has on a machine whose count of sending blocks is assumed.
     """
-    shares = machine.device.kind == "gpu" and problem_count > 1
-    return not shares or not machine.provenance_of("costs.send_blocks").startswith("assumed")
+    return not shares_sms(problem_count, machine) or not machine.provenance_of("costs.send_blocks").startswith(
+        "assumed"
+    )
+
+
+def shares_sms(problem_count: int, machine: Machine) -> bool:
+    """Whether a call of *problem_count* problems has streams that want the same SMs."""
+    return machine.device.kind == "gpu" and problem_count > 1

@@ -206,7 +206,7 @@ def library_tiles(machine: Machine, sizes: Problem, slots: Any) -> tuple[Ints, F
     if machine.costs.library_tile_seconds:
         return _best_tiles(machine, sizes, sides, slots)
     count = _library_tiles(extent.rows, extent.columns)
-    on_share = (machine.device.slots / np.asarray(slots)) ** machine.device.share_power
+    on_share = machine.device.slots / np.asarray(slots)
     return count, library_parts(machine, sizes)[0] * on_share / -(-count // slots)
 
 
@@ -229,14 +229,12 @@ LIBRARY_TILES = (LIBRARY_TILE, (256, 128), (192, 192), (320, 128), (128, 192), (
 def _best_tiles(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> tuple[Ints, Floats]:
     """Of the tiles of LIBRARY_TILES with which a call takes least: how many there are, and seconds of one.
 
-    Fewer than half a wave are cut along the contraction as well, so that all slots compute. On a share of the slots
-    each is faster.
+    Fewer than half a wave are cut along the contraction as well, so that all slots compute.
     """
     (rows, columns, k), work, at_once = sides, work_share(sizes)[0], np.asarray(slots)
-    faster = (at_once / machine.device.slots) ** (1 - machine.device.share_power)
     area = LIBRARY_TILE[0] * LIBRARY_TILE[1]
     of_area = work_seconds(machine, work, sizes.dtype, work_share(sizes)[1] * area * k, LIBRARY_TILE[0])
-    of_area = of_area * machine.device.slots / area * faster
+    of_area = of_area * machine.device.slots / area
     best: tuple[Any, Any, Any] = (np.inf, 0, 0.0)
     for m, n in LIBRARY_TILES:
         count = -(-np.asarray(rows) // m) * -(-np.asarray(columns) // n)
