@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.axes import Tile, tile
 from kernels.schemes import library, reads
 from workbench.simulator.messages import put_costs
 from workbench.simulator.points import Column, Floats, Points
 from workbench.simulator.price import shared
-from workbench.simulator.price.blocks import Blocks, Computation, of_call, of_ours, sending
+from workbench.simulator.price.blocks import Blocks, of_call, of_ours, sending
 from workbench.simulator.price.launches import start_seconds
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.price.messages import engine_latency
-from workbench.simulator.price.residency import room
 from workbench.simulator.price.tiles import in_waves
 
 NEVER = np.inf
@@ -240,24 +238,11 @@ def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     return sms.run()
 
 
-def _rooms(points: Points) -> list[Column]:
-    """The fields of Room, as columns."""
-    padded_to = points.axis(reads.RESIDENT) if reads.RESIDENT in points.axes else np.zeros(points.count, dtype=np.int64)
-    kinds, which = np.unique(np.stack([points.tile_m, points.tile_n, padded_to]), axis=1, return_inverse=True)
-    k = tile(str(points.axes["tile"].default)).k
-    kernel = points.word(reads.KERNEL)
-    rooms = [room(points.machine, points.problem, kernel, Tile(m, n, k), held) for m, n, held in kinds.T.tolist()]
-    return [np.array(column)[which.ravel()] for column in zip(*rooms, strict=True)]
-
-
 def _computation(points: Points) -> tuple[Column, Blocks]:
     """Whether a call finds room beside it, and its blocks."""
-    resident, has_room, by_library, in_flight = _rooms(points)
-    one = Computation(
-        sizes=points.sizes, tile=(points.tile_m, points.tile_n), resident=resident, in_flight=in_flight,
-        num_tiles=points.world * -(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n),
-        seconds=points.everything(), comm_sms=points.sending,
-    )  # fmt: skip
+    padded_to = points.axis(reads.RESIDENT) if reads.RESIDENT in points.axes else np.zeros(points.count, dtype=np.int64)
+    resident, has_room, by_library, in_flight = points.rooms(padded_to)
+    one = points.computation(resident, in_flight, points.everything(), points.sending)
     return has_room, (of_call if by_library.all() else of_ours)(points.machine, one)
 
 

@@ -20,8 +20,10 @@ from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator import distinct
 from workbench.simulator.price import memory, messages, pushers, tiles
+from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
+from workbench.simulator.price.residency import room
 from workbench.simulator.price.routes import Route, Routes, emulated, routes
 from workbench.simulator.price.tiles import Tiling
 
@@ -190,7 +192,26 @@ class Points:
         alone = tiles.library_seconds(self.machine, self.sizes, self.word(reads.KERNEL))
         if alone is not None:
             return alone
-        return self.step(self.world, self.chunk, self.columns, self.contraction)
+        step = self.step(self.world, self.chunk, self.columns, self.contraction)
+        if self.word(reads.KERNEL) == reads.OURS and tiles.in_waves(self.machine):
+            held, _, _, in_flight = self.rooms(np.zeros(self.count, dtype=np.int64))
+            return of_ours(self.machine, self.computation(held, in_flight, step, 0)).seconds
+        return step
+
+    def rooms(self, padded_to: Column) -> list[Column]:
+        """The fields of Room, as columns; so many blocks share an SM by padding, 0: as many as fit."""
+        kinds, which = np.unique(np.stack([self.tile_m, self.tile_n, padded_to]), axis=1, return_inverse=True)
+        k, kernel = tile(str(self.axes["tile"].default)).k, self.word(reads.KERNEL)
+        each = [room(self.machine, self.problem, kernel, Tile(m, n, k), held) for m, n, held in kinds.T.tolist()]
+        return [np.array(column)[which.ravel()] for column in zip(*each, strict=True)]
+
+    def computation(self, resident: Column, in_flight: Column, seconds: Floats, comm_sms: Column | int) -> Computation:
+        """The computation of a problem, where kernels that share the SMs are cut into blocks."""
+        number = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
+        return Computation(
+            sizes=self.sizes, tile=(self.tile_m, self.tile_n), num_tiles=number, resident=resident,
+            in_flight=in_flight, seconds=seconds, comm_sms=comm_sms,
+        )  # fmt: skip
 
     def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
         """A compute step over *blocks* equal rectangles, its overhead not counted."""

@@ -119,7 +119,7 @@ def of_ours(machine: Machine, one: Computation) -> Blocks:
     read = _read_seconds(machine, one.sizes) / waves
     together, alone = (np.maximum(computed, loaded + read) for computed, loaded in
                        (_tile_seconds(machine, one, held) for held in (one.resident, 1)))  # fmt: skip
-    known = np.asarray(one.in_flight) > 0
+    known = (np.asarray(one.in_flight) > 0) & (one.num_tiles >= machine.device.slots)  # else SMs wait for no others
     return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))
 
 

@@ -15,7 +15,9 @@ from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes import reads
 from workbench.simulator.price import pushers, tiles
+from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.rereads import memory_floor_seconds
+from workbench.simulator.price.residency import room
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,6 +32,8 @@ def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     by_library = tiles.library_seconds(machine, plan.problem, plan.schedule.get(reads.KERNEL))
     if by_library is not None:
         seconds[steps] = by_library
+    elif plan.schedule.get(reads.KERNEL) == reads.OURS and tiles.in_waves(machine):
+        seconds[steps] = _ours(plan, machine, steps)
     elif one_kernel(plan) or computes_in_one_launch(plan):
         seconds[steps] = _one_kernel(plan, machine, fabric, steps)
     elif plan.schedule.get(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(machine, plan.problem):
@@ -38,6 +42,17 @@ def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     else:
         seconds[steps] = _own_kernels(plan, machine, steps)
     return seconds
+
+
+def _ours(plan: Plan, machine: Machine, steps: Ints) -> Floats:
+    """Our kernel that computes a problem in one launch, beside nobody."""
+    size = tile(plan.schedule["tile"])
+    one = Computation(
+        sizes=plan.problem, tile=(size.m, size.n), num_tiles=(plan.tile_stop - plan.tile_start)[steps],
+        resident=(its := room(machine, plan.problem, reads.OURS, size, 0)).resident, in_flight=its.in_flight,
+        seconds=_own_kernels(plan, machine, steps), comm_sms=0,
+    )  # fmt: skip
+    return of_ours(machine, one).seconds
 
 
 def one_kernel(plan: Plan) -> bool:
