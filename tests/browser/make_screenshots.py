@@ -19,6 +19,7 @@ from playwright.sync_api import Browser
 
 from tests.browser.explorer_lab import ExplorerPage, started_lab
 from tests.browser.lab import REPOSITORY, chromium
+from workbench.naming import value_title
 
 SETTLED_MS = 900
 """Style sheets, charts and the splash screen follow a change of theme."""
@@ -27,6 +28,8 @@ MODES = ("light", "dark")
 TABS = ("Trials", "Along an axis", "Landscape", "Where time goes", "Samples", "Best so far", "A step on many ranks")
 SWEPT = ("wb-sweep-schemes", "wb-sweep-slice_tiles")
 RECORDING = "h200_nvl2_gemm"
+STEP_TAB, MODEL = TABS[-1], "mixtral_8x7b_laptop"
+"""A step is one of the model that a preset is from."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,9 @@ def shoot_sweep(camera: Camera) -> None:
     explorer.wait_end(180)
     for tab in TABS:
         explorer.open_tab(tab)
+        if tab == STEP_TAB:
+            explorer.choose("wb-preset", value_title(MODEL))
+            explorer.page.wait_for_timeout(SETTLED_MS)
         show_tabs(explorer)
         camera.shoot(tab.lower().replace(" ", "-"))
 
