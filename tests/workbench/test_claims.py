@@ -126,6 +126,15 @@ def test_a_speed_up_of_one_is_no_effect_and_a_claim_holds_always_or_less() -> No
     assert Answer(published=number("R41"), ours=Ours(value=0.94)).size == "smaller"
 
 
+def test_no_gain_is_told_over_a_baseline_that_nobody_chose() -> None:
+    """Blocks of a design space hold one baseline, NCCL as it comes."""
+    shipped, book = recordings.shipped(), gpu_rows()
+    spaces = [name for name in shipped if "_space" in name]
+    assert spaces
+    assert not book.keys() & set(spaces)
+    assert {"h200_nvl2_gemm", "h200_nvl2_pieces", "h200_nvl4_gemm"} <= book.keys()
+
+
 def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
     told = CliRunner().invoke(app, ["claims", "R09", "--json"])
     (row,) = json.loads(told.stdout)["rows"]

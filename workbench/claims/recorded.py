@@ -29,9 +29,13 @@ def gpu_rows() -> dict[str, list[Row]]:
     return {name: rows for name, entries in recordings.shipped().items() if (rows := _rows(name, entries))}
 
 
-def _rows(name: str, entries: Iterable[Recorded]) -> list[Row]:
+def _rows(name: str, entries: Sequence[Recorded]) -> list[Row]:
+    """Of problems whose baselines were all tried first: a gain over one that nobody chose is none."""
+    kinds = {entry.measurement.facts.get(BLOCK_KIND) for entry in entries}
+    chosen = {entry.measurement.trial.problem for entry in entries
+              if kinds == {None} or entry.measurement.facts.get(BLOCK_KIND) == CHOOSING}  # fmt: skip
     kept = [entry for entry in entries if entry.measurement.trial.backend == GPU
-            and not entry.measurement.trial.is_one_call
+            and not entry.measurement.trial.is_one_call and entry.measurement.trial.problem in chosen
             and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
     rows = metrics.fill([row(entry.measurement) for entry in kept])
     known = [{"recording": name, "date": entry.provenance.get("date")} for entry in kept]
