@@ -28,6 +28,16 @@ class Room(NamedTuple):
     """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
 
 
+def in_flight(machine: Machine, problem: Problem, size: Tile, stages: int, warps: int) -> int:
+    """Bytes of operands that an SM's blocks of our GEMM have asked for while they compute; 0: not known."""
+    device = machine.device
+    if operator(problem.operator).work != "gemm" or not device.limits or not device.loads_in_flight:
+        return 0
+    limits, block = limits_of(machine), gemm_block(size, problem.itemsize, stages, warps)
+    held = max(1, fitting(limits, block.shared_bytes, block.registers, block.threads))
+    return held * (stages - 1) * (size.m + size.n) * size.k * problem.itemsize
+
+
 def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:
     """What a computation with tiles of *size* leaves, where *resident* of its blocks share an SM, 0: as many as fit.
 
