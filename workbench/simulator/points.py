@@ -23,7 +23,7 @@ from workbench.simulator.price import memory, messages, pushers, tiles
 from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
-from workbench.simulator.price.residency import in_flight, room
+from workbench.simulator.price.residency import in_flight, room, spilling
 from workbench.simulator.price.routes import Route, Routes, emulated, routes
 from workbench.simulator.price.tiles import Tiling
 
@@ -226,7 +226,18 @@ class Points:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
         asked_for = np.where(np.asarray(num_tiles) >= tiles.slots(self.machine), self._in_flight, 0)
-        return tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once, asked_for)
+        seconds = tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once, asked_for)
+        return seconds * self._spilling
+
+    @cached_property
+    def _spilling(self) -> Floats:
+        """Times as long that a kernel takes whose sums do not fit into registers."""
+        if "num_warps" not in self.axes or self.operator.work != "gemm":
+            return np.ones(1)
+        table = [self.tile_m, self.tile_n, self.axis("num_warps").astype(np.int64)]
+        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
+        kinds = np.stack(table, axis=1)[one_of_each].tolist()
+        return np.array([spilling(self.machine, self.problem, Tile(m, n, 1), warps) for m, n, warps in kinds])[which]
 
     @cached_property
     def _in_flight(self) -> Column:

@@ -17,7 +17,7 @@ from kernels.schemes import reads
 from workbench.simulator.price import pushers, tiles
 from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.rereads import memory_floor_seconds
-from workbench.simulator.price.residency import in_flight, room
+from workbench.simulator.price.residency import in_flight, room, spilling
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -186,6 +186,7 @@ def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
     at_once = _slots(plan, machine, steps, 0.0).max()
     asked_for = _in_flight(plan, machine, count)
     whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once, asked_for)
+    whole = whole * _spilling(plan, machine)
     return float(pushers.away(machine, plan.problem, fabric, axes, whole).max())
 
 
@@ -208,7 +209,14 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
     asked_for = _in_flight(plan, machine, waves[0])
-    return float(tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves, asked_for).max())
+    seconds = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves, asked_for)
+    return float(seconds.max()) * _spilling(plan, machine)
+
+
+def _spilling(plan: Plan, machine: Machine) -> float:
+    """Times as long that a kernel takes whose sums do not fit into registers."""
+    warps = plan.schedule.get("num_warps")
+    return 1.0 if warps is None else spilling(machine, plan.problem, tile(plan.schedule["tile"]), int(warps))
 
 
 def _in_flight(plan: Plan, machine: Machine, count: int) -> int:
