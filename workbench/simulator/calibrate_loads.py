@@ -29,7 +29,7 @@ def with_loads(machine: Machine, measured: Iterable[Measurement]) -> Machine:
     for one in measured:
         problem = one.trial.problem
         is_ours = one.trial.schedule.get("num_warps") is not None
-        if one.trial.part != "compute" or not is_ours or held_out(problem) or _by_flight(machine, one):
+        if one.trial.part != "compute" or not is_ours or held_out(problem):
             continue
         if operator(problem.operator).work == "gemm" and predict(one.trial, without).time_s < SHORT * one.time_s:
             speeds.setdefault(listed(problem), []).append(_speed(without, one))
@@ -45,13 +45,6 @@ def with_loads(machine: Machine, measured: Iterable[Measurement]) -> Machine:
         provenance={**machine.provenance, "device.load_bytes_per_second": how},
         digest="",
     )
-
-
-def _by_flight(machine: Machine, one: Measurement) -> bool:
-    """Whether loads of *one* are estimated by the bytes that are asked for: not where an SM has hardly a tile."""
-    problem = one.trial.problem
-    by_flight = operator(problem.operator).work == "gemm" and bool(machine.device.loads_in_flight)
-    return by_flight and num_tiles(problem, one.trial.schedule["tile"]) >= machine.device.slots
 
 
 def _speed(machine: Machine, one: Measurement) -> float:

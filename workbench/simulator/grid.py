@@ -21,16 +21,12 @@ from workbench.simulator import closed_form, distinct, in_streams
 from workbench.simulator.closed_form import cuts
 from workbench.simulator.distinct import Kinds
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price.residency import flight_matters
 
 BLOCK = 65536
 """Points taken at once: their columns then stay in the cache."""
 
 UNPRICED = ("num_warps", "num_stages", "group_rows")
-"""Axes of GPU kernels that no price reads: points that differ in nothing else take as long.
-
-Where a machine says how fast operands come, what a block asks for at once is read: only the last one is left.
-"""
+"""Axes of GPU kernels that no price reads: points that differ in nothing else take as long."""
 
 
 def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine, fabric: Fabric) -> Floats:
@@ -43,8 +39,7 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
-    unpriced = UNPRICED[-1:] if flight_matters(problem, machine) else UNPRICED
-    legal = [np.isin(given.pop(name), known[name].values) for name in unpriced if name in known and name in given]
+    legal = [np.isin(given.pop(name), known[name].values) for name in UNPRICED if name in known and name in given]
     seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds
 

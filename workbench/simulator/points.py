@@ -23,7 +23,7 @@ from workbench.simulator.price import memory, messages, pushers, tiles
 from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
-from workbench.simulator.price.residency import in_flight, room, spilling
+from workbench.simulator.price.residency import room
 from workbench.simulator.price.routes import Route, Routes, emulated, routes
 from workbench.simulator.price.tiles import Tiling
 
@@ -75,7 +75,7 @@ class Points:
             np.broadcast_to(length, (self.count,)) for length in (extent.rows, extent.columns, extent.contraction)
         )
         self.chunk = self.rows // self.world
-        self.tile_m, self.tile_n, self._tile_k = self._tile_sides()
+        self.tile_m, self.tile_n = self._tile_sides()
 
     def _check_names(self) -> None:
         known = [*self._size_keys, *self.axes, "tile_m", "tile_n", *FABRIC_NUMBERS]
@@ -106,14 +106,12 @@ class Points:
         """The values of an axis that counts; below 1, which is illegal, as 1."""
         return np.maximum(1, self.axis(name).astype(np.int64))
 
-    def _tile_sides(self) -> tuple[Column, Column, Column]:
+    def _tile_sides(self) -> tuple[Column, Column]:
         texts = self.given.get("tile", np.array([self.axes["tile"].default]))
         kinds = distinct.kinds(texts)
-        sizes = [tile(str(text)) for text in kinds.values]
-        sides = np.array([(size.m, size.n, size.k) for size in sizes])[kinds.which]
+        sides = np.array([_sides(tile(str(text))) for text in kinds.values])[kinds.which]
         m, n = self._column("tile_m", sides[:, 0]), self._column("tile_n", sides[:, 1])
-        depth = np.broadcast_to(sides[:, 2], (self.count,))
-        return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64)), depth
+        return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64))
 
     @cached_property
     def slots(self) -> Column:
@@ -225,31 +223,7 @@ class Points:
     def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
-        asked_for = np.where(np.asarray(num_tiles) >= tiles.slots(self.machine), self._in_flight, 0)
-        seconds = tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once, asked_for)
-        return seconds * self._spilling
-
-    @cached_property
-    def _spilling(self) -> Floats:
-        """Times as long that a kernel takes whose sums do not fit into registers."""
-        if "num_warps" not in self.axes or self.operator.work != "gemm":
-            return np.ones(1)
-        table = [self.tile_m, self.tile_n, self.axis("num_warps").astype(np.int64)]
-        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
-        kinds = np.stack(table, axis=1)[one_of_each].tolist()
-        return np.array([spilling(self.machine, self.problem, Tile(m, n, 1), warps) for m, n, warps in kinds])[which]
-
-    @cached_property
-    def _in_flight(self) -> Column:
-        """Bytes of operands that an SM has asked for, 0: not known."""
-        if "num_stages" not in self.axes or "num_warps" not in self.axes or self.operator.work != "gemm":
-            return np.zeros(1, dtype=np.int64)
-        names = ("num_stages", "num_warps")
-        table = [self.tile_m, self.tile_n, self._tile_k, *(self.axis(name).astype(np.int64) for name in names)]
-        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
-        kinds = np.stack(table, axis=1)[one_of_each].tolist()
-        asked_for = [in_flight(self.machine, self.problem, Tile(m, n, k), *rest) for m, n, k, *rest in kinds]
-        return np.array(asked_for, dtype=np.int64)[which]
+        return tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once)
 
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""

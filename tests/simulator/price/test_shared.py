@@ -13,11 +13,9 @@ from kernels.problem import Problem
 from kernels.schemes import expand, schedule
 from tests.simulator.test_dealer import SMS, Grid, played
 from workbench.machines import machine
-from workbench.simulator.grid import times
 from workbench.simulator.play import play, spans
 from workbench.simulator.price.costs import StepCosts
 from workbench.simulator.price.memory import copy_seconds
-from workbench.simulator.price.residency import SPILLED
 from workbench.simulator.price.shared import crossing_seconds
 from workbench.simulator.price.steps import step_costs
 
@@ -232,26 +230,3 @@ def test_a_call_on_few_sms_is_as_much_slower_as_the_sweep_of_channels_says() -> 
     assert held[0] is not None
     assert held[1] is not None
     assert held[0].tile_seconds.max() >= held[1].tile_seconds.max() / 1.1
-
-
-def test_sums_that_do_not_fit_into_registers_make_a_fused_kernel_slower() -> None:
-    """256 x 128 sums are 128 registers of a thread with 8 warps, and 256 with 4, of which it has 255."""
-    asked, played = ask("all_gather_gemm", k=1792), {}
-    for warps in (8, 4):
-        chosen = schedule(asked, "fused", {"tile": "256x128x64", "num_warps": warps}, H200, LINK)
-        plan = expand(asked, chosen)
-        played[warps] = play(plan, step_costs(plan, H200, LINK)).time_s
-        assert times(asked, "fused", dict(chosen.axes), H200, LINK)[0] == pytest.approx(played[warps], rel=0.1)
-    assert 0.8 * SPILLED < played[4] / played[8] < 1.01 * SPILLED
-
-
-@pytest.mark.parametrize(("operator", "more"), [("gemm_all_to_all", {}), ("all_gather_gemm", {"comm_sms": 16})])
-def test_a_fused_kernel_of_small_tiles_waits_for_loads(operator: str, more: dict[str, int]) -> None:
-    """A tile of 128 x 256 computes for longer than it loads; the closed form knows both."""
-    asked, played = ask(operator, k=1792), {}
-    for size in ("64x64x64", "64x128x64", "128x256x64"):
-        chosen = schedule(asked, "fused", {"tile": size, **more}, H200, LINK)
-        plan = expand(asked, chosen)
-        played[size] = play(plan, step_costs(plan, H200, LINK)).time_s
-        assert times(asked, "fused", dict(chosen.axes), H200, LINK)[0] == pytest.approx(played[size], rel=0.1)
-    assert played["64x64x64"] > 1.2 * played["64x128x64"] > 1.4 * played["128x256x64"]

@@ -130,7 +130,7 @@ def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Fl
     """
     contraction, fixed = operator(one.sizes.operator).extent(one.sizes).contraction, machine.costs.tile_seconds
     computed = tiles.tile_seconds(machine, one.sizes, *one.tile, contraction) - fixed
-    loaded = sum(one.tile) * contraction * one.sizes.itemsize / tiles.load_speed(machine, one.in_flight * resident)
+    loaded = sum(one.tile) * contraction * one.sizes.itemsize / load_speed(machine, one.in_flight * resident)
     return np.asarray(fixed + resident * computed), np.asarray(fixed + resident * loaded)
 
 
@@ -139,3 +139,15 @@ def _read_seconds(machine: Machine, sizes: Problem) -> Floats:
     extent = operator(sizes.operator).extent(sizes)
     num_bytes = (extent.rows + extent.columns) * extent.contraction * sizes.itemsize
     return np.asarray(machine.costs.cold_seconds + num_bytes / machine.device.memory_bytes_per_second)
+
+
+def load_speed(machine: Machine, in_flight: Any) -> Floats:
+    """Bytes per second that an SM loads with so many bytes asked for: lines over both logarithms, flat beyond the most.
+
+    Below the least as much slower as there is less.
+    """
+    known = sorted((float(num_bytes), speed) for num_bytes, speed in machine.device.loads_in_flight.items())
+    sizes, speeds = np.array(known).T
+    asked_for = np.maximum(1.0, np.asarray(in_flight, dtype=float))
+    inside = np.exp(np.interp(np.log(asked_for), np.log(sizes), np.log(speeds)))
+    return np.asarray(inside * np.minimum(1.0, asked_for / sizes[0]))

@@ -17,7 +17,7 @@ from kernels.schemes import reads
 from workbench.simulator.price import pushers, tiles
 from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.rereads import memory_floor_seconds
-from workbench.simulator.price.residency import in_flight, room, spilling
+from workbench.simulator.price.residency import room
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -184,9 +184,7 @@ def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
     axes, size = dict(plan.schedule.axes), tile(plan.schedule["tile"])
     k, count = operator(plan.problem.operator).extent(plan.problem).contraction, max(map(len, plan.tiles))
     at_once = _slots(plan, machine, steps, 0.0).max()
-    asked_for = _in_flight(plan, machine, count)
-    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once, asked_for)
-    whole = whole * _spilling(plan, machine)
+    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once)
     return float(pushers.away(machine, plan.problem, fabric, axes, whole).max())
 
 
@@ -208,23 +206,7 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
     if not tiles.in_waves(machine):
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
-    asked_for = _in_flight(plan, machine, waves[0])
-    seconds = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves, asked_for)
-    return float(seconds.max()) * _spilling(plan, machine)
-
-
-def _spilling(plan: Plan, machine: Machine) -> float:
-    """Times as long that a kernel takes whose sums do not fit into registers."""
-    warps = plan.schedule.get("num_warps")
-    return 1.0 if warps is None else spilling(machine, plan.problem, tile(plan.schedule["tile"]), int(warps))
-
-
-def _in_flight(plan: Plan, machine: Machine, count: int) -> int:
-    """Bytes that an SM has asked for while it computes *count* tiles: where there is more than a tile for each."""
-    stages, warps = (plan.schedule.get(name) for name in ("num_stages", "num_warps"))
-    if stages is None or warps is None or count < machine.device.slots:
-        return 0
-    return in_flight(machine, plan.problem, tile(plan.schedule["tile"]), int(stages), int(warps))
+    return float(tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves).max())
 
 
 def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:

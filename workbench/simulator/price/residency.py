@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kernels.axes import Tile
 from kernels.machine import Machine
-from kernels.occupancy import NCCL, OTHER_REGISTERS, REGISTERS_MOST, Block, beside, gemm_block, limits_of, padding
+from kernels.occupancy import NCCL, Block, beside, gemm_block, limits_of, padding
 from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
 from kernels.problem import Problem
@@ -26,34 +26,6 @@ class Room(NamedTuple):
     """Whether it is the library that computes."""
     in_flight: int = 0
     """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
-
-
-def flight_matters(problem: Problem, machine: Machine) -> bool:
-    """Whether it was measured on *machine* how fast operands of our GEMM come by what its blocks ask for."""
-    device = machine.device
-    return operator(problem.operator).work == "gemm" and bool(device.limits) and bool(device.loads_in_flight)
-
-
-def in_flight(machine: Machine, problem: Problem, size: Tile, stages: int, warps: int) -> int:
-    """Bytes of operands that an SM's blocks of our GEMM have asked for while they compute; 0: not known."""
-    if not flight_matters(problem, machine):
-        return 0
-    limits, block = limits_of(machine), gemm_block(size, problem.itemsize, stages, warps)
-    held = max(1, fitting(limits, block.shared_bytes, block.registers, block.threads))
-    return held * (stages - 1) * (size.m + size.n) * size.k * problem.itemsize
-
-
-SPILLED = 3.5
-"""Times as long that a GEMM takes whose sums do not fit into a thread's registers, and go to memory.
-
-Two H200s, 2026-11-23, the recorded space of all_to_all_gemm, which is not held out: 11 fused schedules of 4 warps with
-128 x 256 sums took 4.7 times their estimates, where the others of it took 1.4 times theirs."""
-
-
-def spilling(machine: Machine, problem: Problem, size: Tile, warps: int) -> float:
-    """Times as long that our GEMM with tiles of *size* takes with so many *warps*: 1 where its sums fit."""
-    sums = size.m * size.n // (32 * warps)
-    return SPILLED if flight_matters(problem, machine) and sums + OTHER_REGISTERS > REGISTERS_MOST else 1.0
 
 
 def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:

@@ -87,31 +87,15 @@ def streams(machine: Machine, sizes: Problem) -> bool:
     return machine.device.kind == "gpu" and has_curve(machine, f"own_{operator(sizes.operator).work}", sizes.dtype)
 
 
-def load_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any, in_flight: Any = 0) -> Floats:
+def load_seconds(machine: Machine, sizes: Problem, rows: Any, columns: Any, k: Any) -> Floats:
     """Seconds in which one SM loads both operands of a tile of *rows* x *columns* over a contraction of *k*.
 
-    A small tile loads more for each FLOP: of 64 x 128 it is this that one waits for. *in_flight*: bytes that the SM's
-    blocks have asked for, 0: not known.
+    A small tile loads more for each FLOP: of 64 x 128 it is this that one waits for.
     """
     if operator(sizes.operator).work != "gemm" or not machine.device.load_bytes_per_second:
         return np.zeros(1)
-    speed = np.where(np.asarray(in_flight) > 0, load_speed(machine, in_flight), machine.device.load_bytes_per_second)
-    loaded = (rows + columns) * k * sizes.itemsize / speed
+    loaded = (rows + columns) * k * sizes.itemsize / machine.device.load_bytes_per_second
     return np.asarray(fixed_seconds(machine, "gemm") + loaded)
-
-
-def load_speed(machine: Machine, in_flight: Any) -> Floats:
-    """Bytes per second that an SM loads with so many bytes asked for: lines over both logarithms, flat beyond the most.
-
-    Below the least as much slower as there is less.
-    """
-    if not machine.device.loads_in_flight:
-        return np.asarray(machine.device.load_bytes_per_second)
-    known = sorted((float(num_bytes), speed) for num_bytes, speed in machine.device.loads_in_flight.items())
-    sizes, speeds = np.array(known).T
-    asked_for = np.maximum(1.0, np.asarray(in_flight, dtype=float))
-    inside = np.exp(np.interp(np.log(asked_for), np.log(sizes), np.log(speeds)))
-    return np.asarray(inside * np.minimum(1.0, asked_for / sizes[0]))
 
 
 def in_waves_seconds(waves: Any, tile_s: Any, load_s: Any, memory_s: Any) -> Floats:
@@ -178,12 +162,12 @@ def kernel_memory_seconds(machine: Machine, sizes: Problem) -> Floats:
     return _read_seconds(machine, kind.memory_bytes(sizes))
 
 
-def kernel_seconds(machine: Machine, sizes: Problem, tile: tuple[Any, Any, Any], num_tiles: Any, at_once: Any,
-                   in_flight: Any = 0) -> Floats:  # fmt: skip
+def kernel_seconds(
+    machine: Machine, sizes: Problem, tile: tuple[Any, Any, Any], num_tiles: Any, at_once: Any
+) -> Floats:
     """Seconds of one kernel of ours that computes *num_tiles* tiles [m, n, k], *at_once* of them at the same time."""
-    loads = load_seconds(machine, sizes, *tile, in_flight)
-    return in_waves_seconds(-(-num_tiles // at_once), tile_seconds(machine, sizes, *tile), loads,
-                            kernel_memory_seconds(machine, sizes))  # fmt: skip
+    return in_waves_seconds(-(-num_tiles // at_once), tile_seconds(machine, sizes, *tile),
+                            load_seconds(machine, sizes, *tile), kernel_memory_seconds(machine, sizes))  # fmt: skip
 
 
 def _read_seconds(machine: Machine, num_bytes: Any) -> Floats:
