@@ -60,6 +60,10 @@ class Device:
     """By name (LIMITS), what one SM has for resident blocks (kernels/occupancy.py); empty: not stated."""
     load_bytes_per_second: float = 0.0
     """At which one SM loads the operands of a matrix tile, for the most part from the L2; 0: as fast as it computes."""
+    load_latency_seconds: float = 0.0
+    """From asking for operands of a matrix tile until the first of them are in shared memory; 0: not measured."""
+    shared_bytes_per_second: float = 0.0
+    """To and from the shared memory of one SM, while a kernel of ours multiplies; 0: not measured."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
     """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
 
@@ -118,6 +122,8 @@ class Costs:
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
     copy_engine_gap_seconds: float = 0.0
     """What each transfer adds to those before it on its engine, of that launch; 0: all of it."""
+    push_bytes_per_second: float = 0.0
+    """Of one SM that pushes to peers while others compute; 0: as fast as where nobody computes."""
     exchange_blocks: int = 0
     """The same of the library's all-to-all; 0: as many."""
     cluster_room: float = 1.0

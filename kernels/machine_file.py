@@ -35,6 +35,9 @@ ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles ar
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
 UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
+    "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
+    "device.shared_bytes_per_second": "assumed: not measured; shared memory is taken to keep up with tensor cores",
+    "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",
     "costs.stream_seconds": "assumed: not measured; a launch",

@@ -24,7 +24,7 @@ SPEED = 1.2e11
 @pytest.fixture(scope="module")
 def unknown() -> Machine:
     machine = machines.shipped_machine("h200_nvl2")
-    device = replace(machine.device, load_bytes_per_second=0.0)
+    device = replace(machine.device, load_bytes_per_second=0.0, load_latency_seconds=0.0)
     return replace(machine, device=device, fitted_to=("what was there",))
 
 

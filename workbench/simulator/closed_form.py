@@ -25,9 +25,9 @@ from workbench.simulator.messages import (
     put_costs,
 )
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price import tiles as prices
 from workbench.simulator.price.launches import start_seconds
 from workbench.simulator.price.memory import unpacks
+from workbench.simulator.waves import Kernel, tiles_of_chunk
 
 
 def seconds(points: Points) -> Floats:
@@ -111,7 +111,7 @@ def _piece(points: Points, chunks: int) -> Floats:
     if not chunks:
         return np.zeros(points.count)
     if points.word(reads.LAUNCHES) == reads.ONE:  # its waves run on through all pieces
-        return _Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
+        return Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
     lengths = (points.chunk, points.columns, points.contraction)
     sizes = [_sizes(length, count) for length, count in zip(lengths, cuts(points), strict=True)]
     mean = np.zeros(points.count)
@@ -287,38 +287,6 @@ def _from_hosts(points: Points, messages: Messages, one: Floats, there: Floats, 
     return ways
 
 
-class _Kernel:
-    """When a fused kernel's tiles are done, bookkeeping not counted."""
-
-    tile_seconds: Floats
-    """Of one of its tiles, or of all that are computed at once."""
-
-    def __init__(self, points: Points) -> None:
-        self._points, self.tiles = points, tiles_of_chunk(points)
-        m, n = points.tile_m, points.tile_n
-        self._waves = prices.in_waves(points.machine)
-        if self._waves:
-            self._slots, number = points.slots, points.world * self.tiles
-            whole = points.kernel_seconds(number, self._slots)
-            self.tile_seconds = whole / -(-number // self._slots)
-        else:
-            self.tile_seconds = points.one_tile(
-                np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction
-            )
-            self._chunk = points.step(1, points.chunk, points.columns, points.contraction)
-
-    def end(self, chunks: int, tiles: Column | int = 0) -> Floats:
-        """When *chunks* whole chunks and *tiles* more are done."""
-        if self._waves:
-            return np.asarray(-(-(chunks * self.tiles + tiles) // self._slots) * self.tile_seconds)
-        return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self.tile_seconds))
-
-
-def tiles_of_chunk(points: Points) -> Column:
-    """Tiles of one chunk."""
-    return np.asarray(-(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n))
-
-
 def _fused_send(points: Points) -> Floats:
     to_owners = _fused_to_owners(points)
     if not points.packets:
@@ -328,7 +296,7 @@ def _fused_send(points: Points) -> Floats:
 
 def _fused_to_all(points: Points) -> Floats:
     """Everybody sends each slice of everything to all peers, and sums alone what has come."""
-    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
+    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), Kernel(points)
     size = np.minimum(points.slice_tiles, tiles)
     units = points.world * -(-tiles // size)
     part = np.asarray(points.chunk * points.columns * points.value_bytes * size / tiles, dtype=float)
@@ -342,7 +310,7 @@ def _fused_to_all(points: Points) -> Floats:
 
 
 def _fused_to_owners(points: Points) -> Floats:
-    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), _Kernel(points)
+    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), Kernel(points)
     size = np.minimum(points.slice_tiles, tiles)
     slices = -(-tiles // size)
     result = np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
@@ -352,9 +320,12 @@ def _fused_to_owners(points: Points) -> Floats:
     before = 1 if points.word("tile_order") == "natural" else 0
     first = [kernel.end(before + p, size) + before * marked + (p * slices + 1) * each for p in range(peers)]
     last = [kernel.end(before + p + 1, 0) + before * marked + (p + 1) * slices * each for p in range(peers)]
+    in_turns = points.word("tile_order") == reads.IN_TURNS
+    stored = kernel.stores(size if in_turns else tiles)
+    last = [each_last + (p + 1) / peers * stored for p, each_last in enumerate(last)]
     begin = first[0] if peers else np.zeros(points.count)
     early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
-    in_turns = points.word("tile_order") == reads.IN_TURNS and points.fabric.hosts > 1
+    in_turns = in_turns and points.fabric.hosts > 1
     if in_turns:  # which link is busy when matters where there are two
         round_s = kernel.end(points.world) / slices + peers * each + points.overhead
         first = [(p + 1) / points.world * round_s for p in range(peers)]
@@ -363,8 +334,8 @@ def _fused_to_owners(points: Points) -> Floats:
                         issued_at(puts, last, [(p + 1) * slices for p in range(peers)], begin),
                         slices, part, last_part, early, not in_turns)  # fmt: skip
     sent = peers * slices * each
-    lane = kernel.end(points.world, 0) + sent + marked
-    own_units = _Own(kernel.end(peers, size) + sent + points.overhead, True)
+    lane = kernel.end(points.world, 0) + stored + sent + marked
+    own_units = _Own(kernel.end(peers, size) + stored + sent + points.overhead, True)
     if in_turns:
         own_units = _Own(round_s, False)
     return _finish(points, messages, lane, own_units)
@@ -375,7 +346,7 @@ def _fused_receive(points: Points) -> Floats:
     rows = -(-points.slice_tiles // across) * points.tile_m
     slices = -(-points.chunk // rows)
     part = _bytes(points, points.chunk, points.contraction) / slices
-    kernel = _Kernel(points)
+    kernel = Kernel(points)
     chunk = kernel.end(points.world) / points.world
     unstage = points.overhead + points.copy(part) if points.word("write") == "staged" else np.zeros(points.count)
     one = chunk / slices + points.overhead

@@ -21,12 +21,15 @@ from workbench.simulator import closed_form, distinct, in_streams
 from workbench.simulator.closed_form import cuts
 from workbench.simulator.distinct import Kinds
 from workbench.simulator.points import Column, Floats, Points
+from workbench.simulator.price import gemm
 
 BLOCK = 65536
 """Points taken at once: their columns then stay in the cache."""
 
-UNPRICED = ("num_warps", "num_stages", "group_rows")
+UNPRICED = ("group_rows",)
 """Axes of GPU kernels that no price reads: points that differ in nothing else take as long."""
+OF_BLOCKS = ("num_warps", "num_stages")
+"""Those that prices read only where it is known what blocks of a GEMM wait for."""
 
 
 def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine, fabric: Fabric) -> Floats:
@@ -39,7 +42,8 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
-    legal = [np.isin(given.pop(name), known[name].values) for name in UNPRICED if name in known and name in given]
+    unread = UNPRICED if gemm.is_known(machine, problem) else (*UNPRICED, *OF_BLOCKS)
+    legal = [np.isin(given.pop(name), known[name].values) for name in unread if name in known and name in given]
     seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds
 
@@ -95,13 +99,13 @@ def _times(space: _Space, given: Mapping[str, Column | Kinds], count: int) -> Fl
 
 
 def _in_numbers(given: Mapping[str, Column | Kinds]) -> dict[str, Column | Kinds]:
-    """The columns, tiles as their two sides: numbers are picked faster than texts."""
+    """The columns, tiles as their sides: numbers are picked faster than texts."""
     texts = given.get("tile")
     if not isinstance(texts, Kinds):
         return dict(given)
-    sides = [tile(str(text)) for text in texts.values]
-    m, n = (Kinds(np.array(side), texts.which) for side in ([one.m for one in sides], [one.n for one in sides]))
-    return {"tile_m": m, "tile_n": n, **{name: column for name, column in given.items() if name != "tile"}}
+    sides = np.array([(one.m, one.n, one.k) for one in (tile(str(text)) for text in texts.values)])
+    m, n, k = (Kinds(side, texts.which) for side in sides.T)
+    return {"tile_m": m, "tile_n": n, "tile_k": k, **{name: column for name, column in given.items() if name != "tile"}}
 
 
 def _some(column: Column | Kinds, block: Column) -> Column:

@@ -32,9 +32,10 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutC
     puts = Puts(np.full(points.count, usual), share, in_place, points.packets, points.waits_in_kernels)
     issue = issue_seconds(points.machine, points.problem.dtype, num_bytes, puts, one_kernel=points.one_kernel)
     on_lane = computes_too(points.machine, puts.pool, puts.share)
-    held = held_seconds(usual, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(points.count)
+    held = held_seconds(points.machine, puts, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(1)
     engines = at_once(points.machine, usual, points.world - 1)
-    return PutCosts(np.where(on_lane, issue, 0.0), np.where(on_lane, 0.0, issue), held, engines)
+    return PutCosts(np.where(on_lane, issue + held, 0.0), np.where(on_lane, 0.0, issue), np.where(on_lane, 0.0, held),
+                    engines)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from kernels.schemes import BASELINE, axes, library, packets, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator import distinct
-from workbench.simulator.price import memory, messages, pushers, tiles
-from workbench.simulator.price.blocks import Computation, of_ours
+from workbench.simulator.price import gemm, memory, messages, pushers, tiles
+from workbench.simulator.price.blocks import Computation
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.residency import room
@@ -75,10 +75,10 @@ class Points:
             np.broadcast_to(length, (self.count,)) for length in (extent.rows, extent.columns, extent.contraction)
         )
         self.chunk = self.rows // self.world
-        self.tile_m, self.tile_n = self._tile_sides()
+        self.tile_m, self.tile_n, self.tile_k = self._tile_sides()
 
     def _check_names(self) -> None:
-        known = [*self._size_keys, *self.axes, "tile_m", "tile_n", *FABRIC_NUMBERS]
+        known = [*self._size_keys, *self.axes, "tile_m", "tile_n", "tile_k", *FABRIC_NUMBERS]
         if unknown := [name for name in self.given if name not in known]:
             raise Refusal(f"{self.problem.operator} with {self.scheme} has no column {unknown[0]!r}. Accepted: "
                           f"{', '.join(known)}.")  # fmt: skip
@@ -106,12 +106,12 @@ class Points:
         """The values of an axis that counts; below 1, which is illegal, as 1."""
         return np.maximum(1, self.axis(name).astype(np.int64))
 
-    def _tile_sides(self) -> tuple[Column, Column]:
+    def _tile_sides(self) -> tuple[Column, Column, Column]:
         texts = self.given.get("tile", np.array([self.axes["tile"].default]))
         kinds = distinct.kinds(texts)
         sides = np.array([_sides(tile(str(text))) for text in kinds.values])[kinds.which]
         m, n = self._column("tile_m", sides[:, 0]), self._column("tile_n", sides[:, 1])
-        return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64))
+        return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64)), self._column("tile_k", sides[:, 2])
 
     @cached_property
     def slots(self) -> Column:
@@ -192,11 +192,7 @@ class Points:
         alone = tiles.library_seconds(self.machine, self.sizes, self.word(reads.KERNEL))
         if alone is not None:
             return alone
-        step = self.step(self.world, self.chunk, self.columns, self.contraction)
-        if self.word(reads.KERNEL) == reads.OURS and tiles.in_waves(self.machine):
-            held, _, _, in_flight = self.rooms(np.zeros(self.count, dtype=np.int64))
-            return of_ours(self.machine, self.computation(held, in_flight, step, 0)).seconds
-        return step
+        return self.step(self.world, self.chunk, self.columns, self.contraction)
 
     def rooms(self, padded_to: Column) -> list[Column]:
         """The fields of Room, as columns; so many blocks share an SM by padding, 0: as many as fit."""
@@ -217,13 +213,31 @@ class Points:
         """A compute step over *blocks* equal rectangles, its overhead not counted."""
         if self.word(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(self.machine, self.sizes):
             return tiles.library_piece_seconds(self.machine, self.sizes, (blocks * rows, columns, k), self.slots)
-        tiling = Tiling(self.tile_m, self.tile_n, self.slots)
-        return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, (rows, columns, k))
+        tiling, sides = Tiling(self.tile_m, self.tile_n, self.slots), (rows, columns, k)
+
+        def by_tiles() -> Floats:
+            return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
+
+        if self.word(reads.KERNEL) is None or self._blocks is None:  # pieces are a library's
+            return by_tiles()
+        number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
+        memory = tiles.memory_seconds(self.machine, self.sizes, np.asarray(blocks) * rows, columns, k)
+        return gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, memory), by_tiles)
 
     def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
-        return tiles.kernel_seconds(self.machine, self.sizes, size, num_tiles, at_once)
+        return gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
+
+    @cached_property
+    def _blocks(self) -> gemm.Blocks | None:
+        """Of our GEMM's kernel."""
+        if not gemm.is_known(self.machine, self.sizes):
+            return None
+        knobs = {name: self.axis(name) if name in self.axes else value
+                 for name, value in gemm.usual(self.problem).items()}  # fmt: skip
+        sides = (self.tile_m, self.tile_n, self.tile_k)
+        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
 
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""
@@ -294,6 +308,11 @@ class Points:
         """Per byte of a put where that was measured."""
         return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
 
+    @cached_property
+    def store_byte_seconds(self) -> Floats:
+        """Per byte of tiles that a kernel stores on peers while it computes."""
+        return pushers.store_byte_seconds(self.machine, self.sizes, self.fabric, self._ways)
+
     @property
     def _ways(self) -> dict[str, Any]:
         """The axes by which a put is priced."""
@@ -341,7 +360,7 @@ class Points:
         one_kernel = ONE_KERNEL[BASELINE]
         work = tiles.library_seconds(self.machine, self.sizes, "library")
         if work is None:
-            m, n = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
+            m, n, _ = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
             tiling, sides = Tiling(m, n, tiles.slots(self.machine)), (self.chunk, self.columns, self.contraction)
             work = tiles.rectangles_seconds(self.machine, self.sizes, tiling, self.world, sides)
         start = start_seconds(self.machine, one_kernel=one_kernel, collective=None, communicates=False)
@@ -363,5 +382,5 @@ class Points:
         return Problem(self.problem.operator, shape, self.problem.dtype, self.world)
 
 
-def _sides(size: Tile) -> tuple[int, int]:
-    return size.m, size.n
+def _sides(size: Tile) -> tuple[int, int, int]:
+    return size.m, size.n, size.k

@@ -14,10 +14,8 @@ from kernels.machine import Machine
 from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes import reads
-from workbench.simulator.price import pushers, tiles
-from workbench.simulator.price.blocks import Computation, of_ours
+from workbench.simulator.price import gemm, pushers, tiles
 from workbench.simulator.price.rereads import memory_floor_seconds
-from workbench.simulator.price.residency import room
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,8 +30,6 @@ def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     by_library = tiles.library_seconds(machine, plan.problem, plan.schedule.get(reads.KERNEL))
     if by_library is not None:
         seconds[steps] = by_library
-    elif plan.schedule.get(reads.KERNEL) == reads.OURS and tiles.in_waves(machine):
-        seconds[steps] = _ours(plan, machine, steps)
     elif one_kernel(plan) or computes_in_one_launch(plan):
         seconds[steps] = _one_kernel(plan, machine, fabric, steps)
     elif plan.schedule.get(reads.LAUNCHES) == reads.PER_PIECE and tiles.in_calls(machine, plan.problem):
@@ -42,17 +38,6 @@ def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
     else:
         seconds[steps] = _own_kernels(plan, machine, steps)
     return seconds
-
-
-def _ours(plan: Plan, machine: Machine, steps: Ints) -> Floats:
-    """Our kernel that computes a problem in one launch, beside nobody."""
-    size = tile(plan.schedule["tile"])
-    one = Computation(
-        sizes=plan.problem, tile=(size.m, size.n), num_tiles=(plan.tile_stop - plan.tile_start)[steps],
-        resident=(its := room(machine, plan.problem, reads.OURS, size, 0)).resident, in_flight=its.in_flight,
-        seconds=_own_kernels(plan, machine, steps), comm_sms=0,
-    )  # fmt: skip
-    return of_ours(machine, one).seconds
 
 
 def one_kernel(plan: Plan) -> bool:
@@ -93,8 +78,12 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
         return np.maximum(computed, memory)
     size, of_step = tile(plan.schedule["tile"]), plan.k_stop[steps] - plan.k_start[steps]
     loads = tiles.load_seconds(machine, plan.problem, size.m, size.n, of_step)
-    number = -(-counts // _slots(plan, machine, steps))
-    return tiles.in_waves_seconds(number, computed / number, loads, memory)
+    slots = _slots(plan, machine, steps)
+    number = -(-counts // slots)
+    ours = plan.schedule.get(reads.KERNEL) is not None  # pieces are a library's
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
+    return gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
+                       lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
 
 
 def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
@@ -119,8 +108,23 @@ def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Fl
                                                                                  ends[-1], floor_s)  # fmt: skip
             continue
         wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
-        added[here] = (ends[wave[1]] - ends[wave[0]]) * _slower(plan, machine, (count, at_once), ends[-1], floor_s)
+        ends *= _slower(plan, machine, (count, at_once), ends[-1], floor_s)
+        if not waits and one_kernel(plan) and (plan.kind == Kind.PUT).any():
+            ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
+        added[here] = ends[wave[1]] - ends[wave[0]]
     return added
+
+
+def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, where: tuple[int, int]) -> Floats:
+    """The *ends* of waves, none of which takes less than the bytes that it stores on peers: its SMs hold them.
+
+    *where*: the rank, and how many tiles a wave has.
+    """
+    (rank, at_once), size = where, tile(plan.schedule["tile"])
+    leave = (plan.tiles[rank].chunk != rank) * float(size.m * size.n * plan.problem.itemsize)
+    num_bytes = np.add.reduceat(leave, np.arange(0, len(leave), at_once))
+    stored = num_bytes * pushers.store_byte_seconds(machine, plan.problem, fabric, dict(plan.schedule.axes))
+    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(ends), stored))])
 
 
 def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:
@@ -184,7 +188,8 @@ def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
     axes, size = dict(plan.schedule.axes), tile(plan.schedule["tile"])
     k, count = operator(plan.problem.operator).extent(plan.problem).contraction, max(map(len, plan.tiles))
     at_once = _slots(plan, machine, steps, 0.0).max()
-    whole = tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), count, at_once)
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    whole = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), count, at_once)
     return float(pushers.away(machine, plan.problem, fabric, axes, whole).max())
 
 
@@ -193,7 +198,7 @@ def _comm_sms(plan: Plan) -> int:
 
 
 def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: float, floor_s: float) -> float:
-    """By how much a kernel takes longer than *computed_s*: it waits for loads, and for memory, at least *floor_s*.
+    """How many times as long as *computed_s* a kernel takes: it waits for loads, and for memory, at least *floor_s*.
 
     *waves*: its tiles, and how many of them are computed at once.
     """
@@ -206,7 +211,8 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
     if not tiles.in_waves(machine):
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
-    return float(tiles.kernel_seconds(machine, plan.problem, (size.m, size.n, k), *waves).max())
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    return float(gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), *waves).max())
 
 
 def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:

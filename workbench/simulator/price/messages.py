@@ -52,7 +52,7 @@ def issue_seconds(machine: Machine, dtype: str, num_bytes: ArrayLike, puts: Puts
     """
     costs, together = machine.costs, computes_too(machine, puts.pool, puts.share)
     copied: Floats | float = 0.0
-    if np.any(together & np.logical_not(puts.in_place)):  # nothing else pays for a copy: do not look it up
+    if machine.device.kind == "cpu" and np.any(together & np.logical_not(puts.in_place)):  # nothing else pays for it
         copied = np.where(puts.in_place, 0.0, copy_seconds(machine, dtype, num_bytes))
     beside = step_overhead(machine, one_kernel=one_kernel)
     launched = costs.copy_engine_seconds
@@ -74,12 +74,15 @@ def at_once(machine: Machine, pool: ArrayLike, peers: int) -> int:
     return max(1, by_engines)
 
 
-def held_seconds(pool: ArrayLike, transit: ArrayLike) -> Floats:
+def held_seconds(machine: Machine, puts: Puts, transit: ArrayLike) -> Floats:
     """Of *transit*, what lies inside the time for which a put holds its share: a copy engine holds on to the end.
 
-    So copies of one engine, or of one stream, never begin while the one before is on its way.
+    So copies of one engine, or of one stream, never begin while the one before is on its way. Nor does who computes on
+    a GPU go on before bytes have left that lie elsewhere than where it computed them.
     """
-    return np.where(np.asarray(pool) == Pool.COPY_ENGINE, transit, 0.0)
+    pushed = computes_too(machine, puts.pool, puts.share) & np.logical_not(puts.in_place) & (
+        machine.device.kind == "gpu")  # fmt: skip
+    return np.where(pushed | (np.asarray(puts.pool) == Pool.COPY_ENGINE), transit, 0.0)
 
 
 def transit_seconds(route: Route, num_bytes: ArrayLike, put_byte_seconds: Floats | None = None) -> Floats:
@@ -116,4 +119,10 @@ def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Map
     processors = np.where(sending > 0, sending, machine.device.slots)
     num_bytes = np.maximum(1.0, np.asarray(operator(sizes.operator).wire_bytes(sizes), dtype=np.float64))
     num_bytes, processors = np.broadcast_arrays(num_bytes, processors)
-    return work_seconds(machine, name, "any", num_bytes, processors) / num_bytes
+    alone = work_seconds(machine, name, "any", num_bytes, processors) / num_bytes
+    if axes.get("engine") == "sm":
+        return alone * machine.costs.sending_beside
+    each = machine.costs.push_bytes_per_second
+    if not each or axes.get("collective") is not None or axes.get("engine") is not None:
+        return alone
+    return np.where(sending > 0, np.maximum(alone, 1 / (each * processors)), alone)

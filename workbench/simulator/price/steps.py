@@ -52,7 +52,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     hides = (plan.pool[moves] == Pool.COPY_ENGINE) & (not waits)
     delay[moves] = messages.delay_seconds(machine, route, packets=sent, hides=hides)
-    ahead = messages.held_seconds(plan.pool, transit)
+    ahead = np.zeros(count)
+    ahead[moves] = messages.held_seconds(machine, puts, transit[moves])
     issue += ahead
     calls = plan.kind == Kind.COLLECTIVE
     issue[calls] = _call_seconds(plan, machine, ways, calls)

@@ -1,0 +1,164 @@
+"""What our GEMM takes on the SMs of a GPU: its blocks multiply what has come, and have asked for what comes next.
+
+A step of the contraction goes through shared memory twice: bulk copies write its operands there, tensor cores read
+them from there. Small tiles move more bytes for each FLOP, and it is shared memory that one waits for. A slot for
+operands is asked for anew when it has been multiplied: so one of few slots waits for the way to the L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.axes import Tile, Value, tile
+from kernels.machine import Machine
+from kernels.occupancy import OTHER_REGISTERS, REGISTERS_MOST, SUM_BYTES, Limits, gemm_block, limits_of, resident_blocks
+from kernels.operators import operator
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import fused
+from workbench.simulator import distinct
+from workbench.simulator.price import tiles
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KNOBS = ("num_warps", "num_stages", "store", "grid")
+"""Axes beside the tile that say how many blocks an SM holds. Grid 0: as many as fit."""
+GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
+"""A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
+
+Source: PTX ISA, wgmma. Groups that find no rows of their own share out the columns."""
+SPILLED_PER_SECOND = 128 * 1.98e9
+"""Bytes of sums that an SM writes to its L1 and reads again (datasheet: 128 per clock; the highest clock of H200s)."""
+OF_FULL_SPEED = 0.56
+"""Of the memory's speed, what kernels get that wait for loads (calibrated: 2 x NVIDIA H200, 2026-11-22, our GEMM of
+all_to_all_gemm m=128 n=14336 k=4096, which is one wave)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Of one kernel: numbers or columns."""
+
+    m: Any
+    n: Any
+    k: Any
+    """Sides of a tile, and how much of the contraction is loaded at once."""
+    warps: Any
+    stages: Any
+    resident: Any
+    """Blocks that an SM holds."""
+
+
+def is_known(machine: Machine, sizes: Problem) -> bool:
+    """Whether it was measured what an SM's blocks of this kernel wait for."""
+    device = machine.device
+    measured = device.load_bytes_per_second and device.load_latency_seconds and device.shared_bytes_per_second
+    return bool(measured and device.limits) and operator(sizes.operator).work == "gemm"
+
+
+def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Blocks | None:
+    """Of our kernel in *schedule*; None where only its tiles are known."""
+    if not is_known(machine, problem):
+        return None
+    axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
+    return blocks(machine, problem.itemsize, (size.m, size.n, size.k), {name: axes[name] for name in KNOBS})
+
+
+def usual(problem: Problem) -> dict[str, Value]:
+    """The knobs of our GEMM where a schedule names none: as it computes alone."""
+    alone = fused.alone(problem, "128x256x64")
+    return {name: alone[name] for name in KNOBS}
+
+
+def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> Blocks:
+    """*sides* of tiles, and by name the KNOBS: numbers or columns."""
+    warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
+    staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
+    columns = [_once(np.atleast_1d(column)) for column in (*sides, stages, warps, staged)]
+    varied = [distinct.kinds(column) for column in columns if len(column) > 1]
+    one_of_each, which = distinct.rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    kinds = zip(*(np.broadcast_to(column, np.shape(which))[one_of_each].tolist() for column in columns), strict=True)
+    limits = limits_of(machine)
+    fit = np.array([_fitting(limits, itemsize, *kind) for kind in kinds])[which]
+    resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
+    m, n, k = sides
+    return Blocks(m, n, k, warps, stages, resident)
+
+
+def _once(column: Ints) -> Ints:
+    """A column that repeats one value, as that value."""
+    return column[:1] if column.strides == (0,) else column
+
+
+@lru_cache(maxsize=4096)
+def _fitting(limits: Limits, itemsize: int, m: int, n: int, k: int, stages: int, warps: int, staged: int) -> int:
+    """Blocks that an SM holds."""
+    block = gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged))
+    return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
+
+
+def kernel_seconds(machine: Machine, sizes: Problem, of: Blocks | None, tile_sides: tuple[Any, Any, Any],
+                   num_tiles: Any, at_once: Any) -> Floats:  # fmt: skip
+    """Seconds of a kernel of ours that computes *num_tiles* tiles [m, n, contraction] on *at_once* SMs.
+
+    *of*: None where no more is known than its tiles.
+    """
+    memory_s = tiles.kernel_memory_seconds(machine, sizes)
+    launched = (tile_sides[2], num_tiles, at_once, memory_s)
+    return better(machine, sizes, of, launched,
+                  lambda: tiles.kernel_seconds(machine, sizes, tile_sides, num_tiles, at_once))  # fmt: skip
+
+
+def better(machine: Machine, sizes: Problem, of: Blocks | None, launched: tuple[Any, Any, Any, Any],
+           by_tiles: Callable[[], Floats]) -> Floats:  # fmt: skip
+    """Seconds of what was *launched*, where it is known what blocks wait for; else *by_tiles*.
+
+    *launched*: the contraction of its tiles, their number, SMs, and until memory has given each operand once.
+    """
+    if of is None:
+        return by_tiles()
+    contraction, num_tiles, at_once, memory_s = launched
+    each, multiplied = -(-num_tiles // at_once), _multiply_seconds(machine, sizes, of, contraction)
+    whole = each // of.resident
+    rest = each - whole * of.resident
+    seconds = whole * _round_seconds(machine, sizes, of, of.resident, (contraction, multiplied))
+    if np.any(rest):
+        last = _round_seconds(machine, sizes, of, np.maximum(1, rest), (contraction, multiplied))
+        seconds = seconds + np.where(rest > 0, last, 0.0)
+    seconds = np.asarray(np.maximum(seconds, memory_s / OF_FULL_SPEED))
+    is_small = np.asarray(of.m) < GROUP_ROWS
+    return np.where(is_small, by_tiles(), seconds) if np.any(is_small) else seconds
+
+
+def _round_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any, step: tuple[Any, Any]) -> Floats:
+    """Of *count* tiles at once on one SM: a step takes as long as it is multiplied, or as its operands are awaited.
+
+    *step*: the contraction, and seconds in which one step of one tile is multiplied.
+    """
+    contraction, multiplied = step
+    loaded = (of.m + of.n) * of.k * (sizes.itemsize / machine.device.load_bytes_per_second)
+    awaited = machine.device.load_latency_seconds + count * loaded + multiplied
+    of_step = np.maximum(count * multiplied, awaited / (of.stages - 1))
+    return np.asarray(tiles.fixed_seconds(machine, "gemm") + -(-contraction // of.k) * of_step)
+
+
+def _multiply_seconds(machine: Machine, sizes: Problem, of: Blocks, contraction: Any) -> Floats:
+    """Of one step of one tile: by the curve of tiles, or the bytes that go to and from shared memory.
+
+    Sums that find no place in registers are written and read again around every instruction.
+    """
+    fixed, parts = tiles.fixed_seconds(machine, "gemm"), of.k * sizes.itemsize / INSTRUCTION_BYTES
+    by_curve = (tiles.tile_seconds(machine, sizes, of.m, of.n, contraction) - fixed) * of.k / contraction
+    groups, down = np.maximum(1, of.warps // GROUP_WARPS), np.maximum(1, of.m // GROUP_ROWS)
+    across = np.maximum(1, groups // down)
+    num_bytes = down * (across * GROUP_ROWS + of.n) + of.m + of.n
+    sums = of.m * of.n / (32 * of.warps)
+    spilled = np.where(sums + OTHER_REGISTERS > REGISTERS_MOST, 2 * SUM_BYTES * of.m * of.n, 0)
+    moved = parts * INSTRUCTION_BYTES * num_bytes / machine.device.shared_bytes_per_second
+    return np.asarray(np.maximum(by_curve, np.maximum(moved, parts * spilled / SPILLED_PER_SECOND)))
