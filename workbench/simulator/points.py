@@ -218,7 +218,7 @@ class Points:
         def by_tiles() -> Floats:
             return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
 
-        if self.word(reads.KERNEL) is None or self._blocks is None:  # pieces are a library's
+        if self.word(reads.KERNEL) is None or self.in_streams or self._blocks is None:  # pieces are a library's
             return by_tiles()
         number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
         memory = tiles.memory_seconds(self.machine, self.sizes, np.asarray(blocks) * rows, columns, k)

@@ -80,7 +80,8 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     loads = tiles.load_seconds(machine, plan.problem, size.m, size.n, of_step)
     slots = _slots(plan, machine, steps)
     number = -(-counts // slots)
-    ours = plan.schedule.get(reads.KERNEL) is not None  # pieces are a library's
+    # pieces are a library's, and streams share out SMs by a law of their own
+    ours = plan.schedule.get(reads.KERNEL) is not None and not plan.launches.micro_batch.any()
     blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
     return gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
                        lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
