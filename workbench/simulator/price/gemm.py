@@ -85,7 +85,7 @@ def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: 
     one_of_each, which = distinct.rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
     kinds = zip(*(np.broadcast_to(column, np.shape(which))[one_of_each].tolist() for column in columns), strict=True)
     limits = limits_of(machine)
-    fit = np.array([_fitting(limits, itemsize, *kind) for kind in kinds])[which]
+    fit = np.array([_fitting(limits, itemsize, kind) for kind in kinds])[which]
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
     return Blocks(m, n, k, warps, stages, resident)
@@ -97,8 +97,9 @@ def _once(column: Ints) -> Ints:
 
 
 @lru_cache(maxsize=4096)
-def _fitting(limits: Limits, itemsize: int, m: int, n: int, k: int, stages: int, warps: int, staged: int) -> int:
-    """Blocks that an SM holds."""
+def _fitting(limits: Limits, itemsize: int, kind: tuple[int, ...]) -> int:
+    """Blocks that an SM holds. *kind*: sides of a tile, stages, warps, whether results are staged."""
+    m, n, k, stages, warps, staged = kind
     block = gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged))
     return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
 
