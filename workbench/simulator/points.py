@@ -306,7 +306,7 @@ class Points:
     @cached_property
     def put_byte_seconds(self) -> Floats | None:
         """Per byte of a put where that was measured."""
-        return messages.put_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
+        return messages.sent_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
 
     @cached_property
     def store_byte_seconds(self) -> Floats:

@@ -119,10 +119,15 @@ def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Map
     processors = np.where(sending > 0, sending, machine.device.slots)
     num_bytes = np.maximum(1.0, np.asarray(operator(sizes.operator).wire_bytes(sizes), dtype=np.float64))
     num_bytes, processors = np.broadcast_arrays(num_bytes, processors)
-    alone = work_seconds(machine, name, "any", num_bytes, processors) / num_bytes
-    if axes.get("engine") == "sm":
-        return alone * machine.costs.sending_beside
-    each = machine.costs.push_bytes_per_second
-    if not each or axes.get("collective") is not None or axes.get("engine") is not None:
+    return work_seconds(machine, name, "any", num_bytes, processors) / num_bytes
+
+
+def sent_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any]) -> Floats | None:
+    """The same of puts by a schedule's *axes*: SMs that send while others compute are slower than where nobody does."""
+    alone = put_byte_seconds(sizes, machine, fabric, axes)
+    if alone is None or axes.get("collective") is not None:
         return alone
-    return np.where(sending > 0, np.maximum(alone, 1 / (each * processors)), alone)
+    if (engine := axes.get("engine")) is not None:
+        return alone * (machine.costs.sending_beside if engine == "sm" else 1.0)
+    sending, each = np.asarray(axes.get("comm_sms", 0)), machine.costs.push_bytes_per_second
+    return np.where((sending > 0) & (each > 0), np.maximum(alone, 1 / np.maximum(1.0, each * sending)), alone)

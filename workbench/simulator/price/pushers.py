@@ -12,7 +12,7 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.problem import Problem
-from workbench.simulator.price.messages import put_byte_seconds
+from workbench.simulator.price.messages import sent_byte_seconds
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ def away(machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, An
 
     *compute_s*: the computation if nobody were away. Of *axes* and *sizes* the numbers may be columns.
     """
-    byte_seconds = put_byte_seconds(sizes, machine, fabric, axes)
+    byte_seconds = sent_byte_seconds(sizes, machine, fabric, axes)
     if byte_seconds is None:
         byte_seconds = np.asarray(1 / machine.dimensions[0].bandwidth_bytes_per_second)
     return np.asarray(np.minimum(1.0, operator(sizes.operator).wire_bytes(sizes) * byte_seconds / compute_s))
@@ -33,5 +33,5 @@ def store_byte_seconds(machine: Machine, sizes: Problem, fabric: Fabric, axes: M
 
     They are as much slower than puts alone as collectives beside a computation were measured to be.
     """
-    byte_seconds = put_byte_seconds(sizes, machine, fabric, axes) if operator(sizes.operator).work == "gemm" else None
+    byte_seconds = sent_byte_seconds(sizes, machine, fabric, axes) if operator(sizes.operator).work == "gemm" else None
     return np.zeros(1) if byte_seconds is None else np.asarray(byte_seconds * machine.costs.sending_beside)
