@@ -121,11 +121,11 @@ class Costs:
     send_blocks: int
     """SMs that a library or SM-driven collective takes from compute while it runs; 0 on a CPU rank."""
     copy_engine_gap_seconds: float = 0.0
-    """What each transfer adds to those before it on its engine, of that launch; 0: all of it."""
+    """Of `copy_engine_seconds`, what a transfer takes right behind another one on its engine; 0: all of it."""
     push_bytes_per_second: float = 0.0
     """Of one SM that pushes to peers while others compute; 0: as fast as where nobody computes."""
     exchange_blocks: int = 0
-    """The same of the library's all-to-all; 0: as many."""
+    """SMs that the library's all-to-all takes from compute while it runs; 0: `send_blocks`."""
     cluster_room: float = 1.0
     """Times as many SMs as a library's collective has blocks must be free for it to begin: they come in clusters."""
     stream_seconds: float = 0.0

@@ -39,7 +39,7 @@ SHARE_OF_SECONDS = {"controls": 0.3, "right": 0.4, "times": 1.0}
 """Of the seconds that are left when a part begins; the last one has all of them."""
 TILES = ("128x256x64", "128x128x64", "64x128x64", "64x64x64")
 SHAPED = "64x128x64"
-"""The tile of which an SM holds two blocks, and with padding one: beside that one a block of NCCL finds registers."""
+"""The tile of which an SM holds two blocks, and with padding one."""
 SHAPES = (
     ("gemm_all_reduce", (4096, 8192, 2048)), ("gemm_all_reduce", (8192, 4096, 4096)),
     ("gemm_all_reduce", (16384, 4096, 512)), ("gemm_all_to_all", (8192, 4096, 2048)),

@@ -26,7 +26,7 @@ from tests.gpu.sittings import Axes, Block, Talk
 SCHEME = "concurrent"
 MICRO_BATCHES = 16
 TILE = "64x128x64"
-"""Of our kernel: an SM of an H200 holds two of its blocks; one of them leaves room for a block of NCCL beside it."""
+"""Of our kernel: an SM of an H200 holds two of its blocks. torch's `two_shot` fits beside one or both, NCCL never."""
 LEFT, FIRST = ({controls.PRIORITY: value} for value in (reads.NORMAL, reads.HIGH))
 OURS: Axes = {"kernel": "ours", "tile": TILE}
 SHAPED: Axes = {**OURS, reads.RESIDENT: 1}

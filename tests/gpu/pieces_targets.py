@@ -110,13 +110,13 @@ def _limited(some: Sequence[Line]) -> Iterator[str]:
         return
     longer_s = median(max(line.halves) for line in even)
     yield (
-        f"In the median such a call takes {number(median(line.beyond_s for line in even))} us more than its longer "
-        f"half, which takes {number(longer_s)} us alone."
+        f"In the median a call of an even scenario takes {number(median(line.beyond_s for line in even))} us more than "
+        f"its longer half, which takes {number(longer_s)} us alone."
     )
     sides = [[line.share for line in even if (max(line.halves) >= LONG_S) is is_long] for is_long in (True, False)]
     if all(sides):
         yield (
-            f"Where the longer half takes {number(LONG_S)} us or more, the share of ideal is "
+            f"Where its longer half takes {number(LONG_S)} us or more, the share of ideal is "
             f"{percent(median(sides[0]))} in the median of {len(sides[0])}, and {percent(median(sides[1]))} in the "
             f"other {len(sides[1])}."
         )

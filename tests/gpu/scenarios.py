@@ -31,8 +31,8 @@ PIECES: dict[bool, tuple[Axes, ...]] = {
     True: ({"pieces": 1}, {"pieces": 2}, {"pieces": 4}, {"pieces": 2, "launches": "one"}),
     False: ({"pieces": 1}, {"pieces": 2}, {"pieces": 4}, {"pieces": 4, "launches": "one"}),
 }  # fmt: skip
-"""What may be the best, by whether operands come in. With one peer `unfused` is the same, and SMs and the library moved
-pieces slower wherever they were tried (docs/kernels.md): the trial of ten shapes has them. The recording of 2026-11-23
+"""What may be the best, by whether operands come in. With one peer `unfused` is the same. SMs and the library moved
+pieces slower in the trial of ten shapes, before anything was drawn (docs/kernels.md). The recording of 2026-11-23
 asked for other ones instead of four pieces that come in and of one that goes out: they were nowhere the fastest."""
 
 
