@@ -80,11 +80,13 @@ class Kernel:
         return _launching(self.function, self.constants, programs, self.options)
 
     def _programs(self, resident: int) -> int:
-        """How many are launched, where *resident* fit. A GPU deals blocks to all SMs before it deals an SM two."""
-        places = resident - self.spared * resident // _sms()
-        programs, left = min(self.grid or places, self.items), _sms() - self.spared
-        too_few_for_all = self.beside and self.spared and left < programs < places
-        return left if too_few_for_all else programs
+        """How many are launched, where *resident* fit: beside others as many on each SM that is left to it.
+
+        A GPU deals blocks to all SMs before it deals an SM two.
+        """
+        left = _sms() - self.spared
+        programs = min(self.grid or resident - self.spared * resident // _sms(), self.items)
+        return programs - programs % left if self.beside and self.spared and programs > left else programs
 
     @property
     def options(self) -> Mapping[str, Any]:

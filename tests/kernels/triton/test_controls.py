@@ -109,6 +109,7 @@ class Loaded:
 @pytest.mark.parametrize(("asked", "programs"), [
     ({}, 3 * SMS), ({"spared": 8}, 3 * (SMS - 8)), ({"resident": 2}, 2 * SMS), ({"resident": 1, "spared": 32}, 100),
     ({"grid": 8}, 8), ({"grid": 9999}, 5000), ({"spared": 8, "items": SMS - 4}, SMS - 8), ({"items": SMS - 4}, SMS - 4),
+    ({"spared": 8, "items": 3 * SMS - 25}, 2 * (SMS - 8)), ({"spared": 8, "items": 100}, 100),
 ])  # fmt: skip
 def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], programs: int
