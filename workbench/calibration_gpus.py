@@ -19,7 +19,8 @@ from kernels.outcome import Measurement
 from kernels.schedule import Refusal
 from workbench import machines, recordings
 from workbench.calibration import own, write
-from workbench.simulator.calibrate_gpus import carried, checked, fitted, ratios
+from workbench.simulator.calibrate_carried import carried
+from workbench.simulator.calibrate_gpus import checked, fitted, ratios
 from workbench.simulator.calibrate_loads import with_loads
 from workbench.simulator.calibrate_nccl import with_tuned
 from workbench.simulator.held_out import computation, held_out
@@ -110,7 +111,7 @@ class _Raw:
 
 
 def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = False) -> Machine:
-    """Machine *onto* with each device of machine *source*, which has fewer of the same GPUs; *links*: puts, too."""
+    """Machine *onto* with each device of machine *source*, which has fewer of the same GPUs; *links*: its link, too."""
     machine = carried(machines.machine(source), machines.shipped_machine(onto), puts=links)
     return checked(machine, list(ratios(machine, measured(onto, against))), f"by devices of {source}")
 

@@ -37,7 +37,7 @@ def calibrate(
         str | None, typer.Option(help="A calibrated machine with fewer of the same GPUs: take over its devices.")
     ] = None,
     links: Annotated[
-        bool, typer.Option("--links", help="With --devices-of: take over the speed of puts as well.")
+        bool, typer.Option("--links", help="With --devices-of: take over the bandwidth of links as well.")
     ] = False,
     recording: Annotated[
         list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")

@@ -53,6 +53,19 @@ def reduction(case: Lesson, scheme: str) -> float:
     return 1 - fastest_s(case, scheme) / fastest_s(case, "sequential")
 
 
+def wire_share(case: Lesson) -> float:
+    """Of a sequential call, what communication takes."""
+    wire, compute = (case.alone(part, "sequential").time_s for part in ("communication", "compute"))
+    return wire / (wire + compute)
+
+
+def slower_than_library(case: Lesson) -> float:
+    """How much longer the GEMM of the fastest fused schedule takes alone than the library's, as a share of that."""
+    fused = case.fastest("fused", tile="all", slice_tiles="all", tile_order="all").trial.schedule
+    ours, library = case.alone("compute", "fused", **dict(fused.axes)), case.alone("compute", "sequential")
+    return ours.time_s / library.time_s - 1
+
+
 @cache
 def two_h200s() -> dict[str, dict[str, list[float]]]:
     """Of each operator what fusing saved over each recorded shape: recorded, and estimated; in the shapes' order.
@@ -234,6 +247,8 @@ def percent(number: float) -> str:
 def read_5(experts: Lesson) -> list[str]:
     case = experts_on("mi300x_mesh8")
     (lookup, lookup_amd), (expert, expert_amd) = shares(lookups_on, "fused"), shares(experts_on, "fused")
+    wire, wire_amd = (percent(wire_share(experts_on(name))) for name in EIGHT)
+    pieces, pieces_amd = shares(experts_on, "decomposed")
     (cut, cut_amd), (token, token_amd) = shares(decode_on, "decomposed"), shares(decode_on, "fused")
     anyhow = (
         fastest_s(found, "sequential", "all") / fastest_s(found, "sequential") for found in map(lookups_on, EIGHT)
@@ -247,7 +262,9 @@ def read_5(experts: Lesson) -> list[str]:
         f"In embedding -> all-to-all fused saves {lookup} on the H200s and {lookup_amd} on the MI300Xs.",
         f"our own stores already saves {stores} and {stores_amd}.",
         f"The library is assumed to reach only {share} and {share_amd} of the link.",
-        f"Fused saves {expert} and {expert_amd}, nearly all that there is.",
+        f"the communication is {wire} and {wire_amd} of the time, and nobody can save more.",
+        f"Pieces save {pieces} and {pieces_amd}, fused saves {expert} and {expert_amd}.",
+        f"On the H200s our kernel alone takes {percent(slower_than_library(experts_on(EIGHT[0])))} longer than cuBLAS",
         "GEMV -> all-reduce takes about 20 µs.",
         f"So cutting makes it slower: {cut} and {cut_amd}.",
         f"{token} on the H200s, {token_amd} on the MI300Xs.",

@@ -19,6 +19,7 @@ from tests.notebooks.sentences import (
     lookups_on,
     reduction,
     two_h200s,
+    wire_share,
 )
 from workbench.lesson import Lesson, lesson
 from workbench.resources import notebooks_directory
@@ -157,10 +158,10 @@ def test_rung_5_says_where_overlap_pays_on_gpus_and_where_not() -> None:
         experts = experts_on(machine)
         assert reduction(experts, "fused") == pytest.approx(reduction(experts, "decomposed"), abs=0.05)
         assert reduction(lookups_on(machine), "fused") > 0.4, "above the published average"
-        assert reduction(experts, "fused") < 0.24, "nearly all that there is"
+        for scheme in ("fused", "decomposed"):
+            assert 0.1 < reduction(experts, scheme) < wire_share(experts), "nobody can save more"
         assert reduction(decode_on(machine), "decomposed") < 0, "cutting makes it slower"
-        wire, compute = (experts.alone(part, "sequential").time_s for part in ("communication", "compute"))
-        assert wire / (wire + compute) == pytest.approx(0.2, abs=0.06), "the communication is a fifth"
+    assert wire_share(experts_on("h200_nvl8")) < wire_share(experts_on("mi300x_mesh8")) < 0.24
     assumed = decode_on("mi300x_mesh8")
     free = replace(assumed.machine, costs=replace(assumed.machine.costs, step_seconds=0.0))
     assert reduction(replace(assumed, machine=free), "fused") == pytest.approx(2 / 3, abs=0.06)

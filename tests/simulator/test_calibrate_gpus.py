@@ -20,7 +20,7 @@ from tests.simulator.probed import raw
 from tests.simulator.test_grid import GPU_TOLERANCE
 from tests.simulator.trials import ask, legal, trial
 from workbench import machines
-from workbench.simulator.calibrate_gpus import carried, checked, fitted, listed, ratios
+from workbench.simulator.calibrate_gpus import checked, fitted, listed, ratios
 from workbench.simulator.grid import times
 from workbench.simulator.held_out import held_out
 from workbench.simulator.predict import predict
@@ -36,7 +36,8 @@ def shipped() -> Machine:
     found = machines.shipped_machine("h200_nvl4")
     provenance = {key: source.replace("calibrated:", "assumed:") for key, source in found.provenance.items()}
     costs = replace(found.costs, launch_seconds=2e-6, step_seconds=5e-7, tile_seconds=1e-6, signal_seconds=5e-7,
-                    barrier_seconds=5e-6, copy_engine_seconds=5e-6, cold_seconds=0.0)  # fmt: skip
+                    barrier_seconds=5e-6, copy_engine_seconds=5e-6, cold_seconds=0.0,
+                    library_tile_seconds=0.0)  # fmt: skip
     found = replace(found, device=replace(found.device, load_bytes_per_second=0.0), fitted_to=())
     return replace(found, rates=(), collectives=(), costs=costs, provenance=provenance, calibrated=None, spread=None)
 
@@ -133,21 +134,6 @@ def test_raw_results_of_other_gpus_or_of_nothing_are_refused(shipped: Machine) -
         fitted({**raw(shipped, 4), "machine": "h100_nvl8"}, shipped)
     with pytest.raises(ValueError, match="hold 0 measurements"):
         fitted({**raw(shipped, 4), "rows": []}, shipped)
-
-
-def test_devices_are_carried_over_and_links_only_when_asked(machine: Machine) -> None:
-    eight = machines.shipped_machine("h200_nvl8")
-    found, linked = carried(machine, eight), carried(machine, eight, puts=True)
-    assert found.costs.launch_seconds == machine.costs.launch_seconds
-    assert found.device.memory_bytes_per_second == machine.device.memory_bytes_per_second
-    assert found.dimensions[0].count == 8
-    assert found.provenance_of("costs.launch_seconds").endswith("carried over from h200_nvl4")
-    assert not [rate for rate in found.rates if rate.work.startswith("put_")]
-    assert [rate for rate in linked.rates if rate.work == "put_tma"]
-    assert linked.dimensions[0].bandwidth_bytes_per_second == machine.dimensions[0].bandwidth_bytes_per_second
-    assert found.collectives == eight.collectives
-    with pytest.raises(ValueError, match="says nothing about the other"):
-        carried(machine, machines.shipped_machine("a100_nvl8"))
 
 
 def test_the_spread_is_that_of_measured_over_estimated_times(machine: Machine) -> None:

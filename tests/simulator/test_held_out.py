@@ -17,7 +17,7 @@ from workbench.simulator.calibrate_gpus import fitted, listed
 from workbench.simulator.held_out import WHOLE, computation, held_out, is_drawn
 from workbench.validation import validate_recordings
 
-MACHINES = ("h200_nvl2", "h200_nvl4", "h200_nvl8")
+MACHINES = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
 RAW = Path(__file__).parents[2] / "data" / "probes" / "h200_nvl2.json"
 MEDIAN, P90, WEIGHTED, OF_A_HELD_OUT_OPERATOR = 0.08, 0.20, 0.08, 0.12
 """The most that errors of held-out trials may be."""

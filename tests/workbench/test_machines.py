@@ -11,7 +11,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import axes
 from workbench import left_out, machines, resources
 
-MEASURED = ("h200_nvl2", "h200_nvl4", "h200_nvl8")
+MEASURED = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
 """Shipped machines whose GPUs were measured; all others are what documents say."""
 SHIPPED = sorted(path.stem for path in (resources.data_directory() / "machines").glob("*.toml"))
 

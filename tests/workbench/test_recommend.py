@@ -83,7 +83,8 @@ def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, l
     for each in found:
         assert backends.refusal(each.estimate.trial, shares_heap=True) is None
     tied = [each for each in found if each.alike]
-    assert tied or where.backend == "cpu"
+    kind = OPERATORS[operator]  # every axis of sums in a GEMM costs something on GPUs
+    assert tied or where.backend == "cpu" or (kind.reduces and kind.work == "gemm")
     for each in tied[:1]:
         axis, (value, *_) = next(iter(each.alike.items()))
         asked_for = each.estimate.trial.schedule

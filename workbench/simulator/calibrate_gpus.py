@@ -31,14 +31,6 @@ RAMP_BEGINS = 1 << 18
 BYTES_ARE_BYTES = ("float32", "bfloat16", "float16")
 SAME_SPEED = {"bfloat16": ("bfloat16", "float16"), "float32": ("float32",)}
 """Dtypes that a curve holds for, by the one that was measured: of 16 bits both."""
-PER_DEVICE = ("device.memory_bytes_per_second", "costs.launch_seconds", "costs.step_seconds", "costs.tile_seconds",
-              "costs.signal_seconds", "costs.barrier_seconds", "costs.copy_engine_seconds",
-              "costs.cold_seconds", "device.load_bytes_per_second", "device.loads_in_flight",
-              "device.load_latency_seconds", "device.shared_bytes_per_second", "costs.push_bytes_per_second",
-              "costs.stream_seconds", "costs.computing_beside", "costs.sending_beside", "costs.library_tile_seconds",
-              "costs.cluster_room", "costs.copy_engine_gap_seconds", "costs.streaming_beside",
-              "dimension.0.latency_seconds")  # fmt: skip
-"""What GPUs of one kind share, or pairs of them behind the same switch, however many there are."""
 
 
 def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
@@ -333,40 +325,6 @@ def _call_rates(fit: _Fit, work: str, by: str) -> Iterator[Rate]:
         speed = row["flops"] / _beyond(row, fit.machine.costs.launch_seconds)
         for dtype in SAME_SPEED[of.dtype]:
             yield Rate("", dtype, row["flops"], speed, float(extent.rows if work == "gemm" else extent.columns))
-
-
-def carried(source: Machine, onto: Machine, *, puts: bool = False) -> Machine:
-    """*onto* with what was measured of each device of *source*, whose GPUs are the same kind but fewer.
-
-    *puts*: the link's speed, too, where it was seen to be each rank's own. The library's collectives stay behind.
-    """
-    if source.device.name != onto.device.name:
-        raise ValueError(f"{onto.name} has {onto.device.name}, and {source.name} {source.device.name}. A "
-                         "measurement of one says nothing about the other. "
-                         "Accepted: machines of the same GPUs.")  # fmt: skip
-    keys = (*PER_DEVICE, "dimension.0.bandwidth_bytes_per_second") if puts else PER_DEVICE
-    known = {key for key in keys if source.provenance_of(key).startswith("calibrated")}
-    works = {rate.work for rate in source.rates if puts or not rate.work.startswith("put_")}
-    values: dict[str, dict[str, Any]] = {"device": {}, "costs": {}, "dimension": {}}
-    for key in known:
-        table, name = key.split(".")[0], key.split(".")[-1]
-        holder: Any = source.dimensions[0] if table == "dimension" else getattr(source, table)
-        values[table][name] = getattr(holder, name)
-    curves = {f"rate.{rate.work}.{rate.dtype}" for rate in source.rates if rate.work in works}
-    sources = {key: f"{source.provenance_of(key)}; carried over from {source.name}" for key in sorted(known | curves)}
-    kept = {key: how for key, how in onto.provenance.items() if not key.startswith("rate.")}
-    return replace(
-        onto,
-        device=replace(onto.device, **values["device"]),
-        costs=replace(onto.costs, **values["costs"]),
-        dimensions=(replace(onto.dimensions[0], **values["dimension"]), *onto.dimensions[1:]),
-        rates=tuple(rate for rate in source.rates if rate.work in works),
-        title=onto.title.replace(UNFITTED, "(devices calibrated, links not)" if not puts else FITTED),
-        provenance={**kept, **sources},
-        fitted_to=source.fitted_to,
-        calibrated=source.calibrated and f"{source.calibrated}, each device of {source.name}",
-        digest="",
-    )
 
 
 def checked(machine: Machine, ratios: Sequence[float], how: str) -> Machine:

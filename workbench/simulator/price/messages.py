@@ -113,7 +113,8 @@ def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Map
     Of *axes* the SMs that send may be a column.
     """
     name = way(axes)
-    if fabric.kind != "nvlink" or len(machine.dimensions) > 1 or not has_curve(machine, name, "any"):
+    apart = machine.ranks_per_host > machine.dimensions[0].count
+    if fabric.kind != "nvlink" or apart or not has_curve(machine, name, "any"):
         return None
     sending = np.asarray(axes.get("comm_sms", 0))
     processors = np.where(sending > 0, sending, machine.device.slots)
