@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CURVES = ("rate.", "collective.")
 """Values of a machine that are points of curves."""
+RATES = ("bytes_per_second", "loads_in_flight")
+"""In the keys of bytes per second."""
 
 
 def calibrate(
@@ -159,7 +161,7 @@ def _with_unit(key: str, number: float) -> str:
     """By the end of its key, as in the machine's file."""
     from kernels.units import rate_text, seconds_text
 
-    if "bytes_per_second" in key:
+    if any(words in key for words in RATES):
         return rate_text(number)
     return seconds_text(number) if key.endswith("_seconds") else f"{number:.3g}"
 

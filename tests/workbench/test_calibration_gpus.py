@@ -55,6 +55,14 @@ def test_a_fit_lies_beside_the_runs_and_is_preferred_from_then_on(raw_file: Path
     )
 
 
+def test_what_was_carried_over_is_shown_with_its_units(tmp_path: Path) -> None:
+    code, told = asked("--machine", "h200_nvl8", "--devices-of", "h200_nvl2", "--to", str(tmp_path / "eight.toml"))
+    assert code == 0
+    assert re.search(r"70 GB/s +device.loads_in_flight.49152", told)
+    assert re.search(r"1.9 µs +costs.library_tile_seconds", told)
+    assert "put_tma" not in told, "puts are assumed, and only what was measured is shown"
+
+
 def test_a_host_without_the_gpus_names_the_command_for_one_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "here", tuple)
     with pytest.raises(Refusal, match="It has 2 GPUs, but this host has 0: 0 < 2") as told:
