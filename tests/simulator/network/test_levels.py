@@ -1,12 +1,13 @@
 """Fabric files: read into levels, and refused in one sentence that names file, key and what is accepted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernels.schedule import Refusal
 from workbench.machines import shipped_machine
-from workbench.simulator.network import load, of_machine
+from workbench.simulator.network import collective, load, of_machine
 from workbench.simulator.network.levels import checked
 
 LEVEL = "[[dimension]]\ntopology = 'switch'\ncount = 8\nbandwidth_bytes_per_second = 4.5e11\nlatency_seconds = 1e-6\n"
@@ -69,3 +70,14 @@ def test_a_machine_is_cut_to_its_first_ranks() -> None:
         of_machine(machine, 9000)
     with pytest.raises(Refusal, match="12 ranks do not fill the levels 8 x 1024"):
         of_machine(machine, 12)
+
+
+@pytest.mark.parametrize("topology", ["switch", "ring", "fully_connected", "torus"])
+def test_one_rank_of_every_block_has_nobody_inside(tmp_path: Path, topology: str) -> None:
+    """Sums over replicas: their level inside leads to nobody, and takes nothing of the call's time."""
+    whole = load(written(tmp_path, LEVEL.replace("switch", topology) + LEVEL.replace("8", "16")))
+    apart, flat = whole.outer(8), replace(whole, levels=whole.levels[1:])
+    for algorithm in ("direct", "pairwise", "ring", "halving_doubling", "hierarchical"):
+        with_level = collective(apart, "all_reduce", 1e6, algorithm)
+        assert with_level.by_level[0] == 0
+        assert with_level.seconds == pytest.approx(collective(flat, "all_reduce", 1e6, algorithm).seconds)

@@ -10,6 +10,10 @@ from workbench.simulator.step.prices import Prices
 from workbench.simulator.step.tasks import COMPUTE, Group, Task
 
 MACHINE = shipped_machine("h200_ib")
+GEMMS = {"all_gather_gemm": (4096, 1024, 4096), "gemm_reduce_scatter": (4096, 4096, 1024),
+         "all_to_all_gemm": (4096, 4096, 2048), "gemm_all_to_all": (4096, 2048, 4096),
+         "gemm_all_reduce": (4096, 4096, 1024)}  # fmt: skip
+"""By operator rows, columns and contraction of layers that follow each other."""
 
 
 def prices(world: int, rate: float | None = None) -> Prices:

@@ -26,11 +26,7 @@ from workbench.simulator.step.prices import SCHEMES, Prices
 from workbench.simulator.step.schedule import on_all_ranks, timed
 from workbench.simulator.step.tasks import COMPUTE
 
-from .made import MACHINE, prices, switch
-
-GEMMS = {"all_gather_gemm": (4096, 1024, 4096), "gemm_reduce_scatter": (4096, 4096, 1024),
-         "all_to_all_gemm": (4096, 4096, 2048), "gemm_all_to_all": (4096, 2048, 4096)}  # fmt: skip
-"""Rows, columns and contraction of layers that follow each other."""
+from .made import GEMMS, MACHINE, prices, switch
 
 
 def setting(name: str, world: int) -> Setting:
@@ -77,23 +73,6 @@ def test_twice_the_bandwidth_never_slows_a_step(name: str, world: int) -> None:
         linked = [first.over(first.network.with_rates(1, float(rate))) for rate in rates]
         times = [timed(tasks(known, each, schemes)).time_s for each in linked]
         assert all(faster <= slower * (1 + 1e-9) for slower, faster in pairwise(times))
-
-
-@pytest.mark.parametrize("name", GEMMS)
-@pytest.mark.parametrize("scheme", ["sequential", "fused"])
-def test_one_rank_for_all_is_close_to_tier_b_where_both_can_be_asked(name: str, scheme: str) -> None:
-    """Eight GPUs of a host, played tile by tile, and again as if they were a network of their own.
-
-    Small GEMMs are not: SMs push their rows inside a host, and NICs send them beyond. Nor are pieces: copy engines
-    move them inside a host, and calls of the library beyond.
-    """
-    m, n, k = GEMMS[name]
-    one = problem(name, {"m": 4 * m, "n": 4 * n, "k": 4 * k}, dtype="bfloat16", world=8)
-    host = prices(8).network
-    apart = Network("apart", host.levels[:1])
-    played = Prices(MACHINE, host).operator(one, scheme, host)
-    stands_for_all = Prices(MACHINE, apart).operator(one, scheme, apart)
-    assert stands_for_all.whole_s == pytest.approx(played.whole_s, rel=0.15)
 
 
 def test_every_rank_in_order_is_the_rank_that_stands_for_all() -> None:

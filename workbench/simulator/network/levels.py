@@ -91,7 +91,7 @@ class Network:
 
     def links(self, level: int) -> int:
         """Among how many links of a rank the level's bandwidth is divided."""
-        return num_links(self.levels[level])
+        return max(1, num_links(self.levels[level]))  # none of a level that leads to nobody
 
 
 def _near(network: Network, count: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Dimension, Machine
 from workbench.simulator.price.collectives import call_seconds
+from workbench.simulator.price.launches import start_seconds
 from workbench.simulator.price.memory import copy_seconds
 from workbench.simulator.price.rates import work_seconds
 from workbench.simulator.price.routes import routes
@@ -32,12 +33,37 @@ def put_seconds(machine: Machine) -> float:
     return machine.costs.step_seconds + machine.costs.signal_seconds
 
 
+def told_seconds(machine: Machine) -> float:
+    """What a rank's own processor takes to tell a peer of one slice, or to begin one sum: a step."""
+    return machine.costs.step_seconds
+
+
+def meeting_seconds(machine: Machine) -> float:
+    """By how much a kernel that communicates begins later than one that only computes: its ranks meet."""
+    meets, alone = (start_seconds(machine, one_kernel=True, collective=None, communicates=each)
+                    for each in (True, False))  # fmt: skip
+    return meets - alone
+
+
+def stores_over(machine: Machine, level: Dimension) -> bool:
+    """Whether a rank's own processor stores over *level*: SMs inside a host, and CPU ranks everywhere; else NICs send.
+
+    What a fabric file states is taken for NICs.
+    """
+    return puts_anywhere(machine) or _is_own(level)
+
+
 def library_levels(machine: Machine, of: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """The levels *of* as the library drives them: a share of a host's own links, and all of others."""
     share = machine.costs.library_share
-    return tuple(level if level.link in ("", NETWORK) else
+    return tuple(level if not _is_own(level) else
                  replace(level, bandwidth_bytes_per_second=share * level.bandwidth_bytes_per_second)
                  for level in of)  # fmt: skip
+
+
+def _is_own(level: Dimension) -> bool:
+    """Whether it is a host's own link."""
+    return level.link not in ("", NETWORK)
 
 
 def one_host_seconds(machine: Machine, world: int, name: str, num_bytes: float) -> float:

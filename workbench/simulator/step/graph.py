@@ -9,7 +9,8 @@ from kernels.units import DTYPE_BYTES
 from workbench.simulator.network import Network
 from workbench.simulator.step.model import Layer, Model
 from workbench.simulator.step.placed import Instance
-from workbench.simulator.step.prices import Moved, Priced, Prices
+from workbench.simulator.step.prices import Moved, Prices
+from workbench.simulator.step.slices import Priced
 from workbench.simulator.step.tasks import COMPUTE, GRADIENTS, Group, Task, level_name
 
 BUCKET_BYTES = 25 * 2**20

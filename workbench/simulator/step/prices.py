@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from kernels.axes import Value
 from kernels.fabric import Fabric
 from kernels.machine import NETWORK, Machine
 from kernels.operators import Flow, Operator, operator, problem
@@ -13,10 +14,12 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, expand, schedule
 from workbench.simulator.network import ALGORITHMS, Network, collective
-from workbench.simulator.network.collectives import HALVING, PASSES, direct, peers_by_level, phases
+from workbench.simulator.network.collectives import HALVING, PASSES
 from workbench.simulator.play import play
-from workbench.simulator.price import memory, networks
+from workbench.simulator.price import memory, networks, pushers
+from workbench.simulator.price.pushers import Waves
 from workbench.simulator.price.steps import step_costs
+from workbench.simulator.step.slices import Alone, Priced, by_puts, stored_ranks, stored_seconds
 
 PIECES = 8
 """Parts that a computation is cut into where pieces are moved beyond a host; their rows lie together."""
@@ -24,6 +27,8 @@ CUT: Mapping[str, Mapping[str, int]] = {"decomposed": {"pieces": PIECES}}
 """By scheme, the axes of a computation that is played alone, where they are not the defaults."""
 DIRECT = "direct"
 """How the library of CPU ranks does all of its collectives."""
+SLICE = "slice_tiles"
+"""The axis that says how many tiles leave together."""
 CHUNKS = (1, 4, 16)
 """Into how many equal parts the library cuts a buffer that goes through several levels: whichever is fastest."""
 
@@ -35,32 +40,6 @@ class Moved:
     seconds: float
     by_level: tuple[float, ...]
     """Seconds for which it holds the links of each level."""
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """One operator under one scheme. Where it overlaps, *whole_s* is less than the sum of its parts."""
-
-    whole_s: float
-    compute_s: float
-    comm_s: float
-    by_level: tuple[float, ...]
-    held_s: float
-    """For how long it has the processor: a NIC sends the last slices alone, SMs that store into peers do not end."""
-    overlaps: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """The computation of one rank that nobody waits for."""
-
-    seconds: float
-    slices: int
-    """How often it could send: its steps."""
-    to_all: bool = False
-    """Whether each of them has something for every peer; else peers have their turn, and one's own part is the last."""
-    sends_last: bool = False
-    """Whether nothing is left to compute once the last slice has been sent."""
 
 
 class Prices:
@@ -80,7 +59,7 @@ class Prices:
 
     def gemm(self, dtype: str, m: int, n: int, k: int) -> float:
         """Seconds of one GEMM that sends nothing."""
-        return self._alone(problem(GEMM, {"m": m, "n": n, "k": k}, dtype=dtype, world=1), BASELINE).seconds
+        return self._alone(problem(GEMM, {"m": m, "n": n, "k": k}, dtype=dtype, world=1), BASELINE)[0].seconds
 
     def memory(self, dtype: str, num_bytes: float) -> float:
         """Seconds of a kernel that reads and writes *num_bytes* and does little else."""
@@ -119,7 +98,7 @@ class Prices:
         key = ("operator", of, scheme, network)
         if key not in self._kept:
             if network.world == 1:
-                seconds = self._alone(of, BASELINE).seconds
+                seconds = self._alone(of, BASELINE)[0].seconds
                 self._kept[key] = Priced(seconds, seconds, 0.0, (0.0,) * len(network.levels), seconds, False)
             elif self.inside_a_host(network):
                 self._kept[key] = self._played(of, scheme, network)
@@ -141,23 +120,38 @@ class Prices:
         overlaps = scheme != BASELINE
         return Priced(whole, compute, whole - compute, _on_used_levels(network, whole - compute), whole, overlaps)
 
-    def _alone(self, of: Problem, scheme: str) -> Alone:
-        """The computation of *of* on one rank, played: its shape is the same at every world."""
-        key = ("alone", replace(of, world=1), scheme)
+    def _alone(self, of: Problem, scheme: str, near: int = 1) -> tuple[Alone, Schedule]:
+        """The computation of *of* on one rank, played, and how: its shape is the same at every world.
+
+        *near*: ranks that it stores into by itself, which say how large its slices are.
+        """
+        key = ("alone", replace(of, world=1), scheme, near)
         if key not in self._kept:
             one = replace(of, world=1)
             fabric = networks.inside_fabric(self.machine)
-            plan = expand(one, self._cut(one, scheme, fabric)).part("compute")
+            plan = expand(one, self._cut(of, near, scheme, fabric)).part("compute")
             seconds = play(plan, step_costs(plan, self.machine, fabric)).time_s
-            self._kept[key] = Alone(seconds, _slices(plan.schedule, int((plan.kind == Kind.COMPUTE).sum())))
+            slices = _slices(plan.schedule, int((plan.kind == Kind.COMPUTE).sum()))
+            self._kept[key] = Alone(seconds, slices), plan.schedule
         return self._kept[key]  # type: ignore[return-value]
 
-    def _cut(self, one: Problem, scheme: str, fabric: Fabric) -> Schedule:
+    def _cut(self, of: Problem, near: int, scheme: str, fabric: Fabric) -> Schedule:
         """The schedule of a computation that is played alone; too small for so many pieces, it has what is usual."""
+        one, axes = replace(of, world=1), CUT.get(scheme, {})
+        for wanted in ({**axes, **self._slice_of(replace(of, world=near), scheme, fabric)}, axes):
+            try:
+                return schedule(one, scheme, wanted, self.machine, fabric)
+            except Refusal:
+                continue
+        return schedule(one, scheme, {}, self.machine, fabric)
+
+    def _slice_of(self, several: Problem, scheme: str, fabric: Fabric) -> Mapping[str, Value]:
+        """The size of slices that is usual among so many ranks, where there is one."""
         try:
-            return schedule(one, scheme, CUT.get(scheme, {}), self.machine, fabric)
+            size = schedule(several, scheme, {}, self.machine, fabric).get(SLICE)
         except Refusal:
-            return schedule(one, scheme, {}, self.machine, fabric)
+            return {}
+        return {} if size is None else {SLICE: size}
 
 
 def _slices(of: Schedule, steps: int) -> int:
@@ -169,69 +163,40 @@ def _slices(of: Schedule, steps: int) -> int:
 def _one_after_the_other(prices: Prices, of: Problem, scheme: str, network: Network) -> Priced:
     """The computation, the library's collective, and what it leaves packed is moved once more."""
     kind = operator(of.operator)
-    alone, moved = prices._alone(of, scheme), prices.collective(network, kind.collective, buffer_bytes(of))
+    (alone, _), moved = prices._alone(of, scheme), prices.collective(network, kind.collective, buffer_bytes(of))
     unpacked = _unpack_seconds(prices.machine, of, kind)
     computed = alone.seconds + unpacked
     return Priced(computed + moved.seconds, computed, moved.seconds, moved.by_level, computed, False)
 
 
 def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> Priced:
-    kind = operator(of.operator)
-    alone = prices._alone(of, scheme)
-    compute = alone.seconds + _sum_seconds(prices.machine, of, kind)
-    alone = replace(alone, seconds=compute, sends_last=kind.flow is Flow.SEND)
-    return _PIPELINED[scheme](prices, network, kind.collective, buffer_bytes(of), alone)
+    kind, machine, num_bytes = operator(of.operator), prices.machine, buffer_bytes(of)
+    alone, cut = prices._alone(of, scheme, stored_ranks(machine, network))
+    pushed = stored_seconds(machine, network, kind.collective, num_bytes)
+    alone = replace(alone, sums_s=_sum_seconds(machine, of, kind), receives=kind.flow is Flow.RECEIVE,
+                    sends_last=kind.flow is Flow.SEND and not kind.reduces)  # fmt: skip
+    waves: list[Waves | None] = [*pushers.waves(machine, replace(of, world=1), cut, pushed)]
+    ways = [_PIPELINED[scheme](prices, network, kind.collective, num_bytes, replace(alone, waves=each))
+            for each in waves or [None]]  # fmt: skip
+    return min(ways, key=lambda way: way.whole_s)
 
 
 def _by_pieces(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
     """Pieces: each is moved while the next one is computed, by a call of the library, or by puts of CPU ranks."""
     pieces = min(alone.slices, PIECES)
     if networks.puts_anywhere(prices.machine):
-        return _by_puts(prices, network, name, num_bytes, replace(alone, slices=pieces, to_all=True))
+        return by_puts(prices.machine, network, name, num_bytes, replace(alone, slices=pieces, to_all=True))
+    compute = alone.seconds + alone.sums_s
     moved = prices.collective(network, name, num_bytes / pieces)
-    each = alone.seconds / pieces
+    each = compute / pieces
     whole = each + moved.seconds + (pieces - 1) * max(each, moved.seconds)
     by_level = tuple(pieces * one for one in moved.by_level)
-    return Priced(whole, alone.seconds, pieces * moved.seconds, by_level, _held(alone, whole), True)
+    held = compute if alone.sends_last else whole
+    return Priced(whole, compute, pieces * moved.seconds, by_level, held, True)
 
 
-def _by_puts(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
-    """Slices: each leaves for its owner as soon as it is done, and all levels are used at once.
-
-    Two stages that follow each other slice by slice, on each level: the slowest one counts.
-    """
-    costs = [direct(phase) for phase in phases(network, name, num_bytes)]
-    peers, slices = peers_by_level(network), alone.slices if alone.to_all else max(alone.slices, network.world)
-    more = (slices - 1 if alone.to_all else slices / network.world - 1) * len(costs)  # messages to each, beyond one
-    wires = [sum(busy) + more * count * level.message_seconds for *busy, count, level in
-             zip(*(cost.by_level for cost in costs), peers, network.levels, strict=True)]  # fmt: skip
-    # slices are stored where they belong; pieces are copied
-    copied = len(costs) * _piece(name, num_bytes, network.world) * sum(peers) if alone.to_all else 0.0
-    compute = alone.seconds + networks.issue_seconds(prices.machine, copied)
-    latency = max(level.latency_seconds for level in network.levels if level.count > 1)
-    after = len(costs) * (latency + networks.put_seconds(prices.machine))
-    whole = max(_stages(replace(alone, seconds=compute, slices=slices), wire, network, level)
-                for level, wire in enumerate(wires)) + after  # fmt: skip
-    return Priced(whole, compute, max(wires) + after, tuple(wires), _held(alone, whole, compute), True)
-
-
-def _stages(alone: Alone, wire: float, network: Network, level: int) -> float:
-    """Until all is computed, and what leaves over *level* in *wire* seconds has left.
-
-    Where peers have their turn, those nearby are the first at the worst.
-    """
-    peers, world, compute = peers_by_level(network), network.world, alone.seconds
-    if not peers[level]:
-        return compute
-    first = compute / alone.slices
-    if alone.to_all:
-        return max(compute + wire / alone.slices, first + wire)
-    nearer, last = sum(peers[:level]) / world, wire / (alone.slices * peers[level] / world)
-    return max(compute, compute * (1 - 1 / world) + last, compute * nearer + first + wire)
-
-
-def _held(alone: Alone, whole: float, compute: float | None = None) -> float:
-    return (alone.seconds if compute is None else compute) if alone.sends_last else whole
+def _by_slices(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+    return by_puts(prices.machine, network, name, num_bytes, alone)
 
 
 def _in_a_row(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
@@ -241,7 +206,7 @@ def _in_a_row(prices: Prices, network: Network, name: str, num_bytes: float, alo
 
 _Pipelined = Callable[[Prices, Network, str, float, Alone], Priced]
 _Across = Callable[[Prices, Problem, str, Network], Priced]
-_PIPELINED: Mapping[str, _Pipelined] = {"sequential": _in_a_row, "decomposed": _by_pieces, "fused": _by_puts}
+_PIPELINED: Mapping[str, _Pipelined] = {"sequential": _in_a_row, "decomposed": _by_pieces, "fused": _by_slices}
 _ACROSS: Mapping[str, _Across] = {
     "sequential": _one_after_the_other, "decomposed": _overlapped, "fused": _overlapped,
 }  # fmt: skip

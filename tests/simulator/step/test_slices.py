@@ -1,0 +1,74 @@
+"""One rank that stands for all against tier B, on GPUs of one host, which both can be asked about."""
+
+from itertools import pairwise, product
+from random import Random
+
+import numpy as np
+import pytest
+
+from kernels.operators import problem
+from workbench.simulator.network import Network
+from workbench.simulator.step.prices import Prices
+
+from .made import GEMMS, MACHINE, prices
+
+
+def of_tier_b(name: str, sizes: tuple[int, int, int], world: int, scheme: str) -> float:
+    """Times as long as tier B says that the rank takes which stands for all, on *world* GPUs of one host.
+
+    They are priced as the GPUs they are, and again as if they were a network of their own.
+    """
+    one = problem(name, dict(zip("mnk", sizes, strict=True)), dtype="bfloat16", world=world)
+    host = prices(world).network
+    apart = Network("apart", host.levels[:1])
+    played = Prices(MACHINE, host).operator(one, scheme, host)
+    return Prices(MACHINE, apart).operator(one, scheme, apart).whole_s / played.whole_s
+
+
+@pytest.mark.parametrize("scale", [1, 2, 4])
+@pytest.mark.parametrize("name", GEMMS)
+def test_fused_gemms_small_and_large_take_as_long_as_tier_b_says(name: str, scale: int) -> None:
+    m, n, k = GEMMS[name]
+    assert of_tier_b(name, (scale * m, scale * n, scale * k), 8, "fused") == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("name", GEMMS)
+def test_large_gemms_in_sequence_do_too(name: str) -> None:
+    """Pieces do not: copy engines move them inside a host, and calls of the library beyond."""
+    m, n, k = GEMMS[name]
+    assert of_tier_b(name, (4 * m, 4 * n, 4 * k), 8, "sequential") == pytest.approx(1.0, abs=0.15)
+
+
+def test_fused_gemms_of_drawn_sizes_do_too() -> None:
+    """Sizes that nobody has looked at when the formula was made."""
+    random, ratios = Random(11), []
+    for _ in range(40):
+        world, name = random.choice((2, 4, 8)), random.choice([*GEMMS])
+        m, n, k = 128 * world * random.randint(1, 16), 128 * random.randint(2, 40), 64 * random.randint(8, 100)
+        ratios.append(of_tier_b(name, (m, n, k), world, "fused"))
+    apart = np.abs(np.array(ratios) - 1.0)
+    assert np.median(apart) < 0.02
+    assert np.quantile(apart, 0.95) < 0.1
+    assert apart.max() < 0.2
+
+
+@pytest.mark.parametrize(("name", "scale"), [*product(GEMMS, (0.5, 1, 4))])
+def test_no_link_that_is_faster_slows_a_fused_gemm(name: str, scale: float) -> None:
+    """Neither of a host's own links, over which SMs push, nor of NICs."""
+    m, n, k = (int(scale * size) for size in GEMMS[name])
+    one, known = problem(name, {"m": m, "n": n, "k": k}, dtype="bfloat16", world=64), prices(64)
+    for level, usual in enumerate(known.network.levels):
+        linked = [
+            known.network.with_rates(level, usual.bandwidth_bytes_per_second * 2.0**step) for step in range(-3, 4)
+        ]
+        times = [known.over(each).operator(one, "fused", each).whole_s for each in linked]
+        assert all(faster <= slower * (1 + 1e-9) for slower, faster in pairwise(times))
+
+
+def test_sums_leave_behind_contributions_and_one_s_own_part() -> None:
+    """So of an all-reduce half of the wire is never hidden by more than the part that is computed last."""
+    m, n, k = GEMMS["gemm_all_reduce"]
+    one, known = problem("gemm_all_reduce", {"m": m, "n": n, "k": k}, dtype="bfloat16", world=64), prices(64)
+    priced = known.operator(one, "fused", known.network)
+    assert priced.whole_s > priced.compute_s * (1 - 1 / 64) + max(priced.by_level) / 2
+    assert priced.compute_s < max(priced.by_level) / 2, "NICs send sums: no SM waits for them"

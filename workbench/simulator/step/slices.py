@@ -1,0 +1,208 @@
+"""Slices that leave while others are computed: what an operator takes whose computation and wire run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kernels.machine import Machine
+from workbench.simulator.network import Network
+from workbench.simulator.network.collectives import Phase, direct, peers_by_level, phases
+from workbench.simulator.price import networks
+from workbench.simulator.price.pushers import Waves
+
+Edges = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One operator under one scheme. Where it overlaps, *whole_s* is less than the sum of its parts."""
+
+    whole_s: float
+    compute_s: float
+    comm_s: float
+    by_level: tuple[float, ...]
+    held_s: float
+    """For how long it has the processor: a NIC sends the last slices alone, SMs that store into peers do not end."""
+    overlaps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The computation of one rank that nobody waits for."""
+
+    seconds: float
+    slices: int
+    """How often it could send: its steps."""
+    waves: Waves | None = None
+    """Where tiles are computed in waves: they are done at once, in however many slices they leave."""
+    sums_s: float = 0.0
+    """What it takes to sum all contributions to one's own part."""
+    to_all: bool = False
+    """Whether each of them has something for every peer; else peers have their turn, and one's own part is the last."""
+    receives: bool = False
+    """Whether slices are awaited: one's own part is then the first, and peers push theirs."""
+    sends_last: bool = False
+    """Whether nothing is left to compute once the last slice has been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """A computation among those of peers, slice by slice."""
+
+    seconds: float
+    """With what it does for peers. Its sums are not counted."""
+    first_s: float
+    """Its first slice, or its last: no less than a wave."""
+    world: int
+    per_peer: float
+    """Slices of each rank's part: messages to each peer."""
+    sums_s: float
+    edges: Edges
+    """Shares of all tiles, and what is computed beside all that is sent of them: before, or of who receives behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """One level, in one pass over all peers."""
+
+    seconds: float
+    """For how long it is busy."""
+    peers: int
+    """Those that it is the last to lead to: 0 where it leads to nobody."""
+    nearer: float
+    """The share of ranks that inner levels lead to."""
+    after: float
+    """From the last byte's leaving to the peer's going on."""
+    stored: bool
+    """Whether a rank's own processor stores over it; else a NIC sends."""
+
+
+def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+    """Each slice leaves for its owner as soon as it is done, and all levels are used at once.
+
+    Two stages that follow each other slice by slice, on each level: the slowest one counts. A collective of two passes
+    sums between them. What a rank does for the peers that it stores into by itself is part of its computation.
+    """
+    passes, world = phases(network, name, num_bytes), network.world
+    per_peer = alone.slices if alone.to_all else max(alone.slices, world) / world
+    wires, piece, count = _wires(machine, network, passes[0], per_peer), passes[0].piece, len(passes)
+    computed = _computed(machine, alone, world, per_peer, _for_peers(machine, alone, wires, per_peer, piece))
+    compute = computed.seconds + computed.sums_s
+    if count > 1:
+        compute += _issued(machine, wires, per_peer, piece) + _held(machine, wires)
+    if alone.to_all:
+        ends = [
+            _pieces_left(compute, per_peer, count * wire.seconds) + count * wire.after for wire in wires if wire.peers
+        ]
+    elif count > 1:
+        ends = [*_told(computed, wires), compute + max(wire.after for wire in wires)]
+    else:
+        one_sum = computed.sums_s / per_peer
+        ends = [compute, *(_left(computed, wire) + wire.after + one_sum for wire in wires)]
+    whole, comm = max(ends), max(count * (wire.seconds + wire.after) for wire in wires)
+    by_level, held = tuple(count * wire.seconds for wire in wires), compute if alone.sends_last else whole
+    return Priced(whole, compute, comm, by_level, held, True)
+
+
+def stored_seconds(machine: Machine, network: Network, name: str, num_bytes: float) -> float:
+    """For how long a rank's own processor has bytes on the links that it stores over."""
+    costs = [direct(phase) for phase in phases(network, name, num_bytes)]
+    return sum(busy for cost in costs for busy, level in zip(cost.by_level, network.levels, strict=True)
+               if networks.stores_over(machine, level))  # fmt: skip
+
+
+def stored_ranks(machine: Machine, network: Network) -> int:
+    """Ranks that one stores into by itself, and this one."""
+    return prod(level.count for level in network.levels if networks.stores_over(machine, level))
+
+
+def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float) -> list[_Wire]:
+    peers, busy = peers_by_level(network), direct(one_pass).by_level
+    made = []
+    for at, (seconds, count, level) in enumerate(zip(busy, peers, network.levels, strict=True)):
+        gaps = (per_peer - 1) * count * level.message_seconds  # of the messages to each peer beyond one
+        after = level.latency_seconds + networks.put_seconds(machine) if count else 0.0
+        stored = networks.stores_over(machine, level)
+        made.append(_Wire(seconds + gaps, count, sum(peers[:at]) / network.world, after, stored))
+    return made
+
+
+def _for_peers(machine: Machine, alone: Alone, wires: Sequence[_Wire], per_peer: float, piece: float) -> float:
+    """What who computes does for peers. GPUs have SMs of their own that push what others wait for."""
+    if alone.receives and not networks.puts_anywhere(machine):
+        return 0.0
+    in_place = not (alone.to_all or alone.receives)  # slices are stored where they belong
+    return _issued(machine, wires, per_peer, 0.0 if in_place else piece)
+
+
+def _issued(machine: Machine, wires: Sequence[_Wire], per_peer: float, copied: float) -> float:
+    """To tell each peer that a rank stores into of *per_peer* slices, and to copy so many bytes for it."""
+    peers = sum(wire.peers for wire in wires if wire.stored)
+    return peers * per_peer * networks.told_seconds(machine) + networks.issue_seconds(machine, peers * copied)
+
+
+def _held(machine: Machine, wires: Sequence[_Wire]) -> float:
+    """For how long SMs store sums on peers, and do nothing else meanwhile."""
+    return 0.0 if networks.puts_anywhere(machine) else sum(wire.seconds for wire in wires if wire.stored)
+
+
+def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_peers: float) -> _Computed:
+    """*alone* behind a meeting, with what it does for peers, and on fewer SMs while some push."""
+    waves, step = alone.waves, networks.told_seconds(machine)
+    seconds = networks.meeting_seconds(machine) + alone.seconds + for_peers + (waves.away_s if waves else 0.0)
+    first, edges = seconds / (per_peer if alone.to_all else per_peer * world), Edges()
+    if waves is not None:
+        wave_s, beside = waves.seconds or seconds / waves.count, alone.slices * step + for_peers
+        first, edges = max(first, wave_s), _edges(waves, alone.receives, seconds, beside, wave_s)
+    sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
+    return _Computed(seconds, first, world, per_peer, sums, edges)
+
+
+def _edges(waves: Waves, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
+    """The last wave, of which all is sent behind it; or the first one and the last but one, which wait for rows.
+
+    Of *seconds* *beside* are bookkeeping of slices, which goes on while those of a wave are sent.
+    """
+    before_last = (waves.count - 1) * waves.share
+    if not receives:
+        return ((1 - before_last, seconds - beside * (1 - before_last)),)
+    return (waves.share, seconds - beside * waves.share), (before_last, min(seconds, 2 * wave_s))
+
+
+def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
+    """Until all pieces are computed and sent: the slower of the two stages, and one piece of the other one."""
+    return max(compute + wire_s / pieces, compute / pieces + wire_s)
+
+
+def _left(of: _Computed, wire: _Wire) -> float:
+    """Until all is computed, and what leaves over *wire* has left; or backwards: is here, and is computed.
+
+    Peers have their turn, and those nearby are the first at the worst.
+    """
+    compute, away = of.seconds, 1 - 1 / of.world
+    if not wire.peers:
+        return compute
+    by_waves = [least + max(0.0, share - 1 / of.world) / away * wire.seconds for share, least in of.edges]
+    last = wire.seconds / (of.per_peer * wire.peers)
+    return max(compute, compute * away + last, compute * wire.nearer + of.first_s + wire.seconds, *by_waves)
+
+
+def _told(of: _Computed, wires: Sequence[_Wire]) -> list[float]:
+    """By level, when all have all sums: they leave behind the contributions, and no sooner than one's own part is done.
+
+    That is computed last. The first sum waits for its first slice, and for that of the peer whose turn was the last.
+    """
+    compute, one_sum = of.seconds, of.sums_s / of.per_peer
+    left = [_left(of, wire) for wire in wires]
+    begin, last_turn = (min(compute, compute * (1 - turns / of.world) + of.first_s) for turns in (1, 2))
+    for wire in wires:
+        if wire.peers:
+            one = wire.seconds / (of.per_peer * wire.peers)
+            full = compute * wire.nearer + of.first_s + wire.seconds - (of.per_peer - 1) * one
+            begin = max(begin, max(last_turn + one, full) + wire.after)
+    arrived = max(each + wire.after for each, wire in zip(left, wires, strict=True))
+    last = max(compute + of.sums_s, arrived + one_sum)
+    return [max(begin + one_sum + wire.seconds, each + wire.seconds, last + wire.seconds / of.per_peer) + wire.after
+            for each, wire in zip(left, wires, strict=True)]  # fmt: skip
