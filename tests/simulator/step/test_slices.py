@@ -29,7 +29,7 @@ def of_tier_b(name: str, sizes: tuple[int, int, int], world: int, scheme: str) -
 @pytest.mark.parametrize("name", GEMMS)
 def test_fused_gemms_small_and_large_take_as_long_as_tier_b_says(name: str, scale: int) -> None:
     m, n, k = GEMMS[name]
-    assert of_tier_b(name, (scale * m, scale * n, scale * k), 8, "fused") == pytest.approx(1.0, abs=0.06)
+    assert of_tier_b(name, (scale * m, scale * n, scale * k), 8, "fused") == pytest.approx(1.0, abs=0.08)
 
 
 @pytest.mark.parametrize("name", GEMMS)

@@ -107,10 +107,12 @@ def way(axes: Mapping[str, Any]) -> str:
     return "put_tma" if axes.get("store") == "tma" else "put_registers"
 
 
-def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any]) -> Floats | None:
+def put_byte_seconds(
+    sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
+) -> Floats | None:
     """Per byte of a put, when as many bytes leave each rank as *sizes* ask for; None where that was not measured.
 
-    Of *axes* the SMs that send may be a column.
+    Of *axes* the SMs that send may be a column. *num_bytes*: those that leave, where others leave over another link.
     """
     name = way(axes)
     apart = machine.ranks_per_host > machine.dimensions[0].count
@@ -118,14 +120,16 @@ def put_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Map
         return None
     sending = np.asarray(axes.get("comm_sms", 0))
     processors = np.where(sending > 0, sending, machine.device.slots)
-    num_bytes = np.maximum(1.0, np.asarray(operator(sizes.operator).wire_bytes(sizes), dtype=np.float64))
-    num_bytes, processors = np.broadcast_arrays(num_bytes, processors)
-    return work_seconds(machine, name, "any", num_bytes, processors) / num_bytes
+    wanted = operator(sizes.operator).wire_bytes(sizes) if num_bytes is None else num_bytes
+    leaving, processors = np.broadcast_arrays(np.maximum(1.0, np.asarray(wanted, dtype=np.float64)), processors)
+    return work_seconds(machine, name, "any", leaving, processors) / leaving
 
 
-def sent_byte_seconds(sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any]) -> Floats | None:
+def sent_byte_seconds(
+    sizes: Problem, machine: Machine, fabric: Fabric, axes: Mapping[str, Any], num_bytes: float | None = None
+) -> Floats | None:
     """The same of puts by a schedule's *axes*: SMs that send while others compute are slower than where nobody does."""
-    alone = put_byte_seconds(sizes, machine, fabric, axes)
+    alone = put_byte_seconds(sizes, machine, fabric, axes, num_bytes)
     if alone is None or axes.get("collective") is not None:
         return alone
     if (engine := axes.get("engine")) is not None:

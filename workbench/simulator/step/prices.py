@@ -17,9 +17,9 @@ from workbench.simulator.network import ALGORITHMS, Network, collective
 from workbench.simulator.network.collectives import HALVING, PASSES
 from workbench.simulator.play import play
 from workbench.simulator.price import memory, networks, pushers
-from workbench.simulator.price.pushers import Waves
+from workbench.simulator.price.pushers import SLICE, Waves
 from workbench.simulator.price.steps import step_costs
-from workbench.simulator.step.slices import Alone, Priced, by_puts, stored_ranks, stored_seconds
+from workbench.simulator.step.slices import Alone, Priced, by_puts, stored_by_itself
 
 PIECES = 8
 """Parts that a computation is cut into where pieces are moved beyond a host; their rows lie together."""
@@ -27,8 +27,6 @@ CUT: Mapping[str, Mapping[str, int]] = {"decomposed": {"pieces": PIECES}}
 """By scheme, the axes of a computation that is played alone, where they are not the defaults."""
 DIRECT = "direct"
 """How the library of CPU ranks does all of its collectives."""
-SLICE = "slice_tiles"
-"""The axis that says how many tiles leave together."""
 CHUNKS = (1, 4, 16)
 """Into how many equal parts the library cuts a buffer that goes through several levels: whichever is fastest."""
 
@@ -171,11 +169,12 @@ def _one_after_the_other(prices: Prices, of: Problem, scheme: str, network: Netw
 
 def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> Priced:
     kind, machine, num_bytes = operator(of.operator), prices.machine, buffer_bytes(of)
-    alone, cut = prices._alone(of, scheme, stored_ranks(machine, network))
-    pushed = stored_seconds(machine, network, kind.collective, num_bytes)
-    alone = replace(alone, sums_s=_sum_seconds(machine, of, kind), receives=kind.flow is Flow.RECEIVE,
+    stored = stored_by_itself(machine, network, kind.collective, num_bytes)
+    alone, cut = prices._alone(of, scheme, stored.peers + 1)
+    slower = pushers.slower(machine, of, dict(cut.axes), stored)
+    alone = replace(alone, slower=slower, sums_s=_sum_seconds(machine, of, kind), receives=kind.flow is Flow.RECEIVE,
                     sends_last=kind.flow is Flow.SEND and not kind.reduces)  # fmt: skip
-    waves: list[Waves | None] = [*pushers.waves(machine, replace(of, world=1), cut, pushed)]
+    waves: list[Waves | None] = [*pushers.waves(machine, of, cut, stored)]
     ways = [_PIPELINED[scheme](prices, network, kind.collective, num_bytes, replace(alone, waves=each))
             for each in waves or [None]]  # fmt: skip
     return min(ways, key=lambda way: way.whole_s)

@@ -10,7 +10,7 @@ from kernels.machine import Machine
 from workbench.simulator.network import Network
 from workbench.simulator.network.collectives import Phase, direct, peers_by_level, phases
 from workbench.simulator.price import networks
-from workbench.simulator.price.pushers import Waves
+from workbench.simulator.price.pushers import Stored, Waves
 
 Edges = tuple[tuple[float, float], ...]
 
@@ -37,6 +37,8 @@ class Alone:
     """How often it could send: its steps."""
     waves: Waves | None = None
     """Where tiles are computed in waves: they are done at once, in however many slices they leave."""
+    slower: float = 1.0
+    """How many times as long as links are stated to take what a rank stores by itself is on them."""
     sums_s: float = 0.0
     """What it takes to sum all contributions to one's own part."""
     to_all: bool = False
@@ -60,7 +62,7 @@ class _Computed:
     """Slices of each rank's part: messages to each peer."""
     sums_s: float
     edges: Edges
-    """Shares of all tiles, and what is computed beside all that is sent of them: before, or of who receives behind."""
+    """Shares of what is sent, and what is computed beside all of that: before, or of who receives behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alo
     """
     passes, world = phases(network, name, num_bytes), network.world
     per_peer = alone.slices if alone.to_all else max(alone.slices, world) / world
-    wires, piece, count = _wires(machine, network, passes[0], per_peer), passes[0].piece, len(passes)
+    wires, piece, count = _wires(machine, network, passes[0], per_peer, alone.slower), passes[0].piece, len(passes)
     computed = _computed(machine, alone, world, per_peer, _for_peers(machine, alone, wires, per_peer, piece))
     compute = computed.seconds + computed.sums_s
     if count > 1:
@@ -106,26 +108,23 @@ def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alo
     return Priced(whole, compute, comm, by_level, held, True)
 
 
-def stored_seconds(machine: Machine, network: Network, name: str, num_bytes: float) -> float:
-    """For how long a rank's own processor has bytes on the links that it stores over."""
-    costs = [direct(phase) for phase in phases(network, name, num_bytes)]
-    return sum(busy for cost in costs for busy, level in zip(cost.by_level, network.levels, strict=True)
-               if networks.stores_over(machine, level))  # fmt: skip
+def stored_by_itself(machine: Machine, network: Network, name: str, num_bytes: float) -> Stored:
+    """What a rank's own processor stores on peers, in all passes."""
+    passes = phases(network, name, num_bytes)
+    links = [networks.stores_over(machine, level) for level in network.levels]
+    ranks = prod(level.count for level, is_own in zip(network.levels, links, strict=True) if is_own)
+    busy = sum(seconds for one in passes for seconds, is_own in zip(direct(one).by_level, links, strict=True) if is_own)
+    return Stored(ranks - 1, len(passes) * (ranks - 1) * passes[0].piece, busy)
 
 
-def stored_ranks(machine: Machine, network: Network) -> int:
-    """Ranks that one stores into by itself, and this one."""
-    return prod(level.count for level in network.levels if networks.stores_over(machine, level))
-
-
-def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float) -> list[_Wire]:
+def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float, slower: float) -> list[_Wire]:
     peers, busy = peers_by_level(network), direct(one_pass).by_level
     made = []
     for at, (seconds, count, level) in enumerate(zip(busy, peers, network.levels, strict=True)):
         gaps = (per_peer - 1) * count * level.message_seconds  # of the messages to each peer beyond one
         after = level.latency_seconds + networks.put_seconds(machine) if count else 0.0
-        stored = networks.stores_over(machine, level)
-        made.append(_Wire(seconds + gaps, count, sum(peers[:at]) / network.world, after, stored))
+        stored, nearer = networks.stores_over(machine, level), sum(peers[:at]) / network.world
+        made.append(_Wire((slower if stored else 1.0) * seconds + gaps, count, nearer, after, stored))
     return made
 
 
@@ -155,20 +154,20 @@ def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_p
     first, edges = seconds / (per_peer if alone.to_all else per_peer * world), Edges()
     if waves is not None:
         wave_s, beside = waves.seconds or seconds / waves.count, alone.slices * step + for_peers
-        first, edges = max(first, wave_s), _edges(waves, alone.receives, seconds, beside, wave_s)
+        first, edges = max(first, wave_s), _edges(waves, world, alone.receives, seconds, beside, wave_s)
     sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
     return _Computed(seconds, first, world, per_peer, sums, edges)
 
 
-def _edges(waves: Waves, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
+def _edges(waves: Waves, world: int, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
     """The last wave, of which all is sent behind it; or the first one and the last but one, which wait for rows.
 
     Of *seconds* *beside* are bookkeeping of slices, which goes on while those of a wave are sent.
     """
-    before_last = (waves.count - 1) * waves.share
-    if not receives:
-        return ((1 - before_last, seconds - beside * (1 - before_last)),)
-    return (waves.share, seconds - beside * waves.share), (before_last, min(seconds, 2 * wave_s))
+    before_last, stays = (waves.count - 1) * waves.share, 0.0 if waves.in_turns else 1 / world
+    ends = [(waves.share, None), (before_last, min(seconds, 2 * wave_s))] if receives else [(1 - before_last, None)]
+    return tuple((max(0.0, share - stays) / (1 - stays), seconds - beside * share if least is None else least)
+                 for share, least in ends)  # fmt: skip
 
 
 def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
@@ -184,7 +183,7 @@ def _left(of: _Computed, wire: _Wire) -> float:
     compute, away = of.seconds, 1 - 1 / of.world
     if not wire.peers:
         return compute
-    by_waves = [least + max(0.0, share - 1 / of.world) / away * wire.seconds for share, least in of.edges]
+    by_waves = [least + share * wire.seconds for share, least in of.edges]
     last = wire.seconds / (of.per_peer * wire.peers)
     return max(compute, compute * away + last, compute * wire.nearer + of.first_s + wire.seconds, *by_waves)
 
