@@ -145,6 +145,23 @@ class Measurement:
     """What was timed in turns with it, in one grant: ratios are formed inside it. None where nobody wrote it down."""
 
     @property
+    def unmet(self) -> tuple[str, ...]:
+        """A sentence for each control of the schedule that did not act on a rank: its time is not of that control."""
+        controls = self.facts.get("controls")
+        by_rank = controls if isinstance(controls, list) else [controls]
+        of_each = (each["unmet"] for each in by_rank if isinstance(each, Mapping) and each.get("unmet"))
+        return tuple(dict.fromkeys(str(sentence) for sentences in of_each for sentence in sentences))
+
+    @property
+    def remark(self) -> str | None:
+        """What is to be said of it beside its time: which controls did not act, and why nobody saw its steps.
+
+        Read from a row it stands in `unseen` as a whole.
+        """
+        read = self.unseen or ""
+        return " ".join([*(sentence for sentence in self.unmet if sentence not in read), *([read] if read else [])]) or None
+
+    @property
     def medians(self) -> tuple[float, ...]:
         return tuple(median(of_rank) for of_rank in self.samples)
 
@@ -235,7 +252,7 @@ def row(outcome: Outcome, run: str | None = None) -> dict[str, Any]:
                 "max_relative_error": outcome.max_relative_error,
                 "samples": sum(len(of_rank) for of_rank in outcome.samples),
                 "skew_s": outcome.skew_s,
-                "message": outcome.unseen,
+                "message": outcome.remark,
                 "hardware": outcome.hardware and outcome.hardware.to_json(),
                 "source_print": outcome.source_print,
                 "versions_print": outcome.versions_print,

@@ -54,6 +54,7 @@ def show_outcomes(rows: Sequence[Row], *, title: str = "", every: bool = False) 
     most = None if every else few(len(parts))
     for part, axes in zip(parts, tell_each(rows_of, notes(entries), hidden), strict=True):
         _show_part(part, axes, most)
+    _show_remarks([entry.clock for entry in entries if entry.clock])
 
 
 def tell_each(parts: Sequence[Sequence[Row]], said: Iterable[str] = (), hidden: Sequence[str] = ()) -> Iterator[Axes]:
@@ -185,6 +186,20 @@ def gain_text(row: Row) -> str | None:
 
 def _ratio(over: float | None, under: float | None) -> str | None:
     return ratio_text(over / under) if over and under else None
+
+
+def _show_remarks(rows: Sequence[Row]) -> None:
+    """What is to be said of times that there are, each sentence once: of a control that did not act, first of all."""
+    axes, remarks = Axes.of(rows), dict[str, list[Row]]()
+    for row in rows:
+        if row["message"]:
+            remarks.setdefault(str(row["message"]), []).append(row)
+    if remarks:
+        print()
+    for remark, about in list(remarks.items())[:FEWEST]:
+        who = dict.fromkeys(axes.label(row) for row in about)
+        tell(f"{'; '.join(who) if len(who) <= FEWEST else f'{len(who)} schedules'}: {remark}")
+    tell_more(len(remarks) - FEWEST)
 
 
 def show_failures(rows: Sequence[Row], *, every: bool = False) -> None:

@@ -29,6 +29,7 @@ CLOSE = 0.15
 """An estimate is close when it is within this share of the measured time."""
 
 ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
+NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
 
 
 def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -42,7 +43,7 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
                 before[row["key"]] = row["time_s"]
             elif row["outcome"] == "measurement" and row["source"] == "measured":
                 newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
-    rows, without = _estimated(newest.values(), None)
+    rows, without = _estimated(newest.values(), None, Counter())
     return rows, {**_summary(rows), **without, "off": [each.to_json() for each in off_now(rows)]}
 
 
@@ -64,7 +65,9 @@ def validate_recordings(
         raise ValueError(f"{empty[0]} has 0 recorded trials. Accepted: a file that `workbench export RUN --to "
                          "recording` writes, with a line for each.")  # fmt: skip
     recorded = [one.measurement for trials in by_name.values() for one in trials]
-    rows, without = _estimated([(row_of(one), one.trial) for one in recorded], machine)
+    controlled = [one for one in recorded if not one.unmet]
+    reasons = Counter({NOT_CONTROLLED: len(recorded) - len(controlled)})
+    rows, without = _estimated([(row_of(one), one.trial) for one in controlled], machine, reasons)
     return rows, {**_summary(rows), **without}
 
 
@@ -80,10 +83,13 @@ def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _estimated(
-    measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None
+    measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None, reasons: Counter[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows with today's estimates, and by the key `without_estimate` how many trials have none, for each reason."""
-    rows, reasons = [], Counter[str]()
+    """Rows with today's estimates, and by the key `without_estimate` how many trials have none, for each reason.
+
+    *reasons*: those of trials that are left out before.
+    """
+    rows = []
     for row, trial in measured:
         if trial.is_one_call:
             reasons[ONE_CALL] += 1
@@ -105,7 +111,7 @@ def _estimated(
                                          resolved(trial.fabric, trial.problem, by)),
             "held_out": held_out(trial.problem) and listed(trial.problem) not in by.fitted_to,
         })  # fmt: skip
-    without = [{"count": count, "message": sentence} for sentence, count in reasons.items()]
+    without = [{"count": count, "message": sentence} for sentence, count in (+reasons).items()]
     return rows, {"without_estimate": without}
 
 

@@ -70,11 +70,12 @@ def wanted_by_both(machine: Machine, computing: Any, sending: Any) -> Ints:
 
 
 def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any, comm_sms: Any) -> Floats:
-    """By how much a library's call takes longer on *comm_sms* SMs than on its usual ones, 0 for these.
+    """By how much a library's call takes longer with *comm_sms* SMs set aside than on its usual ones, 0 for these.
 
     As it was measured with few channels; where nobody has, as our puts on as few SMs. *num_bytes* leave each rank.
     """
     name = operator(sizes.operator).collective
+    comm_sms = np.where(np.asarray(comm_sms) > 0, sending(machine, name, "library", comm_sms), 0)
     measured = slower_on_few(machine, name, sizes.world, num_bytes, comm_sms)
     if measured is not None:
         return measured
@@ -194,9 +195,10 @@ class _Made:
         """Where there is room for them beside the computation, its SMs are theirs as well."""
         plan = self._plan
         steps = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
-        self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, plan.num_bytes[steps], self._comm_sms)
+        num_bytes, sms = plan.num_bytes[steps], self._comm_sms
+        self._issue[steps] *= slower_call(self._machine, plan.problem, fabric, num_bytes, sms)
         if not self._room.has_more:
-            one = call_blocks(self._machine, plan.problem, plan.num_bytes[steps], self._comm_sms, self._issue[steps])
+            one = call_blocks(self._machine, plan.problem, num_bytes, sms, self._issue[steps])
             self._grid(steps, one, 0.0)
             self._beside[steps] = self._slower
             self._room_for[steps] = room_for(self._machine, one.blocks, self._comm_sms)
@@ -220,9 +222,10 @@ class _Made:
             self._ahead[steps] = seconds
 
     def _put(self, steps: Ints, one: Blocks) -> None:
-        """Each of *steps* has a part of the blocks of their kernel."""
-        shares = len(steps)
-        of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
+        """Each of *steps* has a part of the blocks of their kernel; of fewer blocks than steps, a part of their time."""
+        shares, part = len(steps), min(1.0, float(np.min(one.blocks)) / len(steps))
+        of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares),
+                          tile_seconds=one.tile_seconds * part, alone_seconds=one.alone_seconds * part)  # fmt: skip
         self._grid(steps, of_each, self._issue[steps])
         self._beside[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
 

@@ -48,7 +48,8 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     route = ways.between(np.where(fetched, peer, source), np.where(fetched, source, peer))
     link[moves] = route.number
     level = np.where(link >= 0, ways.levels(link), 0)
-    measured = messages.sent_byte_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
+    puts_seconds = messages.sent_byte_seconds if (plan.kind == Kind.COMPUTE).any() else messages.put_byte_seconds
+    measured = puts_seconds(plan.problem, machine, fabric, dict(plan.schedule.axes))
     transit[moves] = messages.transit_seconds(route, plan.num_bytes[moves], measured)
     hides = (plan.pool[moves] == Pool.COPY_ENGINE) & (not waits)
     delay[moves] = messages.delay_seconds(machine, route, packets=sent, hides=hides)

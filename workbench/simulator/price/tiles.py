@@ -261,11 +261,13 @@ def _library_waves(machine: Machine, rows: Any, columns: Any) -> Any:
 def library_piece_seconds(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], slots: Any) -> Floats:
     """One call of the library over a part of the computation on *slots*; *sides* are rows, columns, contraction.
 
+    A part of the contraction is added to what the parts before it left, which is read for that.
     No part costs less than its share of the whole, in waves: curves of few points may say that narrower calls are
     faster.
     """
     (rows, columns, k), extent = sides, operator(sizes.operator).extent(sizes)
-    num_bytes = (rows * k + k * columns + rows * columns) * sizes.itemsize
+    results = np.where(np.asarray(k) < extent.contraction, 2, 1)
+    num_bytes = (rows * k + k * columns + results * rows * columns) * sizes.itemsize
     if machine.costs.library_tile_seconds and work_share(sizes)[0] == "gemm":
         return np.asarray(np.maximum(*_call_parts(machine, sizes, sides, num_bytes, slots)))
     share = (rows * columns * k) / (extent.rows * extent.columns * extent.contraction)
