@@ -158,8 +158,9 @@ class Measurement:
 
         Read from a row it stands in `unseen` as a whole.
         """
-        read = self.unseen or ""
-        return " ".join([*(sentence for sentence in self.unmet if sentence not in read), *([read] if read else [])]) or None
+        before = self.unseen or ""
+        said = [sentence for sentence in self.unmet if sentence not in before]
+        return " ".join([*said, before]).strip() or None
 
     @property
     def medians(self) -> tuple[float, ...]:
