@@ -1,6 +1,7 @@
 """Events of all ranks become samples and one outcome; the slowest rank's median is the time."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,17 @@ def test_a_measurement_without_spans_says_why(trial: Trial) -> None:
     unseen = result(trial, 1) | {"facts": {"unseen": "The call failed."}, "spans": []}
     *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), result(trial, 0), unseen)
     assert (last.unseen, row(last)["message"], row(last)["outcome"]) == ("The call failed.",) * 2 + ("measurement",)
+
+
+def test_a_control_that_did_not_act_is_said_beside_its_time_once(trial: Trial) -> None:
+    """By one rank, by all, or read again from a row."""
+    missed = {"controls": {"unmet": ["comm_sms = 24 does not limit it."]}}
+    for others in (missed, {"controls": {"unmet": []}}, {}):
+        by_rank = [result(trial, rank) | {"facts": {"timed": facts}} for rank, facts in enumerate((missed, others))]
+        *_, last = fed(trial, sample(trial, 0, 0, 1.0), sample(trial, 1, 0, 1.0), *by_rank)
+        assert (last.unmet, row(last)["message"]) == (("comm_sms = 24 does not limit it.",), last.unmet[0])
+        assert row(replace(last, unseen=last.unmet[0]))["message"] == last.unmet[0]
+        assert row(replace(last, unseen="Nobody saw it."))["message"] == f"{last.unmet[0]} Nobody saw it."
 
 
 def test_the_first_failure_is_the_outcome(trial: Trial) -> None:

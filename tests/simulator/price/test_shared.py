@@ -231,3 +231,21 @@ def test_a_call_on_few_sms_is_as_much_slower_as_the_sweep_of_channels_says() -> 
     assert held[0] is not None
     assert held[1] is not None
     assert held[0].tile_seconds.max() >= held[1].tile_seconds.max() / 1.1
+
+
+def test_a_call_of_nccl_with_24_sms_has_the_16_channels_that_it_gets() -> None:
+    """Its sends and receives have a power of two."""
+    asked = ask("gemm_all_to_all", m=16384, n=5120, k=960)
+    calls = [seconds(asked, part="communication", collective="library", comm_sms=count) for count in (16, 24, 32)]
+    assert calls[0] == pytest.approx(calls[1])
+    assert calls[2] < 0.9 * calls[1]
+
+
+def test_sms_that_send_alone_are_as_fast_as_our_stores() -> None:
+    """What computes beside them slows them, and is what contention loss is of."""
+    asked = ask("gemm_all_to_all", n=7168, k=2048)
+    pieces = {"pieces": 1, "engine": "sm", "comm_sms": 32}
+    alone, whole = (seconds(asked, "decomposed", part=part, **pieces) for part in ("communication", "whole"))
+    quiet = seconds(asked, "decomposed", part="communication", on=QUIET, **pieces)
+    assert alone == pytest.approx(quiet)
+    assert seconds(asked, "decomposed", on=QUIET, **pieces) < whole

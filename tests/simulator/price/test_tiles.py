@@ -7,6 +7,7 @@ import pytest
 
 from kernels.machine import Machine, Rate
 from kernels.operators import OPERATORS, problem
+from workbench.machines import machine
 from workbench.simulator.price import tiles
 from workbench.simulator.price.tiles import Tiling
 
@@ -86,3 +87,13 @@ def test_skewed_lookups_have_a_curve_of_their_own_where_it_was_measured(gpu_pod:
              for machine, of in ((both, even), (both, skewed), (one, skewed))]  # fmt: skip
     assert times[0] == pytest.approx(2 * times[1])
     assert times[0] == times[2]
+
+
+def test_a_piece_of_the_contraction_reads_the_sums_that_it_adds_to() -> None:
+    """Two halves of a contraction that memory bounds take one more read of the result each than their operands say."""
+    h200 = machine("h200_nvl2")
+    sizes = problem("all_gather_gemm", {"m": 8192, "n": 8192, "k": 128}, dtype="bfloat16", world=2)
+    half, whole = (tiles.library_piece_seconds(h200, sizes, (8192, 8192, k), 132).item() for k in (64, 128))
+    results = 8192 * 8192 * sizes.itemsize / h200.device.memory_bytes_per_second
+    operands = 2 * 8192 * 64 * sizes.itemsize / h200.device.memory_bytes_per_second
+    assert half - whole == pytest.approx(results - operands, rel=1e-6)

@@ -64,8 +64,15 @@ def is_known(machine: Machine, sizes: Problem) -> bool:
 
 def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Blocks | None:
     """Of our kernel in *schedule*; None where only its tiles are known."""
-    if not is_known(machine, problem):
-        return None
+    return _of_schedule(machine, problem, schedule) if is_known(machine, problem) else None
+
+
+def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
+    """Blocks of our kernel in *schedule* that an SM holds, of a machine that states an SM's limits."""
+    return int(_of_schedule(machine, problem, schedule).resident.item())
+
+
+def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Blocks:
     axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
     return blocks(machine, problem.itemsize, (size.m, size.n, size.k), {name: axes[name] for name in KNOBS})
 

@@ -7,15 +7,13 @@ worth on two H200s.
 
 from __future__ import annotations
 
-from kernels.axes import tile
 from kernels.machine import Machine
-from kernels.occupancy import gemm_block, limits_of
-from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from workbench.simulator.cache.turns import each_turn_bytes, programs
+from workbench.simulator.price import gemm
 from workbench.simulator.price.tiles import resident_blocks
 
 IN_ORDER = "group_rows"
@@ -25,13 +23,11 @@ NEAR = 0.5
 
 
 def residents(machine: Machine, problem: Problem, schedule: Schedule) -> int:
-    """Programs of a kernel of ours that share an SM of *machine*: of a GEMM as its tile lets."""
+    """Programs of a kernel of ours that share an SM of *machine*: of a GEMM as its tile and its stores let."""
     work = operator(problem.operator).work
-    if work != "gemm" or not machine.device.limits or not schedule.get("num_stages"):
+    if work != "gemm" or not machine.device.limits:
         return max(1, int(resident_blocks(machine, work)))
-    stages, warps = schedule.count("num_stages"), schedule.count("num_warps")
-    block = gemm_block(tile(schedule["tile"]), problem.itemsize, stages, warps)
-    return max(1, fitting(limits_of(machine), block.shared_bytes, block.registers, block.threads))
+    return gemm.fitting(machine, problem, schedule)
 
 
 def memory_floor_seconds(plan: Plan, machine: Machine, otherwise_s: float) -> float:

@@ -222,10 +222,9 @@ class _Made:
             self._ahead[steps] = seconds
 
     def _put(self, steps: Ints, one: Blocks) -> None:
-        """Each of *steps* has a part of the blocks of their kernel; of fewer it has one, for a part of the time."""
-        shares, part = len(steps), min(1.0, float(np.min(one.blocks)) / len(steps))
-        of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares),
-                          tile_seconds=one.tile_seconds * part, alone_seconds=one.alone_seconds * part)  # fmt: skip
+        """Each of *steps* has a part of the blocks of their kernel."""
+        shares = len(steps)
+        of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
         self._grid(steps, of_each, self._issue[steps])
         self._beside[steps], self._packs[steps] = self._slower, one.resident > 1 and not self._comm_sms
 
