@@ -29,9 +29,9 @@ SAME = 1e-6
 LOOKED_AT_MOST = 100
 """Schedules of one estimate among which one is sought that is legal and runs."""
 NEAR = 0.4
-"""Closed form and play are never further apart: what is, is not played to see whether it is the same."""
+"""Closed form and play are seldom further apart: what is, is not played to see whether it is the same."""
 UNSEEN = ("group_rows",)
-"""Axes of GPU kernels that change no estimate: their defaults are recommended, and only measuring tells more."""
+"""Axes of GPU kernels that the closed form does not read: their defaults are recommended, measuring tells more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ BLOCK = 65536
 """Points taken at once: their columns then stay in the cache."""
 
 UNPRICED = ("group_rows",)
-"""Axes of GPU kernels that no price reads: points that differ in nothing else take as long."""
+"""Axes of GPU kernels that the closed form does not read: here points that differ in nothing else take as long.
+
+`play` reads them where memory is near to bound a kernel."""
 OF_BLOCKS = ("num_warps", "num_stages")
 """Those that prices read only where it is known what blocks of a GEMM wait for."""
 
