@@ -193,5 +193,7 @@ def test_every_number_that_a_rung_reads_out_is_the_one_that_its_cells_show(name:
 def test_rung_5_says_what_two_h200s_were_recorded_to_save() -> None:
     middle = {operator: {source: median(found[source]) for source in ("recorded", "estimated")}
               for operator, found in two_h200s().items()}  # fmt: skip
-    for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce", "gemm_reduce_scatter"):
+    for operator in ("gemm_all_to_all", "embedding_all_to_all", "gemv_all_reduce"):
         assert middle[operator]["recorded"] == pytest.approx(middle[operator]["estimated"], abs=0.05)
+    sums = middle["gemm_reduce_scatter"]
+    assert sums["recorded"] + 0.05 < sums["estimated"] < 0.1, "its end is taken for cheaper than it is"
