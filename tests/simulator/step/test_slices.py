@@ -1,28 +1,31 @@
 """One rank that stands for all against tier B, on GPUs of one host, which both can be asked about."""
 
+from collections.abc import Sequence
 from itertools import pairwise, product
 from random import Random
 
 import numpy as np
 import pytest
 
+from kernels.machine import Machine
 from kernels.operators import problem
-from workbench.simulator.network import Network
+from workbench.machines import shipped_machine
+from workbench.simulator.network import Network, of_machine
 from workbench.simulator.step.prices import Prices
 
-from .made import GEMMS, MACHINE, prices
+from .made import GEMMS, MACHINE, prices, switch
 
 
-def of_tier_b(name: str, sizes: tuple[int, int, int], world: int, scheme: str) -> float:
+def of_tier_b(name: str, sizes: tuple[int, int, int], world: int, scheme: str, machine: Machine = MACHINE) -> float:
     """Times as long as tier B says that the rank takes which stands for all, on *world* GPUs of one host.
 
     They are priced as the GPUs they are, and again as if they were a network of their own.
     """
     one = problem(name, dict(zip("mnk", sizes, strict=True)), dtype="bfloat16", world=world)
-    host = prices(world).network
-    apart = Network("apart", host.levels[:1])
-    played = Prices(MACHINE, host).operator(one, scheme, host)
-    return Prices(MACHINE, apart).operator(one, scheme, apart).whole_s / played.whole_s
+    host = of_machine(machine, world)
+    apart = Network("apart", (host.levels[0], *2 * [switch(1, 5e10, 5e-6)]))
+    played = Prices(machine, host).operator(one, scheme, host)
+    return Prices(machine, apart).operator(one, scheme, apart).whole_s / played.whole_s
 
 
 @pytest.mark.parametrize("scale", [1, 2, 4])
@@ -39,17 +42,29 @@ def test_large_gemms_in_sequence_do_too(name: str) -> None:
     assert of_tier_b(name, (4 * m, 4 * n, 4 * k), 8, "sequential") == pytest.approx(1.0, abs=0.15)
 
 
-def test_fused_gemms_of_drawn_sizes_do_too() -> None:
-    """Sizes that nobody has looked at when the formula was made."""
+def drawn(count: int, machine: Machine, worlds: Sequence[int]) -> np.ndarray:
+    """How far fused GEMMs are from tier B whose sizes nobody has looked at when the formula was made."""
     random, ratios = Random(11), []
-    for _ in range(40):
-        world, name = random.choice((2, 4, 8)), random.choice([*GEMMS])
+    for _ in range(count):
+        world, name = random.choice(worlds), random.choice([*GEMMS])
         m, n, k = 128 * world * random.randint(1, 16), 128 * random.randint(2, 40), 64 * random.randint(8, 100)
-        ratios.append(of_tier_b(name, (m, n, k), world, "fused"))
-    apart = np.abs(np.array(ratios) - 1.0)
+        ratios.append(of_tier_b(name, (m, n, k), world, "fused", machine))
+    return np.abs(np.array(ratios) - 1.0)
+
+
+def test_fused_gemms_of_drawn_sizes_do_too() -> None:
+    apart = drawn(40, MACHINE, (2, 4, 8))
     assert np.median(apart) < 0.02
     assert np.quantile(apart, 0.95) < 0.1
     assert apart.max() < 0.2
+
+
+def test_so_they_do_on_gpus_that_are_fully_connected() -> None:
+    """A link leads to one peer there: peers in their turn use one after the other, and SMs store sums over each."""
+    apart = drawn(20, shipped_machine("mi300x_mesh8"), (8,))
+    assert np.median(apart) < 0.05
+    assert np.quantile(apart, 0.8) < 0.15
+    assert apart.max() < 0.3
 
 
 @pytest.mark.parametrize(("name", "scale"), [*product(GEMMS, (0.5, 1, 4))])

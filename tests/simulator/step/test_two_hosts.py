@@ -42,7 +42,7 @@ def test_drawn_problems_on_one_to_four_hosts_do_too() -> None:
     apart = np.abs(np.array(ratios) - 1.0)
     assert np.median(apart) < 0.02
     assert np.quantile(apart, 0.95) < 0.1
-    assert apart.max() < 0.25, "peers nearby are taken to be the first at the worst, and sometimes are not"
+    assert apart.max() < 0.15
 
 
 def of_tier_b(one: Problem, scheme: str, links: str) -> float:

@@ -13,6 +13,8 @@ from workbench.simulator.price import networks
 from workbench.simulator.price.pushers import Stored, Waves
 
 Edges = tuple[tuple[float, float], ...]
+MESH = "fully_connected"
+"""The topology whose links lead to one peer each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class _Computed:
     per_peer: float
     """Slices of each rank's part: messages to each peer."""
     sums_s: float
+    in_turns: bool
+    """Whether peers have their slices in turns, not one after the other."""
+    receives: bool
+    any_order: bool
+    """Whether it goes on with whatever is here, in place of waiting for whose turn it is."""
     edges: Edges
     """Shares of what is sent, and what is computed beside all of that: before, or of who receives behind."""
 
@@ -77,6 +84,8 @@ class _Wire:
     """The share of ranks that inner levels lead to."""
     after: float
     """From the last byte's leaving to the peer's going on."""
+    links: int
+    """Those that lead to one peer each, or to what lies behind it; 1 where peers share one, or several."""
     stored: bool
     """Whether a rank's own processor stores over it; else a NIC sends."""
 
@@ -88,7 +97,7 @@ def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alo
     sums between them. What a rank does for the peers that it stores into by itself is part of its computation.
     """
     passes, world = phases(network, name, num_bytes), network.world
-    per_peer = alone.slices if alone.to_all else max(alone.slices, world) / world
+    per_peer = alone.slices if alone.to_all else -(-alone.slices // world)
     wires, piece, count = _wires(machine, network, passes[0], per_peer, alone.slower), passes[0].piece, len(passes)
     computed = _computed(machine, alone, world, per_peer, _for_peers(machine, alone, wires, per_peer, piece))
     compute = computed.seconds + computed.sums_s
@@ -124,7 +133,8 @@ def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float,
         gaps = (per_peer - 1) * count * level.message_seconds  # of the messages to each peer beyond one
         after = level.latency_seconds + networks.put_seconds(machine) if count else 0.0
         stored, nearer = networks.stores_over(machine, level), sum(peers[:at]) / network.world
-        made.append(_Wire((slower if stored else 1.0) * seconds + gaps, count, nearer, after, stored))
+        links = network.links(at) if level.topology == MESH else 1
+        made.append(_Wire((slower if stored else 1.0) * seconds + gaps, count, nearer, after, links, stored))
     return made
 
 
@@ -144,7 +154,7 @@ def _issued(machine: Machine, wires: Sequence[_Wire], per_peer: float, copied: f
 
 def _held(machine: Machine, wires: Sequence[_Wire]) -> float:
     """For how long SMs store sums on peers, and do nothing else meanwhile."""
-    return 0.0 if networks.puts_anywhere(machine) else sum(wire.seconds for wire in wires if wire.stored)
+    return 0.0 if networks.puts_anywhere(machine) else sum(wire.links * wire.seconds for wire in wires if wire.stored)
 
 
 def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_peers: float) -> _Computed:
@@ -156,7 +166,9 @@ def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_p
         wave_s, beside = waves.seconds or seconds / waves.count, alone.slices * step + for_peers
         first, edges = max(first, wave_s), _edges(waves, world, alone.receives, seconds, beside, wave_s)
     sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
-    return _Computed(seconds, first, world, per_peer, sums, edges)
+    any_order = alone.receives and networks.puts_anywhere(machine)
+    in_turns = waves is not None and waves.in_turns
+    return _Computed(seconds, first, world, per_peer, sums, in_turns, alone.receives, any_order, edges)
 
 
 def _edges(waves: Waves, world: int, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
@@ -178,14 +190,21 @@ def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
 def _left(of: _Computed, wire: _Wire) -> float:
     """Until all is computed, and what leaves over *wire* has left; or backwards: is here, and is computed.
 
-    Peers have their turn, and those nearby are the first at the worst.
+    Peers have their turn, and those nearby are the first at the worst. Links of one peer each are used in turns, too; of
+    what comes over them the last slices of all peers are there at once.
     """
     compute, away = of.seconds, 1 - 1 / of.world
     if not wire.peers:
         return compute
     by_waves = [least + share * wire.seconds for share, least in of.edges]
     last = wire.seconds / (of.per_peer * wire.peers)
-    return max(compute, compute * away + last, compute * wire.nearer + of.first_s + wire.seconds, *by_waves)
+    nearer = compute * wire.nearer
+    if of.any_order:
+        nearer = min(nearer, of.first_s * wire.nearer * of.world)
+    if wire.links > 1 and not of.in_turns:
+        turns = compute * (1 - (1 + wire.peers / wire.links) / of.world)
+        nearer = max(nearer, min(turns, compute * away / of.per_peer) if of.receives else turns)
+    return max(compute, compute * away + last, min(compute, nearer + of.first_s) + wire.seconds, *by_waves)
 
 
 def _told(of: _Computed, wires: Sequence[_Wire]) -> list[float]:
