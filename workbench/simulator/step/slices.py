@@ -190,8 +190,8 @@ def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
 def _left(of: _Computed, wire: _Wire) -> float:
     """Until all is computed, and what leaves over *wire* has left; or backwards: is here, and is computed.
 
-    Peers have their turn, and those nearby are the first at the worst. Links of one peer each are used in turns, too; of
-    what comes over them the last slices of all peers are there at once.
+    Peers have their turn, and those nearby are the first at the worst. Links of one peer each are used in turns, too;
+    of what comes over them the last slices of all peers are there at once.
     """
     compute, away = of.seconds, 1 - 1 / of.world
     if not wire.peers:
