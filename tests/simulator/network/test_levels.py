@@ -81,3 +81,11 @@ def test_one_rank_of_every_block_has_nobody_inside(tmp_path: Path, topology: str
         with_level = collective(apart, "all_reduce", 1e6, algorithm)
         assert with_level.by_level[0] == 0
         assert with_level.seconds == pytest.approx(collective(flat, "all_reduce", 1e6, algorithm).seconds)
+
+
+def test_some_ranks_that_are_fully_connected_use_their_own_links(tmp_path: Path) -> None:
+    """Four of eight have three of seven links: as much to each peer as before, which takes as long as before."""
+    whole = load(written(tmp_path, LEVEL.replace("switch", "fully_connected")))
+    every, four = (collective(each, "all_to_all", each.world * 1e6, "direct") for each in (whole, whole.inner(4)))
+    assert four.seconds == pytest.approx(every.seconds)
+    assert load(written(tmp_path, LEVEL)).inner(4).levels[0].bandwidth_bytes_per_second == 4.5e11

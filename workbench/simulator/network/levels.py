@@ -69,7 +69,7 @@ class Network:
 
     def _with(self, counts: list[int]) -> Network:
         pairs = zip(self.levels, counts, strict=True)
-        return replace(self, levels=tuple(replace(level, count=count) for level, count in pairs))
+        return replace(self, levels=tuple(some_of(level, count) for level, count in pairs))
 
     def _shares(self, count: int) -> list[int]:
         """By level, how many of its places *count* neighbours fill."""
@@ -92,6 +92,14 @@ class Network:
     def links(self, level: int) -> int:
         """Among how many links of a rank the level's bandwidth is divided."""
         return max(1, num_links(self.levels[level]))  # none of a level that leads to nobody
+
+
+def some_of(level: Dimension, count: int) -> Dimension:
+    """*count* ranks of *level*. Where a link leads to one peer each, links to the others carry nothing for them."""
+    if level.topology != "fully_connected" or not 1 < count < level.count:
+        return replace(level, count=count)
+    rate = level.bandwidth_bytes_per_second * (count - 1) / (level.count - 1)
+    return replace(level, count=count, bandwidth_bytes_per_second=rate)
 
 
 def _near(network: Network, count: int) -> str:

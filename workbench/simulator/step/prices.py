@@ -15,6 +15,7 @@ from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, expand, schedule
 from workbench.simulator.network import ALGORITHMS, Network, collective
 from workbench.simulator.network.collectives import HALVING, PASSES
+from workbench.simulator.network.levels import some_of
 from workbench.simulator.play import play
 from workbench.simulator.price import memory, networks, pushers
 from workbench.simulator.price.pushers import SLICE, Waves
@@ -89,7 +90,7 @@ class Prices:
         if len(network.levels) != len(self._levels):
             return False
         used = [pair for pair in zip(network.levels, self._levels, strict=True) if pair[0].count > 1]
-        return all(level.link != NETWORK and replace(level, count=whole.count) == whole for level, whole in used)
+        return all(level.link != NETWORK and some_of(whole, level.count) == level for level, whole in used)
 
     def operator(self, of: Problem, scheme: str, network: Network) -> Priced:
         """Operator problem *of*, whose world is that of *network*, under *scheme* with its default axes."""
