@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty
 
 import pytest
 import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
+from nbformat.v4 import new_code_cell, new_notebook
 
+from workbench.reports.execute import executed
 from workbench.reports.listening import KernelManager, ShellChannel
 
 Both = tuple[zmq.Socket[bytes], zmq.asyncio.Socket, Session]
@@ -58,3 +62,15 @@ def test_silence_ends_with_its_limit(ends: Both) -> None:
 
 def test_kernels_that_are_executed_are_listened_to_so() -> None:
     assert KernelManager().client().shell_channel_class is ShellChannel
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
+def test_kernels_that_are_executed_need_no_port(tmp_path: Path) -> None:
+    """A port is free when it is chosen, and may be taken when the kernel binds it."""
+    asks = "from ipykernel.kernelapp import IPKernelApp as it; print(it.instance().transport, it.instance().ip)"
+    ran = executed(new_notebook(cells=[new_code_cell(asks)]), tmp_path, deadline_s=200)
+    [output] = ran.cells[0].outputs
+    transport, sockets = output.text.split()
+    assert transport == "ipc"
+    assert len(sockets) < 90
+    assert not Path(sockets).parent.exists()

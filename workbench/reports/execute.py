@@ -32,8 +32,6 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
         resources={"metadata": {"path": str(directory)}},
         kernel_name=kernel,
         kernel_manager_class=KernelManager,
-        # ipykernel warns of unencrypted TCP on standard error; it listens on loopback only
-        extra_arguments=["--log-level=ERROR"] if kernel.startswith("python") else [],
         timeout_func=lambda cell: max(1, round(ends - time.monotonic())),
         startup_timeout=max(1, round(deadline_s)),
         shutdown_kernel="immediate",
