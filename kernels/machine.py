@@ -64,6 +64,10 @@ class Device:
     """From asking for operands of a matrix tile until the first of them are in shared memory; 0: not measured."""
     shared_bytes_per_second: float = 0.0
     """To and from the shared memory of one SM, while a kernel of ours multiplies; 0: not measured."""
+    spill_bytes_per_second: float = 0.0
+    """To and from the L1 of one SM, where sums go that find no registers; 0: not stated, they cost nothing more."""
+    awaited_memory_share: float = 1.0
+    """Of `memory_bytes_per_second`, what a kernel of ours gets that waits for its loads."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
     """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
 
@@ -182,6 +186,8 @@ class Machine:
     """When and where this file was fitted to a running machine (ISO time, host); None: never."""
     spread: tuple[float, float] | None = None
     """Measured over estimated time of the schedules it was checked with: lowest and highest; None: never checked."""
+    streams_spread: tuple[float, float] | None = None
+    """The same of schedules whose streams share the SMs."""
     fitted_to: tuple[str, ...] = ()
     """The problems whose measured times its values were fitted to; an error of one of them says little."""
     digest: str = ""

@@ -37,6 +37,8 @@ UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
     "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
     "device.shared_bytes_per_second": "assumed: not measured; shared memory is taken to keep up with tensor cores",
+    "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
+    "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",
@@ -69,7 +71,7 @@ def _with_assumed(machine: Machine) -> Machine:
 
 
 _KEYS = {"name", "title", "backend", "device", "costs", "dimension", "rate", "collective", "provenance", "calibrated",
-         "spread", "fitted_to"}  # fmt: skip
+         "spread", "streams_spread", "fitted_to"}  # fmt: skip
 
 _FORMS = {
     "str": ("a text", lambda value: isinstance(value, str)),
@@ -110,6 +112,7 @@ def _machine(data: dict[str, Any], where: str) -> Machine:
             provenance=data["provenance"],
             calibrated=data.get("calibrated"),
             spread=tuple(data["spread"]) if "spread" in data else None,
+            streams_spread=tuple(data["streams_spread"]) if "streams_spread" in data else None,
             fitted_to=tuple(data.get("fitted_to", ())),
         )
     except KeyError as error:
@@ -175,13 +178,12 @@ def _check_top(data: dict[str, Any], where: str) -> None:
     for name in ("dimension", "rate", "collective"):
         if not isinstance(data.get(name, []), list):
             raise ValueError(f"{where}: [{name}] is one table, but a machine may have several. Accepted: [[{name}]].")
-    spread = data.get("spread", [1.0, 1.0])
-    if not (
-        isinstance(spread, list) and len(spread) == 2 and all(map(_is_number, spread)) and 0 < spread[0] <= spread[1]
-    ):
-        raise ValueError(
-            f"{where}: spread = {spread!r} does not fit. Accepted: two numbers above 0, [lowest, highest]."
-        )
+    for name in ("spread", "streams_spread"):
+        ends = data.get(name, [1.0, 1.0])
+        if not (isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends)) and 0 < ends[0] <= ends[1]):
+            raise ValueError(
+                f"{where}: {name} = {ends!r} does not fit. Accepted: two numbers above 0, [lowest, highest]."
+            )
     problems = data.get("fitted_to", [])
     if not (isinstance(problems, list) and all(isinstance(each, str) for each in problems)):
         raise ValueError(f"{where}: fitted_to = {problems!r} does not fit. Accepted: a list of texts.")
@@ -202,7 +204,7 @@ def toml(machine: Machine) -> str:
 
 
 def _lines(machine: Machine) -> Iterator[str]:
-    for key in ("name", "title", "backend", "calibrated", "spread", "fitted_to"):
+    for key in ("name", "title", "backend", "calibrated", "spread", "streams_spread", "fitted_to"):
         value = getattr(machine, key)
         if value not in (None, ()):
             yield f"{key} = {_value(value)}"

@@ -16,7 +16,7 @@ from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
 from workbench.metrics import floor
-from workbench.simulator.predict import PREDICTOR, STREAMS, UNCALIBRATED, compute_alone_seconds, predict, resolved
+from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
 
 pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])
 
@@ -183,7 +183,8 @@ def test_nobody_has_measured_what_streams_take_from_each_other_where_the_sending
     whole = trial(asked, schedule(asked, "concurrent", {}, machine, link), machine, link)
     known = predict(whole, machine, with_spans=False)
     assert known.calibrated
-    assert (known.low_s, known.high_s) == tuple(pytest.approx(known.time_s * band) for band in STREAMS)
+    assert machine.streams_spread is not None
+    assert (known.low_s, known.high_s) == tuple(pytest.approx(known.time_s * band) for band in machine.streams_spread)
     sources = {**machine.provenance, "costs.send_blocks": "assumed: 24"}
     unknown = replace(machine, provenance=sources)
     estimate = predict(whole, unknown, with_spans=False)

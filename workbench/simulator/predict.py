@@ -24,10 +24,6 @@ UNCALIBRATED = (0.7, 3.0)
 """Assumed band, measured over estimated, where no one has compared: datasheet peaks are reached to a half or less as a
 rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so down to 0.7 x)."""
 
-STREAMS = (0.96, 1.22)
-"""Measured over estimated where streams of a GPU share its SMs, and what they take from each other was measured: one
-tenth of 208 recorded trials of two H200s is below, one tenth above (2026-11-23)."""
-
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
     """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
@@ -52,7 +48,7 @@ def _spread(trial: Trial, machine: Machine) -> tuple[float, float] | None:
     """Measured over estimated times of trials like this one; None where nobody has compared."""
     if trial.part != "whole" or not shares_sms(problems(trial.schedule), machine):
         return machine.spread
-    return STREAMS if shares_are_measured(problems(trial.schedule), machine) else None
+    return machine.streams_spread if shares_are_measured(problems(trial.schedule), machine) else None
 
 
 def is_calibrated(trial: Trial, machine: Machine) -> bool:

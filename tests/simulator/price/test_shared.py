@@ -14,6 +14,7 @@ from kernels.schemes import expand, schedule
 from tests.simulator.test_dealer import SMS, Grid, played
 from workbench.machines import machine
 from workbench.simulator.play import play, spans
+from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.costs import StepCosts
 from workbench.simulator.price.memory import copy_seconds
 from workbench.simulator.price.shared import crossing_seconds
@@ -249,3 +250,11 @@ def test_sms_that_send_alone_are_as_fast_as_our_stores() -> None:
     quiet = seconds(asked, "decomposed", part="communication", on=QUIET, **pieces)
     assert alone == pytest.approx(quiet)
     assert seconds(asked, "decomposed", on=QUIET, **pieces) < whole
+
+
+def test_our_grid_beside_others_has_as_many_blocks_on_each_sm_that_it_has() -> None:
+    """200 tiles where 128 SMs hold two blocks each: a GPU deals one block to each SM first, so 128 are launched."""
+    one = Computation(sizes=ask(), tile=(64, 128), num_tiles=200, resident=2, in_flight=0, seconds=1.0, comm_sms=4)
+    assert of_ours(H200, one).blocks == 128
+    assert of_ours(H200, replace(one, comm_sms=0)).blocks == 200
+    assert of_ours(H200, replace(one, num_tiles=256)).blocks == 256

@@ -112,6 +112,8 @@ def of_ours(machine: Machine, one: Computation) -> Blocks:
     """Of our kernel: persistent blocks, whose tiles are shared out beforehand."""
     left = machine.device.slots - np.asarray(one.comm_sms)
     blocks = np.minimum(one.num_tiles, left * one.resident)
+    # beside others as many are launched on each SM that is left, where there are more than SMs
+    blocks = np.where((np.asarray(one.comm_sms) > 0) & (blocks > left), blocks - blocks % left, blocks)
     waves = -(-one.num_tiles // blocks)
     alike = one.seconds / waves
     if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:

@@ -34,11 +34,6 @@ GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 """A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
 
 Source: PTX ISA, wgmma. Groups that find no rows of their own share out the columns."""
-SPILLED_PER_SECOND = 128 * 1.98e9
-"""Bytes of sums that an SM writes to its L1 and reads again (datasheet: 128 per clock; the highest clock of H200s)."""
-OF_FULL_SPEED = 0.56
-"""Of the memory's speed, what kernels get that wait for loads (calibrated: 2 x NVIDIA H200, 2026-11-22, our GEMM of
-all_to_all_gemm m=128 n=14336 k=4096, which is one wave)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +134,7 @@ def better(machine: Machine, sizes: Problem, of: Blocks | None, launched: tuple[
     if np.any(rest):
         last = _round_seconds(machine, sizes, of, np.maximum(1, rest), (contraction, multiplied))
         seconds = seconds + np.where(rest > 0, last, 0.0)
-    seconds = np.asarray(np.maximum(seconds, memory_s / OF_FULL_SPEED))
+    seconds = np.asarray(np.maximum(seconds, memory_s / machine.device.awaited_memory_share))
     is_small = np.asarray(of.m) < GROUP_ROWS
     return np.where(is_small, by_tiles(), seconds) if np.any(is_small) else seconds
 
@@ -169,4 +164,6 @@ def _multiply_seconds(machine: Machine, sizes: Problem, of: Blocks, contraction:
     sums = of.m * of.n / (32 * of.warps)
     spilled = np.where(sums + OTHER_REGISTERS > REGISTERS_MOST, 2 * SUM_BYTES * of.m * of.n, 0)
     moved = parts * INSTRUCTION_BYTES * num_bytes / machine.device.shared_bytes_per_second
-    return np.asarray(np.maximum(by_curve, np.maximum(moved, parts * spilled / SPILLED_PER_SECOND)))
+    if machine.device.spill_bytes_per_second:
+        moved = np.maximum(moved, parts * spilled / machine.device.spill_bytes_per_second)
+    return np.asarray(np.maximum(by_curve, moved))
