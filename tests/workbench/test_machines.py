@@ -58,7 +58,8 @@ def test_every_value_says_where_it_is_from(runs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_provenance_belongs_to_a_value(runs: Path, name: str) -> None:
     found = machines.machine(name)
-    keys = {*(each.key for each in machines.stated(found)), *(("spread",) if found.spread else ())}
+    spreads = (each for each in ("spread", "streams_spread") if getattr(found, each))
+    keys = {*(each.key for each in machines.stated(found)), *spreads}
     lost = [key for key in found.provenance if not any(f"{each}.".startswith(f"{key}.") for each in keys)]
     assert not lost, f"{name}: nothing is called {', '.join(lost)}"
 
