@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from workbench.cli_show import say, tell
 from workbench.cli_table import Column, show_table
 from workbench.cli_words import Axes, facts
 from workbench.compared import TOGETHER
+from workbench.known import known
 from workbench.machines import trust
 from workbench.provenance import provenance
 from workbench.request import Request
 from workbench.store import Store
-from workbench.tuned import Known, Tuned, Winner, known, tuned
+from workbench.tuned import Tuned, Winner, tuned
 
 Row = Mapping[str, Any]
+
+RATIOS = ("sequential_s", "plain_s", "time_ratio")
+"""What a row says of the baselines of its block: nothing where a faster one is known."""
 
 
 def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
@@ -32,18 +36,21 @@ def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, A
     problem, fabric = request.problem(machine), request.link(machine)
     with Store(path) if path.exists() else nullcontext() as store:
         one_call = is_one_call(request.protocol, machine.backend)
-        measured = [each for each in known(problem.operator, store, one_call=one_call)
-                if each.trial.schedule.scheme in (request.schemes or COMPARED)]  # fmt: skip
-        answer = tuned(problem, machine, fabric, measured, provenance(machine), dict(request.settings))
-        rows = [{**_joined(each.known, machine), "message": "; ".join((each.source, *each.differs))}
-                for each in answer.winners]  # fmt: skip
+        measured = known(problem.operator, store, one_call=one_call)
+        answer = tuned(problem, machine, fabric, measured, provenance(machine), dict(request.settings),
+                       request.schemes or COMPARED)  # fmt: skip
+        rows = [_joined(each, machine) for each in answer.winners]
     return answer, rows
 
 
-def _joined(winner: Known, machine: Machine) -> dict[str, Any]:
-    """The row of *winner*, joined with what was timed in its own block."""
-    outcomes = (winner.measurement(), *winner.beside())
-    return metrics.fill([metrics.row_of(outcome, winner.run, machine) for outcome in outcomes])[0]
+def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
+    """The row of *winner*, joined with what was timed in its own block; without ratios where it has no speed-up."""
+    known = winner.known
+    outcomes = (known.measurement(), *known.beside())
+    row = metrics.fill([metrics.row_of(outcome, known.run, machine) for outcome in outcomes])[0]
+    without = f"no speed-up: {winner.lacks}" if winner.lacks else ""
+    message = "; ".join(filter(None, (winner.source, *winner.differs, without)))
+    return {**row, **(dict.fromkeys(RATIOS) if winner.lacks else {}), "message": message}
 
 
 def show_recommended(answer: Tuned, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
@@ -80,14 +87,33 @@ def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
         Column("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
         Column("schedule", list(map(axes.label, todays)), "cut"),
     ])  # fmt: skip
+    for words, schemes in _by_words((str(each.lacks or ""), each) for each in winners).items():
+        if words:
+            tell(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {words}.")
+    if len({each.speed_up_over for each in winners if each.speed_up_over}) > 1:
+        tell(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
     if len({row["block"] for row in measured}) > 1:
         tell(TOGETHER)
-    origins: dict[str, list[str]] = {}
-    for each in winners:
-        differs = f". Not as asked here: {'; '.join(each.differs)}." if each.differs else ""
-        origins.setdefault(f"{each.source}{differs}", []).append(each.schedule.scheme)
-    for origin, schemes in origins.items():
-        tell(f"{', '.join(schemes)}: {origin}")
+    for origin, schemes in _by_words((_origin(each), each) for each in winners).items():
+        tell(f"{schemes}: {origin}")
+
+
+def _origin(winner: Winner) -> str:
+    differs = f". Not as asked here: {'; '.join(winner.differs)}." if winner.differs else ""
+    return f"{winner.source}{differs}"
+
+
+def _by_words(said: Iterable[tuple[str, Winner]]) -> dict[str, str]:
+    """Which schemes the same words are said of."""
+    schemes: dict[str, list[str]] = {}
+    for words, winner in said:
+        schemes.setdefault(words, []).append(winner.schedule.scheme)
+    return {words: ", ".join(names) for words, names in schemes.items()}
+
+
+def _over(winners: Sequence[Winner]) -> str:
+    """What each of *winners* is compared with: `fused over collective direct, 264 µs`."""
+    return "; ".join(f"{each.schedule.scheme} over {each.speed_up_over}" for each in winners if each.speed_up_over)
 
 
 def _show_estimates(rows: Sequence[Row]) -> None:

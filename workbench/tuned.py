@@ -6,55 +6,26 @@ other versions or older kernels still answers, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import log2
 from typing import Any
 
 from kernels.fabric import Fabric
-from kernels.hardware import Hardware
 from kernels.machine import Machine
-from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import BASELINE, reads, schedule
-from kernels.trial import Trial
-from workbench import recordings
-from workbench.answer import Recorded
+from workbench.better_baselines import Baselines, Better, beats, words
 from workbench.compared import leading
-from workbench.store import Store
+from workbench.known import Facts, Known
+from workbench.metrics import speed_up
 
 FARTHEST = 2.0
 """Shapes whose sizes differ by more doublings and halvings together are not near enough to tell anything."""
 VERSIONS = {"triton": ("torch", "triton", "nccl"), "cpu": ("torch", "numpy")}
 """What a time depends on besides our kernels, by backend."""
-
-Facts = Mapping[str, Any]
-"""Under which circumstances something was, or would be, measured: the keys of `provenance`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """One whole trial that was measured and found right."""
-
-    trial: Trial
-    time_s: float
-    where: str
-    """The recording, or the run of one's own."""
-    run: str | None
-    """That run; None of a recording."""
-    at: float
-    """Unix time of its last sample."""
-    block: str | None
-    """What it was timed in turns with."""
-    facts: Facts
-    hardware: Hardware | None
-    """What it ran on; None where nobody wrote it down."""
-    measurement: Callable[[], Measurement]
-    """With its samples."""
-    beside: Callable[[], Sequence[Measurement]] = tuple
-    """What its block was timed with, the baseline among them: the ratio of a known schedule is to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +37,14 @@ class Winner:
     """The same as it is asked for today: axes that did not exist then have their default."""
     differs: tuple[str, ...]
     """What is not as it was then, or not as it was asked for, each in words."""
+    over: Known | None = None
+    """The best baseline of its block, and what that block lacks: then there is no speed-up."""
+    lacks: Better | None = None
+
+    @property
+    def speed_up_over(self) -> str | None:
+        """What its speed-up is over: `collective direct, 264 µs`; None where it has none."""
+        return words(self.over) if self.over and self.lacks is None else None
 
     @property
     def source(self) -> str:
@@ -84,6 +63,8 @@ class Winner:
             "shape": dict(known.trial.problem.shape), "axes": dict(self.schedule.axes),
             "versions": dict(_versions(known)), "source_print": _kernels(known),
             "hardware": known.hardware and known.hardware.to_json(), "differs": list(self.differs),
+            "speed_up": speed_up(known.time_s, self.over.time_s) if self.over and self.lacks is None else None,
+            "speed_up_over": self.speed_up_over, "no_speed_up": self.lacks and str(self.lacks),
         }  # fmt: skip
 
 
@@ -95,70 +76,46 @@ class Tuned:
     sentence: str = ""
 
 
-def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[Known]:
-    """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*.
-
-    *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
-    """
-    trials = [_recorded(entry, name, entries) for name, entries in recordings.shipped().items() for entry in entries
-             if _is_right_whole(entry.measurement, operator)]  # fmt: skip
-    trials += [_of_run(entry, store) for entry in store.right_wholes(operator)] if store else []
-    return [each for each in trials if each.trial.is_one_call == one_call]
-
-
-def _is_right_whole(measured: Measurement, operator: str) -> bool:
-    return measured.trial.problem.operator == operator and measured.trial.part == "whole" and bool(measured.correct)
-
-
-def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> Known:
-    return Known(
-        trial=entry.measurement.trial, time_s=entry.measurement.time_s, where=f"recording {name}", run=None,
-        at=max(sample.at for sample in entry.samples), block=entry.measurement.block,
-        hardware=entry.measurement.hardware,
-        facts=_with_print(entry.provenance, entry.measurement.source_print),
-        measurement=lambda: entry.measurement,
-        beside=lambda: [each.measurement for each in entries if each.measurement.block == entry.measurement.block],
-    )  # fmt: skip
-
-
-def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
-    return Known(
-        trial=Trial.from_json(entry["trial"]), time_s=entry["time_s"], where=f"run {entry['run']}", run=entry["run"],
-        at=entry["at"], block=entry["block"], facts=_with_print(entry["provenance"], entry["source_print"]),
-        hardware=entry["hardware"],
-        measurement=lambda: store.measurement(entry["id"]),
-        beside=lambda: [one for one, _ in store.beside(store.measurement(entry["id"]).block or "")],
-    )  # fmt: skip
-
-
-def _with_print(facts: Facts, source_print: str | None) -> Facts:
-    """*facts* with the measurement's own print: a run may outlive a change of the kernels."""
-    return {**facts, "source_print": source_print} if source_print else facts
-
-
 def tuned(
     problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[Known], here: Facts,
-    pinned: Mapping[str, Sequence[Any]] | None = None,
+    pinned: Mapping[str, Sequence[Any]] | None = None, schemes: Sequence[str] | None = None,
 ) -> Tuned:  # fmt: skip
     """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
 
     Of a trial that was measured several times the newest counts, of a baseline the one beside the best. Where this
     problem was never measured on this hardware, the nearest shape that was answers, and says so. *pinned*: axis values
-    that are asked for.
+    that are asked for. *schemes*: those that are asked for. A winner is of a block that holds the best baseline known;
+    what was faster in another block, or was timed in no such block, comes last, and has no speed-up.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
-    fitting = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
+    here_too = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
+    fitting = [each for each in here_too if schemes is None or each.trial.schedule.scheme in schemes]
     fitting = [each for each in fitting if _is_pinned(each.trial.schedule, pinned or {})]
     distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in fitting}
     near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
     if near is None:
         return Tuned((), _absent(problem, machine, fabric, of_operator, here))
     nearest = [each for each in fitting if distances[each.trial.problem] == near]
-    best: dict[str, Winner] = {}
-    for each in _best_first(nearest, of_operator):
-        if each.trial.schedule.scheme not in best and (winner := _winner(each, problem, machine, fabric, here)):
-            best[each.trial.schedule.scheme] = winner
-    return Tuned(tuple(best.values()), "" if best else _absent(problem, machine, fabric, of_operator, here))
+    baselines = Baselines.of(here_too)
+
+    def winners(some: Sequence[Known]) -> dict[str, Winner]:
+        best: dict[str, Winner] = {}
+        for each in _best_first(some, here_too):
+            scheme = each.trial.schedule.scheme
+            if scheme not in best and (now := _now(each, problem, machine, fabric)) is not None:
+                best[scheme] = Winner(known=each, schedule=now, differs=_differs(each, problem, now, here),
+                                      over=baselines.best(each), lacks=baselines.lacking(each))  # fmt: skip
+        return best
+
+    best = winners([each for each in nearest if baselines.lacking(each) is None])
+    others = winners([each for each in nearest if baselines.lacking(each) is not None])
+    named = (*best.values(), *(one for scheme, one in others.items() if _adds(one, best.get(scheme))))
+    return Tuned(named, "" if named else _absent(problem, machine, fabric, of_operator, here))
+
+
+def _adds(other: Winner, best: Winner | None) -> bool:
+    """Whether a schedule without a speed-up is named beside the *best* of its scheme: it is faster than that."""
+    return best is None or (other.schedule.scheme != BASELINE and beats(other.known, best.known))
 
 
 def _best_first(nearest: Sequence[Known], every: Iterable[Known]) -> list[Known]:
@@ -182,21 +139,24 @@ def _best_first(nearest: Sequence[Known], every: Iterable[Known]) -> list[Known]
     return ordered([*overlapped, *beside]) if beside else newest
 
 
-def _winner(each: Known, problem: Problem, machine: Machine, fabric: Fabric, here: Facts) -> Winner | None:
-    """None where today's schemes find its schedule illegal."""
+def _now(each: Known, problem: Problem, machine: Machine, fabric: Fabric) -> Schedule | None:
+    """Its schedule as it is asked for today; None where today's schemes find it illegal."""
     then = each.trial.schedule
     try:
         read = reads.read(problem, then, machine.backend)
-        now = schedule(problem, then.scheme, dict(read.axes), machine, fabric)
+        return schedule(problem, then.scheme, dict(read.axes), machine, fabric)
     except Refusal:
         return None
+
+
+def _differs(each: Known, problem: Problem, now: Schedule, here: Facts) -> tuple[str, ...]:
+    """What is not as it was then, or not as it was asked for, each in words."""
     differs = []
     if each.trial.problem != problem:
         differs.append(f"measured at the nearest shape, {_shape(each.trial.problem)}")
-    if added := [f"{name}={value}" for name, value in now.axes if name not in dict(then.axes)]:
+    if added := [f"{name}={value}" for name, value in now.axes if name not in dict(each.trial.schedule.axes)]:
         differs.append(f"today's schedule also has {', '.join(added)}")
-    differs += _different_versions(each, here)
-    return Winner(known=each, schedule=now, differs=tuple(differs))
+    return (*differs, *_different_versions(each, here))
 
 
 def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> str | None:

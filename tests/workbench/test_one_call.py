@@ -19,12 +19,12 @@ from workbench.charts.problems import problem_titles
 from workbench.cli_outcomes import Entry, notes
 from workbench.cli_words import facts
 from workbench.comparison import timed
+from workbench.known import known
 from workbench.machines import shipped_machine
 from workbench.off_estimates import off
 from workbench.one_problem import by_problem
 from workbench.reports.cases import cases
 from workbench.reports.methods import cautions
-from workbench.tuned import known
 from workbench.widgets.cells import same_problem
 
 RECORDING = "h200_nvl4_gemm"

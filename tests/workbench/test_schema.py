@@ -14,9 +14,9 @@ from kernels.prints import Ran
 from kernels.trial import Trial
 from workbench import metrics
 from workbench.blocks import older_block
+from workbench.known import known
 from workbench.store import Store
 from workbench.store import database as database_module
-from workbench.tuned import known
 
 AS_IT_WAS = """
     DROP INDEX outcomes_of_key; CREATE INDEX outcomes_of_key ON outcomes (key, fingerprint);

@@ -18,9 +18,10 @@ from kernels.protocol import PROTOCOLS
 from kernels.schemes import reads, schedule
 from kernels.trial import Trial
 from workbench import cli
+from workbench.known import Known, known
 from workbench.machines import shipped_machine
 from workbench.store import Store
-from workbench.tuned import Known, Tuned, known, tuned
+from workbench.tuned import Tuned, tuned
 
 SHAPE = {"m": 8192, "n": 7168, "k": 2048}
 NVLINK = parse("nvlink")
