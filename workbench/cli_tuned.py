@@ -22,7 +22,7 @@ from workbench.machines import trust
 from workbench.provenance import provenance
 from workbench.request import Request
 from workbench.store import Store
-from workbench.tuned import Tuned, Winner, tuned
+from workbench.tuned import Tuned, Wanted, Winner, tuned
 
 Row = Mapping[str, Any]
 
@@ -37,8 +37,8 @@ def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, A
     with Store(path) if path.exists() else nullcontext() as store:
         one_call = is_one_call(request.protocol, machine.backend)
         measured = known(problem.operator, store, one_call=one_call)
-        answer = tuned(problem, machine, fabric, measured, provenance(machine), dict(request.settings),
-                       request.schemes or COMPARED)  # fmt: skip
+        answer = tuned(problem, machine, fabric, measured, provenance(machine),
+                       Wanted(dict(request.settings), request.schemes or COMPARED))  # fmt: skip
         rows = [_joined(each, machine) for each in answer.winners]
     return answer, rows
 

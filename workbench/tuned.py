@@ -7,7 +7,7 @@ other versions or older kernels still answers, and says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import log2
 from typing import Any
@@ -76,21 +76,35 @@ class Tuned:
     sentence: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which schedules are asked for."""
+
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Values of axes that stay as they are."""
+    schemes: Sequence[str] | None = None
+    """None: all."""
+
+    def has(self, schedule: Schedule) -> bool:
+        pinned = [(value, self.axes[name]) for name, value in schedule.axes if name in self.axes]
+        is_of_scheme = self.schemes is None or schedule.scheme in self.schemes
+        return is_of_scheme and all(str(value) in map(str, values) for value, values in pinned)
+
+
 def tuned(
     problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[Known], here: Facts,
-    pinned: Mapping[str, Sequence[Any]] | None = None, schemes: Sequence[str] | None = None,
+    wanted: Wanted | None = None,
 ) -> Tuned:  # fmt: skip
     """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
 
     Of a trial that was measured several times the newest counts, of a baseline the one beside the best. Where this
-    problem was never measured on this hardware, the nearest shape that was answers, and says so. *pinned*: axis values
-    that are asked for. *schemes*: those that are asked for. A winner is of a block that holds the best baseline known;
-    what was faster in another block, or was timed in no such block, comes last, and has no speed-up.
+    problem was never measured on this hardware, the nearest shape that was answers, and says so. A winner is of a
+    block that holds the best baseline known; what was faster in another block, or was timed in no such block, comes
+    last, and has no speed-up.
     """
     of_operator = [each for each in candidates if each.trial.problem.operator == problem.operator]
     here_too = [each for each in of_operator if _elsewhere(each, machine, fabric, here) is None]
-    fitting = [each for each in here_too if schemes is None or each.trial.schedule.scheme in schemes]
-    fitting = [each for each in fitting if _is_pinned(each.trial.schedule, pinned or {})]
+    fitting = [each for each in here_too if wanted is None or wanted.has(each.trial.schedule)]
     distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in fitting}
     near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
     if near is None:
@@ -192,10 +206,6 @@ def _distance(known: Problem, problem: Problem) -> float:
     if any(one != two for one, two in pairs if isinstance(one, str) or isinstance(two, str)):
         return float("inf")
     return sum(abs(log2(int(one) / int(two))) for one, two in pairs if not isinstance(one, str))
-
-
-def _is_pinned(schedule: Schedule, pinned: Mapping[str, Sequence[Any]]) -> bool:
-    return all(str(value) in map(str, pinned[name]) for name, value in schedule.axes if name in pinned)
 
 
 def _versions(each: Known) -> list[tuple[str, str]]:

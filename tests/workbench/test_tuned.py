@@ -21,7 +21,7 @@ from workbench import cli
 from workbench.known import Known, known
 from workbench.machines import shipped_machine
 from workbench.store import Store
-from workbench.tuned import Tuned, tuned
+from workbench.tuned import Tuned, Wanted, tuned
 
 SHAPE = {"m": 8192, "n": 7168, "k": 2048}
 NVLINK = parse("nvlink")
@@ -100,10 +100,10 @@ def test_axes_that_are_pinned_stay_so(h200: Machine, experts: list[Known]) -> No
     orders = {str(each.trial.schedule["tile_order"]) for each in experts
               if each.trial.problem == asked() and each.trial.schedule.scheme == "fused"}  # fmt: skip
     for order in orders:
-        found = tuned(asked(), h200, NVLINK, experts, THERE, {"tile_order": (order,)}).winners[0]
+        found = tuned(asked(), h200, NVLINK, experts, THERE, Wanted({"tile_order": (order,)})).winners[0]
         assert found.schedule.get("tile_order") == order
         assert found.known.time_s >= best.time_s
-    assert tuned(asked(), h200, NVLINK, experts, THERE, {"tile": ("1x1x1",)}).winners == ()
+    assert tuned(asked(), h200, NVLINK, experts, THERE, Wanted({"tile": ("1x1x1",)})).winners == ()
 
 
 def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machine, experts: list[Known]) -> None:
