@@ -25,7 +25,7 @@ from workbench.simulator.messages import (
     put_costs,
 )
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price.launches import start_seconds
+from workbench.simulator.price.launches import start_seconds, step_overhead
 from workbench.simulator.price.memory import unpacks
 from workbench.simulator.waves import Kernel, tiles_of_chunk
 
@@ -110,14 +110,62 @@ def _piece(points: Points, chunks: int) -> Floats:
     """The mean step that computes one piece of *chunks* chunks: pieces differ by a row, a column or a k."""
     if not chunks:
         return np.zeros(points.count)
-    if points.word(reads.LAUNCHES) == reads.ONE:  # its waves run on through all pieces
-        return Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
+    if points.word(reads.LAUNCHES) == reads.ONE:
+        return _of_one_launch(points, chunks) + step_overhead(points.machine, one_kernel=True)
     lengths = (points.chunk, points.columns, points.contraction)
     sizes = [_sizes(length, count) for length, count in zip(lengths, cuts(points), strict=True)]
     mean = np.zeros(points.count)
     for (rows, of_rows), (columns, of_columns), (k, of_k) in product(*sizes):
         mean = mean + of_rows * of_columns * of_k * points.step(chunks, rows, columns, k)
     return mean + points.overhead
+
+
+def _of_one_launch(points: Points, chunks: int) -> Floats:
+    """The same in a launch that computes all: its waves run on through all pieces."""
+    in_waves = Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
+    ranges = cuts(points)[2]
+    if not (ranges > 1).any():
+        return in_waves
+    before, last = _of_ranges(points, chunks)
+    return np.where(ranges > 1, ((ranges - 1) * before + last) / ranges, in_waves)
+
+
+def _of_ranges(points: Points, chunks: int) -> tuple[Floats, Floats]:
+    """A piece of one launch, which waits for its range of the contraction, and the last one of its rows and columns.
+
+    Its tiles are as many waves as they are of the slots. Only the first wave waits; the others are of the last piece.
+    """
+    down, across, ranges = cuts(points)
+    rows, columns, k = points.chunk / down, points.columns / across, points.contraction / ranges
+    waves = chunks * np.ceil(rows / points.tile_m) * np.ceil(columns / points.tile_n) / points.slots
+    of_wave = points.one_tile(points.tile_m, points.tile_n, points.contraction)
+    waiting, least = of_wave * np.minimum(1.0, waves) / ranges, points.least(chunks * rows, columns, k)
+    whole = of_wave * np.maximum(0.0, waves - 1.0)
+    return np.maximum(waiting, least), np.maximum(waiting + whole, least)
+
+
+def _first_piece(points: Points, chunks: int, mean: Floats) -> Floats:
+    """The first of pieces that take *mean* on the average: of one launch it is done with the waves in which it is."""
+    if points.word(reads.LAUNCHES) != reads.ONE or not chunks:
+        return mean
+    down, across, _ = cuts(points)
+    tiles = chunks * -(-points.chunk // (down * points.tile_m)) * -(-points.columns // (across * points.tile_n))
+    return np.maximum(mean, -(-tiles // points.slots) * Kernel(points).tile_seconds)
+
+
+def _last_piece(points: Points, chunks: int, mean: Floats) -> Floats:
+    """The same of the last of pieces that wait: its tiles begin when it is there."""
+    ranges, in_waves = cuts(points)[2], _first_piece(points, chunks, mean)
+    if points.word(reads.LAUNCHES) != reads.ONE or not (ranges > 1).any():
+        return in_waves
+    return np.where(ranges > 1, _of_ranges(points, chunks)[1], in_waves)
+
+
+def _launched(points: Points) -> float:
+    """What the one launch of all computation takes to begin, which no piece of it does again."""
+    if points.word(reads.LAUNCHES) != reads.ONE:
+        return 0.0
+    return points.overhead - step_overhead(points.machine, one_kernel=True)
 
 
 def _own(points: Points) -> Floats:
@@ -127,13 +175,31 @@ def _own(points: Points) -> Floats:
     return points.step(1, points.chunk, points.columns, points.contraction) + points.overhead
 
 
+def _on_streams(points: Points) -> bool:
+    """Whether each call begins when what the one before brought has been unpacked: both have one stream."""
+    return points.word(reads.LAUNCHES) is not None
+
+
+def _calls_on_a_stream(pieces: Column, work: Floats, call: Floats, unpack: Floats) -> Floats:
+    """*pieces* that are computed, sent by a call, and unpacked where nothing is computed just then.
+
+    An unpacking waits for the piece that is under way: so as many whole pieces are computed as a call takes. When none
+    is left, each call follows the one before at once.
+    """
+    computed = np.maximum(1, np.ceil(call / work)).astype(np.int64)
+    beside = (pieces - 1) // computed
+    return np.asarray(work + beside * (computed * work + unpack) + (pieces - beside) * (call + unpack))
+
+
 def _decomposed_send(points: Points) -> Floats:
     peers, pieces = points.world - 1, points.number("pieces")
     part = _bytes(points, points.chunk, points.columns) / pieces
-    apart = points.word("steps") == "local_first"
+    apart, in_one = points.word("steps") == "local_first", points.word(reads.LAUNCHES) == reads.ONE
     if points.word("engine") == "library":
         work = _piece(points, points.world)
         call, unpack = _call(points, part), _unpack(points, part)
+        if _on_streams(points) and not points.broadcasts:
+            return _calls_on_a_stream(pieces, work, call, unpack)
         behind = np.maximum(work + pieces * call, pieces * work + call) + unpack
         return np.maximum(pieces * (work + unpack), behind)
     puts, one = put_costs(points, part), _piece(points, 1)
@@ -144,13 +210,17 @@ def _decomposed_send(points: Points) -> Floats:
         step = pieces if ring else np.ones_like(pieces)
         period = each if ring else peers * each + (zero if apart else one)
         first = [(peer * step + 1) * each for peer in range(peers)]
-        lane = pieces * peers * each + _own(points)
+        lane = _launched(points) + pieces * peers * each + _own(points)
     else:
-        group = _piece(points, peers + (not apart))
+        group = _piece(points, peers + (not (apart or in_one)))
         period = group + peers * puts.on_lane
-        first = [group + (peer + 1) * puts.on_lane for peer in range(peers)]
-        lane = pieces * period + (_own(points) if apart else zero)
-    ready = [begin + (pieces - 1) * period for begin in first]
+        begun = _launched(points) + _first_piece(points, peers, group)
+        first = [begun + (peer + 1) * puts.on_lane for peer in range(peers)]
+        lane = _launched(points) + pieces * period + (_own(points) if apart or in_one else zero)
+    between = one if in_one and not (apart or alone or ring) else zero  # own pieces, a step each
+    period = period + between
+    late = np.maximum(0, pieces - 2) if adds_up(points.problem, points.worded) else pieces - 1
+    ready = [begin + (pieces - 1) * (period - between) + late * between for begin in first]
     numbers = [(p * pieces + 1, (p + 1) * pieces) if ring else (p + 1 + 0 * pieces, (pieces - 1) * peers + p + 1)
                for p in range(peers)]  # fmt: skip
     begin = first[0] if peers else zero
@@ -224,15 +294,18 @@ def _decomposed_receive(points: Points) -> Floats:
     everything, one = _piece(points, points.world), _piece(points, 1)
     if points.word("engine") == "library":
         call, unpack = _call(points, part), points.overhead + points.copy(points.world * part)
+        if _on_streams(points):
+            return call + unpack + (pieces - 1) * (np.maximum(call, everything) + unpack) + everything
         return np.maximum(call + pieces * (unpack + everything), pieces * call + unpack + everything)
     ring, alone = points.word("pattern") == "ring", points.word("grouping") == "unfused"
     if ring or alone:
-        total = pieces * peers * one + _own(points)
-        return _behind(points, _operands(points, part, pieces, ring), total, (one, one))
-    if points.word("steps") == "local_first":
+        total = _launched(points) + pieces * peers * one + _own(points)
+        return _behind(points, _operands(points, part, pieces, ring), total, (one, _last_piece(points, 1, one)))
+    if points.word("steps") == "local_first" or points.word(reads.LAUNCHES) == reads.ONE:
         remote = _piece(points, peers)
-        total = _own(points) + pieces * remote
-        return _behind(points, _operands(points, part, pieces), total, (remote, remote), together=True)
+        total = _launched(points) + _own(points) + pieces * remote
+        each = (remote, _last_piece(points, peers, remote))
+        return _behind(points, _operands(points, part, pieces), total, each, together=True)
     return _behind(points, _operands(points, part, pieces), pieces * everything, (everything,) * 2, together=True)
 
 
@@ -264,11 +337,17 @@ def _behind(points: Points, messages: Messages, total: Floats, each: tuple[Float
         ways += [begin + count * (1 if together else peers) * one, there + (0 if together else peers - 1) * one + after]
     elif peers:
         ways += [there + after]
-        for link in dict.fromkeys(points.peer_links):
-            peer = points.peer_links.index(link)
-            begin = messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer)
-            ways += [begin + count * points.peer_links.count(link) * one]
+        begins = {link: _first_on_link(points, messages, link) for link in dict.fromkeys(points.peer_links)}
+        for begin in begins.values():  # all that no link has brought before is still to be computed
+            later = (np.where(its >= begin, points.peer_links.count(link), 0) for link, its in begins.items())
+            ways += [begin + count * sum(later) * one]
     return np.maximum.reduce(np.broadcast_arrays(*ways))
+
+
+def _first_on_link(points: Points, messages: Messages, link: int) -> Floats:
+    """When the first message of a link is there."""
+    peer = points.peer_links.index(link)
+    return np.asarray(messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer))
 
 
 def _from_hosts(points: Points, messages: Messages, one: Floats, there: Floats, *, ordered: bool) -> list[Floats]:

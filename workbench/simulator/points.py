@@ -56,11 +56,14 @@ class Points:
     """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
-                 fabric: Fabric, origin: int = 0) -> None:  # fmt: skip
+                 fabric: Fabric, origin: int = 0, unnamed: Sequence[str] = ()) -> None:  # fmt: skip
         self.problem, self.scheme, self.machine, self.fabric = problem, scheme, machine, fabric
         self.origin = origin
         """The rank whose messages are looked at."""
-        self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)}
+        self.unnamed = unnamed
+        """Axes of the scheme that the Plan of these points does not know."""
+        known = axes(problem, scheme, machine, fabric)
+        self.axes = {axis.name: axis for axis in known if axis.name not in unnamed}
         self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
         self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
         self._check_names()
@@ -158,8 +161,9 @@ class Points:
         read = reads.of_decomposed(self.problem, self.machine.backend)
         kept = {name: values for name, values in self.given.items() if name not in ("collective", reads.KERNEL)}
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
+        unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
         return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric,
-                      self.origin)  # fmt: skip
+                      self.origin, unnamed)  # fmt: skip
 
     def places(self) -> Iterator[Points]:
         """The same points as seen from one rank of each kind.
@@ -170,7 +174,7 @@ class Points:
             yield (
                 self
                 if origin == self.origin
-                else Points(self.problem, self.scheme, self.given, self.machine, self.fabric, origin)
+                else Points(self.problem, self.scheme, self.given, self.machine, self.fabric, origin, self.unnamed)
             )
 
     @property
@@ -221,8 +225,8 @@ class Points:
         if self.word(reads.KERNEL) is None or self.in_streams or self._blocks is None:  # pieces are a library's
             return by_tiles()
         number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
-        memory = tiles.memory_seconds(self.machine, self.sizes, np.asarray(blocks) * rows, columns, k)
-        return gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, memory), by_tiles)
+        least = self.least(np.asarray(blocks) * rows, columns, k)
+        return gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, least), by_tiles)
 
     def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
@@ -242,6 +246,10 @@ class Points:
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""
         return tiles.tile_seconds(self.machine, self.sizes, rows, columns, k)
+
+    def least(self, rows: Column, columns: Column, k: Column) -> Floats:
+        """What memory takes for a compute step at least."""
+        return tiles.memory_seconds(self.machine, self.sizes, rows, columns, k)
 
     @property
     def overhead(self) -> float:
