@@ -20,6 +20,8 @@ class PutCosts:
     elsewhere: Floats
     held: Floats
     """What a copy engine holds on to beside it: while the bytes are on the link."""
+    ahead: Floats
+    """The same of who computes: it lies inside *on_lane*."""
     engines: int
     """How many of such puts somebody else issues at once."""
 
@@ -35,7 +37,7 @@ def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutC
     held = held_seconds(points.machine, puts, points.transit(0, num_bytes)) if points.world > 1 else np.zeros(1)
     engines = at_once(points.machine, usual, points.world - 1)
     return PutCosts(np.where(on_lane, issue + held, 0.0), np.where(on_lane, 0.0, issue), np.where(on_lane, 0.0, held),
-                    engines)  # fmt: skip
+                    np.where(on_lane, held, 0.0), engines)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def issued_at(puts: PutCosts, ready: Sequence[Floats], numbers: Sequence[Column]
 
     Engines have a lane each. They are issued when their bytes begin to leave.
     """
-    return [np.maximum(r + puts.elsewhere, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
+    beside = puts.elsewhere - puts.ahead
+    return [np.maximum(r + beside, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
 
 
 def first_of_each(points: Points, messages: Messages) -> Floats:

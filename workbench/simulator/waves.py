@@ -17,8 +17,8 @@ class Kernel:
     def __init__(self, points: Points) -> None:
         self._points, self.tiles = points, tiles_of_chunk(points)
         m, n = points.tile_m, points.tile_n
-        self._waves = prices.in_waves(points.machine)
-        if self._waves:
+        self.in_waves = prices.in_waves(points.machine)
+        if self.in_waves:
             self._slots, number = points.slots, points.world * self.tiles
             whole = points.kernel_seconds(number, self._slots)
             self.tile_seconds = whole / -(-number // self._slots)
@@ -30,14 +30,14 @@ class Kernel:
 
     def end(self, chunks: int, tiles: Column | int = 0) -> Floats:
         """When *chunks* whole chunks and *tiles* more are done."""
-        if self._waves:
+        if self.in_waves:
             return np.asarray(-(-(chunks * self.tiles + tiles) // self._slots) * self.tile_seconds)
         return np.asarray(chunks * self._chunk + np.minimum(self._chunk, tiles * self.tile_seconds))
 
     def stores(self, together: Column) -> Floats | float:
         """By how much waves that store on peers are longer. *together*: tiles of a chunk that follow each other."""
         points = self._points
-        if not self._waves or points.operator.work != "gemm":
+        if not self.in_waves or points.operator.work != "gemm":
             return 0.0
         share = (points.world - 1) / points.world
         of_wave = np.maximum(share, np.minimum(1.0, together / self._slots))
