@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels.schemes import library, reads
 from kernels.schemes.decomposed_plan import adds_up, own_in_one
+from workbench.simulator import in_rank_order
 from workbench.simulator.messages import (
     Messages,
     PutCosts,
@@ -402,6 +403,9 @@ def _fused_to_owners(points: Points) -> Floats:
     last = [kernel.end(before + p + 1, 0) + before * marked + (p + 1) * slices * each for p in range(peers)]
     in_turns = points.word("tile_order") == reads.IN_TURNS
     stored = kernel.stores(size if in_turns else tiles)
+    if points.broadcasts and points.word("tile_order") == "natural" and peers:
+        one = in_rank_order.Slices(slices, size, part, puts, put_costs(points, part), points.reduce(part), stored, peers)
+        return in_rank_order.seconds(points, kernel, one)
     last = [each_last + (p + 1) / peers * stored for p, each_last in enumerate(last)]
     begin = first[0] if peers else np.zeros(points.count)
     early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
