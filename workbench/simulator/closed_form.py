@@ -409,11 +409,15 @@ def _fused_to_owners(points: Points) -> Floats:
     last = [each_last + (p + 1) / peers * stored for p, each_last in enumerate(last)]
     begin = first[0] if peers else np.zeros(points.count)
     early = begin - kernel.end(0, size) - each if peers and before else np.zeros(points.count)
-    in_turns = in_turns and points.fabric.hosts > 1
-    if in_turns:  # which link is busy when matters where there are two
+    if in_turns:
         round_s = kernel.end(points.world) / slices + peers * each + points.overhead
         first = [(p + 1) / points.world * round_s for p in range(peers)]
         last = [(slices - 1) * round_s + each_first for each_first in first]
+        if kernel.in_waves:  # whose slices are done with the waves in which they are
+            beside, left = (slices - 1) * (peers * each + points.overhead), tiles - (slices - 1) * size
+            first = [kernel.end(0, (p + 1) * size) + (p + 1) * each for p in range(peers)]
+            last = [kernel.end(0, points.world * tiles - (peers - p) * left) + stored + beside + (p + 1) * each
+                    for p in range(peers)]  # fmt: skip
     messages = Messages(issued_at(puts, first, [p * slices + 1 for p in range(peers)], begin),
                         issued_at(puts, last, [(p + 1) * slices for p in range(peers)], begin),
                         slices, part, last_part, early, not in_turns)  # fmt: skip
