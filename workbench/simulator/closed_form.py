@@ -404,7 +404,9 @@ def _fused_to_owners(points: Points) -> Floats:
     in_turns = points.word("tile_order") == reads.IN_TURNS
     stored = kernel.stores(size if in_turns else tiles)
     if points.broadcasts and points.word("tile_order") == "natural" and peers:
-        one = in_rank_order.Slices(slices, size, part, puts, put_costs(points, part), points.reduce(part), stored, peers)
+        one = in_rank_order.Slices(
+            slices, size, part, puts, put_costs(points, part), points.reduce(part), stored, peers
+        )
         return in_rank_order.seconds(points, kernel, one)
     last = [each_last + (p + 1) / peers * stored for p, each_last in enumerate(last)]
     begin = first[0] if peers else np.zeros(points.count)
@@ -482,7 +484,9 @@ def _after_arrivals(points: Points, kernel: Kernel, slices: _Rows, own: int) -> 
         last = (begin + (slices.count - 1) * slices.tiles) // slots
         for wave in (begin // slots, last - 1, last):
             nth = np.clip(((wave + 1) * slots - 1 - begin) // slices.tiles, 0, slices.count - 1)
-            left = _waves_before(points, points.world * tiles) - (begin + nth * slices.tiles) // slots - ahead * own_waves
+            left = (
+                _waves_before(points, points.world * tiles) - (begin + nth * slices.tiles) // slots - ahead * own_waves
+            )
             steps = (points.world - chunk - ahead) * slices.count - nth
             yield _arrival(points, slices, (chunk, own), nth) + left * kernel.tile_seconds + steps * points.overhead
 

@@ -59,7 +59,9 @@ def seconds(points: Points, kernel: Kernel, slices: Slices) -> Floats:
     owners: list[_Owner] = []
     for chunk in range(points.world):
         ranks = [*range(chunk), chunk + 1] if chunk < points.world - 1 else list(range(chunk))
-        ends = [[_arrives(points, kernel, slices, (rank, chunk, last), owners) for last in (False, True)] for rank in ranks]
+        ends = [
+            [_arrives(points, kernel, slices, (rank, chunk, last), owners) for last in (False, True)] for rank in ranks
+        ]
         owners.append(_Owner(*(np.maximum.reduce(each) for each in zip(*ends, strict=True))))
     return np.maximum.reduce([_told(points, kernel, slices, place, owners[place]) for place in (0, points.world - 1)])
 
@@ -72,7 +74,10 @@ def _told(points: Points, kernel: Kernel, slices: Slices, rank: int, owner: _Own
     for peer in range(points.world - 1):
         one, on_link = points.transit(peer, slices.num_bytes), points.peer_links.count(points.peer_links[peer])
         begin = slices.begun + on_link * one + points.delay(peer)
-        ends += [owner.first + begin + (slices.count - 1) * np.maximum(slices.telling, on_link * one), owner.last + begin]
+        ends += [
+            owner.first + begin + (slices.count - 1) * np.maximum(slices.telling, on_link * one),
+            owner.last + begin,
+        ]
     return np.maximum.reduce(ends)
 
 
