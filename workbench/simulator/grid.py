@@ -18,8 +18,8 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import axes, reads, refusal
 from workbench.simulator import closed_form, distinct, in_streams
-from workbench.simulator.closed_form import cuts
 from workbench.simulator.distinct import Kinds
+from workbench.simulator.form.pieces import cuts
 from workbench.simulator.points import Column, Floats, Points
 from workbench.simulator.price import gemm
 
