@@ -62,8 +62,7 @@ class Points:
         """The rank whose messages are looked at."""
         self.unnamed = unnamed
         """Axes of the scheme that the Plan of these points does not know."""
-        known = axes(problem, scheme, machine, fabric)
-        self.axes = {axis.name: axis for axis in known if axis.name not in unnamed}
+        self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric) if axis.name not in unnamed}
         self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
         self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
         self._check_names()
@@ -127,8 +126,13 @@ class Points:
 
     def _away(self, slots: Column) -> Floats:
         """For which share of a kernel's computation the SMs that push are away from it."""
-        number = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
-        return pushers.away(self.machine, self.sizes, self.fabric, self._ways, self.kernel_seconds(number, slots))
+        whole = self.kernel_seconds(self.num_tiles, slots)
+        return pushers.away(self.machine, self.sizes, self.fabric, self._ways, whole)
+
+    @cached_property
+    def num_tiles(self) -> Column:
+        """Of one rank."""
+        return np.asarray(self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n))
 
     @property
     def sending(self) -> Column:
@@ -171,11 +175,8 @@ class Points:
         Ranks are alike but on emulated hosts: who is first there meets other hosts' ranks later than who is last.
         """
         for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
-            yield (
-                self
-                if origin == self.origin
-                else Points(self.problem, self.scheme, self.given, self.machine, self.fabric, origin, self.unnamed)
-            )
+            given = (self.problem, self.scheme, self.given, self.machine, self.fabric)
+            yield self if origin == self.origin else Points(*given, origin, self.unnamed)
 
     @property
     def direction(self) -> str:
@@ -188,8 +189,7 @@ class Points:
         """Tiles of one step: as stated, or as the Plan tells them where tiles leave one by one."""
         if reads.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
             return self.number("slice_tiles")
-        count = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
-        return np.asarray(told_together(self.problem, count))
+        return np.asarray(told_together(self.problem, self.num_tiles))
 
     def everything(self) -> Floats:
         """The one compute step of a sequential trial, its overhead not counted."""
@@ -207,9 +207,8 @@ class Points:
 
     def computation(self, resident: Column, in_flight: Column, seconds: Floats, comm_sms: Column | int) -> Computation:
         """The computation of a problem, where kernels that share the SMs are cut into blocks."""
-        number = self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n)
         return Computation(
-            sizes=self.sizes, tile=(self.tile_m, self.tile_n), num_tiles=number, resident=resident,
+            sizes=self.sizes, tile=(self.tile_m, self.tile_n), num_tiles=self.num_tiles, resident=resident,
             in_flight=in_flight, seconds=seconds, comm_sms=comm_sms,
         )  # fmt: skip
 
@@ -232,6 +231,11 @@ class Points:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
         return gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
+
+    @cached_property
+    def whole_kernel_seconds(self) -> Floats:
+        """The same of all tiles, with the slots that it has."""
+        return self.kernel_seconds(self.num_tiles, self.slots)
 
     @cached_property
     def _blocks(self) -> gemm.Blocks | None:

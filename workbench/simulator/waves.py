@@ -19,9 +19,8 @@ class Kernel:
         m, n = points.tile_m, points.tile_n
         self.in_waves = prices.in_waves(points.machine)
         if self.in_waves:
-            self._slots, number = points.slots, points.world * self.tiles
-            whole = points.kernel_seconds(number, self._slots)
-            self.tile_seconds = whole / -(-number // self._slots)
+            self._slots = points.slots
+            self.tile_seconds = points.whole_kernel_seconds / -(-points.num_tiles // self._slots)
         else:
             self.tile_seconds = points.one_tile(
                 np.minimum(m, points.chunk), np.minimum(n, points.columns), points.contraction

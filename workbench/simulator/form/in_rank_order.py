@@ -13,6 +13,9 @@ from workbench.simulator.points import Floats, Points
 NEVER_IDLE = 1e-9
 """The least share of the time that sums leave to computation: sums that come faster than they are made leave none."""
 
+SOON = 1e-12
+"""Seconds from sum to sum at least, so that one divides by no 0."""
+
 
 def seconds(points: Points, slices: Slices) -> Floats:
     """When the last owner has told everybody, and all ranks have computed everything.
@@ -75,7 +78,7 @@ class _Told:
             return np.asarray(issued + one + points.delay(peer))
         owner, of_others = owners[rank], (on_link - 1) / max(1, points.world - 2)
         left = np.maximum(0.0, issued - owner.first)
-        pace = np.maximum((owner.last - owner.first) / np.maximum(1, count - 1), self._busy)
+        pace = np.maximum((owner.last - owner.first) / np.maximum(1, count - 1), np.maximum(self._busy, SOON))
         computing = np.maximum(NEVER_IDLE, 1 - self._busy / pace) * pace  # sums go first: what they leave of the time
         told = np.minimum(count, left / computing)
         since = ((chunk - rank - 1) * of_others + is_last) * count + (not is_last)
