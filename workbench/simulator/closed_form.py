@@ -12,9 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from kernels.schemes import library
+from workbench.simulator.form import fused, in_rank_order
 from workbench.simulator.form.calls import bytes_of, library_seconds
 from workbench.simulator.form.decomposed import decomposed_receive, decomposed_send
-from workbench.simulator.form.fused import fused_receive, fused_send
+from workbench.simulator.form.slices import slices_of
 from workbench.simulator.messages import arrivals, issued_at, one_each, put_costs
 from workbench.simulator.points import Floats, Points
 from workbench.simulator.price.launches import start_seconds
@@ -59,11 +60,17 @@ def _sequential_receive(points: Points) -> Floats:
     return _once(points, np.zeros(points.count), shard) + work
 
 
+def _fused_send(points: Points) -> Floats:
+    in_order = points.broadcasts and points.world > 1 and points.word("tile_order") == "natural"
+    to_owners = in_rank_order.seconds(points, slices_of(points)) if in_order else fused.to_owners(points)
+    return np.where(points.shots == 1, fused.to_all(points), to_owners) if points.packets else to_owners
+
+
 _SCHEMES: dict[tuple[str, bool], Callable[[Points], Floats]] = {
     ("sequential", False): _sequential_send,
     ("sequential", True): _sequential_receive,
     ("decomposed", False): decomposed_send,
     ("decomposed", True): decomposed_receive,
-    ("fused", False): fused_send,
-    ("fused", True): fused_receive,
+    ("fused", False): _fused_send,
+    ("fused", True): fused.receive,
 }

@@ -56,13 +56,12 @@ class Points:
     """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
-                 fabric: Fabric, origin: int = 0, unnamed: Sequence[str] = ()) -> None:  # fmt: skip
+                 fabric: Fabric, origin: int = 0) -> None:  # fmt: skip
         self.problem, self.scheme, self.machine, self.fabric = problem, scheme, machine, fabric
         self.origin = origin
         """The rank whose messages are looked at."""
-        self.unnamed = unnamed
-        """Axes of the scheme that the Plan of these points does not know."""
-        self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric) if axis.name not in unnamed}
+        self._left_out: Sequence[str] = ()  # axes of the scheme that the Plan of these points does not know
+        self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)}
         self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
         self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
         self._check_names()
@@ -167,7 +166,12 @@ class Points:
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
         unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
         return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric,
-                      self.origin, unnamed)  # fmt: skip
+                      self.origin)._without(unnamed)  # fmt: skip
+
+    def _without(self, unnamed: Sequence[str]) -> Points:
+        """These, where their Plan does not know the axes *unnamed*."""
+        self._left_out, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
+        return self
 
     def places(self) -> Iterator[Points]:
         """The same points as seen from one rank of each kind.
@@ -176,7 +180,7 @@ class Points:
         """
         for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
             given = (self.problem, self.scheme, self.given, self.machine, self.fabric)
-            yield self if origin == self.origin else Points(*given, origin, self.unnamed)
+            yield self if origin == self.origin else Points(*given, origin)._without(self._left_out)
 
     @property
     def direction(self) -> str:
@@ -207,10 +211,8 @@ class Points:
 
     def computation(self, resident: Column, in_flight: Column, seconds: Floats, comm_sms: Column | int) -> Computation:
         """The computation of a problem, where kernels that share the SMs are cut into blocks."""
-        return Computation(
-            sizes=self.sizes, tile=(self.tile_m, self.tile_n), num_tiles=self.num_tiles, resident=resident,
-            in_flight=in_flight, seconds=seconds, comm_sms=comm_sms,
-        )  # fmt: skip
+        sides = (self.tile_m, self.tile_n)
+        return Computation(self.sizes, sides, self.num_tiles, resident, in_flight, seconds, comm_sms)
 
     def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
         """A compute step over *blocks* equal rectangles, its overhead not counted."""
@@ -244,8 +246,7 @@ class Points:
             return None
         knobs = {name: self.axis(name) if name in self.axes else value
                  for name, value in gemm.usual(self.problem).items()}  # fmt: skip
-        sides = (self.tile_m, self.tile_n, self.tile_k)
-        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
+        return gemm.blocks(self.machine, self.problem.itemsize, (self.tile_m, self.tile_n, self.tile_k), knobs)
 
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""

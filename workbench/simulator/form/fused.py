@@ -5,25 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.schemes import reads
-from workbench.simulator.form import in_rank_order
 from workbench.simulator.form.behind import OwnUnits, behind_operands, finish, operands
 from workbench.simulator.form.calls import bytes_of
 from workbench.simulator.form.rows import Rows, wave_by_wave
-from workbench.simulator.form.slices import Slices
+from workbench.simulator.form.slices import Slices, slices_of
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, put_costs
 from workbench.simulator.points import Floats, Points
 from workbench.simulator.waves import Kernel, tiles_of_chunk
 
 
-def fused_send(points: Points) -> Floats:
-    """Until all slices have left, are there, and are summed where they are contributions."""
-    to_owners = _fused_to_owners(points)
-    if not points.packets:
-        return to_owners
-    return np.where(points.shots == 1, _fused_to_all(points), to_owners)
-
-
-def _fused_to_all(points: Points) -> Floats:
+def to_all(points: Points) -> Floats:
     """Everybody sends each slice of everything to all peers, and sums alone what has come."""
     peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), Kernel(points)
     size = np.minimum(points.slice_tiles, tiles)
@@ -38,10 +29,9 @@ def _fused_to_all(points: Points) -> Floats:
     return np.maximum.reduce([sent + units * summing, begin + units * summing, there + summing])
 
 
-def _fused_to_owners(points: Points) -> Floats:
-    order, slices = points.word("tile_order"), _slices(points)
-    if points.broadcasts and order == "natural" and points.world > 1:
-        return in_rank_order.seconds(points, slices)
+def to_owners(points: Points) -> Floats:
+    """Each slice leaves for its owner when it is computed, who sums contributions."""
+    order, slices = points.word("tile_order"), slices_of(points)
     kernel, puts, peers, each = slices.kernel, slices.puts, points.world - 1, points.overhead + slices.puts.on_lane
     in_turns, before = order == reads.IN_TURNS, 1 if order == "natural" else 0
     first, last = (_in_turns if in_turns else _one_by_one)(points, slices, each, before)
@@ -56,17 +46,6 @@ def _fused_to_owners(points: Points) -> Floats:
     if in_turns:
         own_units = OwnUnits(_round_seconds(points, slices, each), False)
     return finish(points, messages, lane, own_units)
-
-
-def _slices(points: Points) -> Slices:
-    """The slices of each chunk."""
-    tiles, kernel = tiles_of_chunk(points), Kernel(points)
-    size = np.minimum(points.slice_tiles, tiles)
-    count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
-    num_bytes, last_bytes = result * size / tiles, result * (tiles - (count - 1) * size) / tiles
-    puts = put_costs(points, num_bytes, in_place=points.word("write") != "staged")
-    together = size if points.word("tile_order") == reads.IN_TURNS else tiles
-    return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, kernel.stores(together))
 
 
 def _one_by_one(points: Points, slices: Slices, each: Floats, before: int) -> tuple[list[Floats], list[Floats]]:
@@ -97,7 +76,7 @@ def _round_seconds(points: Points, slices: Slices, each: Floats) -> Floats:
     return np.asarray(slices.kernel.end(points.world) / slices.count + (points.world - 1) * each + points.overhead)
 
 
-def fused_receive(points: Points) -> Floats:
+def receive(points: Points) -> Floats:
     """Until all rows are there and computed."""
     across = -(-points.columns // points.tile_n)
     rows = -(-points.slice_tiles // across) * points.tile_m

@@ -23,15 +23,15 @@ def seconds(points: Points, slices: Slices) -> Floats:
     An owner's sums go before what it still has to compute, and leave on the link that its contributions to later chunks
     need: so it keeps later owners back, each of which waits for the slowest of those before it.
     """
-    told, owners = _Told(points, slices), list[_Owner]()
+    sums, owners = _Sums(points, slices), list[_Owner]()
     for chunk in range(points.world):
         ranks = [*range(chunk), *([chunk + 1] if chunk < points.world - 1 else [])]  # those behind are alike
         first, last = (
-            np.maximum.reduce([told.arrives(rank, chunk, is_last, owners) for rank in ranks])
+            np.maximum.reduce([sums.arrives(rank, chunk, is_last, owners) for rank in ranks])
             for is_last in (False, True)
         )
         owners.append(_Owner(first, last))
-    return np.maximum(told.everybody(0, owners[0]), told.everybody(points.world - 1, owners[-1]))
+    return np.maximum(sums.everybody(0, owners[0]), sums.everybody(points.world - 1, owners[-1]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class _Owner:
     last: Floats
 
 
-class _Told:
+class _Sums:
     """Contributions to owners, and sums that they tell."""
 
     def __init__(self, points: Points, slices: Slices) -> None:
@@ -80,11 +80,11 @@ class _Told:
         left = np.maximum(0.0, issued - owner.first)
         pace = np.maximum((owner.last - owner.first) / np.maximum(1, count - 1), np.maximum(self._busy, SOON))
         computing = np.maximum(NEVER_IDLE, 1 - self._busy / pace) * pace  # sums go first: what they leave of the time
-        told = np.minimum(count, left / computing)
+        before = np.minimum(count, left / computing)
         since = ((chunk - rank - 1) * of_others + is_last) * count + (not is_last)
         sent = np.minimum(since, 1 + left / self._each)
-        behind = np.where(left > 0, owner.first + self._until_leaving + (told * on_link + sent) * one, 0.0)
-        return np.asarray(np.maximum(issued + told * self._busy + one, behind) + points.delay(peer))
+        behind = np.where(left > 0, owner.first + self._until_leaving + (before * on_link + sent) * one, 0.0)
+        return np.asarray(np.maximum(issued + before * self._busy + one, behind) + points.delay(peer))
 
     def _issued(self, rank: int, chunk: int, *, is_last: bool) -> Floats:
         """When *rank* would have sent the first or the last slice of *chunk* if it had nothing to sum."""

@@ -33,22 +33,22 @@ def wave_by_wave(points: Points, kernel: Kernel, slices: Rows) -> Floats:
     peers = points.world - 1
     each = put_costs(points, slices.num_bytes).on_lane + points.overhead
     ends = [slices.count * (peers * each + points.overhead) + kernel.end(points.world)]
-    for own in range(peers, max(-1, peers - 3), -1) if points.word("tile_order") == "natural" else (0,):
-        ends += _Waiting(points, kernel, slices, own).ends()
+    for place in range(peers, max(-1, peers - 3), -1) if points.word("tile_order") == "natural" else (0,):
+        ends += _Waiting(points, kernel, slices, place).ends()
     return np.maximum.reduce(ends)
 
 
 class _Waiting:
-    """A rank whose own rows are the *own*-th chunk that it computes. Counts are floats, which numpy divides faster."""
+    """A rank whose own rows are the *place*-th chunk that it computes. Counts are floats: numpy divides them faster."""
 
-    def __init__(self, points: Points, kernel: Kernel, slices: Rows, own: int) -> None:
-        self._points, self._own, self._tile_seconds = points, own, kernel.tile_seconds
+    def __init__(self, points: Points, kernel: Kernel, slices: Rows, place: int) -> None:
+        self._points, self._place, self._tile_seconds = points, place, kernel.tile_seconds
         self._count, self._size, self._slots, self._tiles = (
             column.astype(float) for column in (slices.count, slices.tiles, points.slots, tiles_of_chunk(points))
         )
         puts = put_costs(points, slices.num_bytes)
         self._each, self._ahead = puts.on_lane + puts.elsewhere, puts.ahead
-        self._remote = [chunk for chunk in range(points.world) if chunk != own]
+        self._remote = [chunk for chunk in range(points.world) if chunk != place]
         self._ends = [self._waves((chunk + 1) * self._tiles) for chunk in range(points.world - 1)]
         self._ends.append(-self._waves(-points.world * self._tiles))
         """By chunk the waves that are done with it."""
@@ -83,7 +83,7 @@ class _Waiting:
             return self._ends[-1] - self._begun(chunk, nth), (self._points.world - chunk) * self._count - nth
         waves, steps = self._ends[chunk] - self._begun(chunk, nth), self._count - nth
         for other in (number for number in self._remote if number != chunk):
-            come = nth + (chunk > self._own > other) if self._by_rank else self._come(other, there)
+            come = nth + (chunk > self._place > other) if self._by_rank else self._come(other, there)
             waves = waves + self._ends[other] - self._begun(other, come)
             steps = steps + self._count - come
         return waves, steps
@@ -97,7 +97,7 @@ class _Waiting:
         return np.asarray(np.floor((tiles + 0.5) / self._slots))
 
     def _peer(self, chunk: int) -> int:
-        return chunk - (chunk > self._own)
+        return chunk - (chunk > self._place)
 
     def _turns(self, chunk: int, links: Sequence[int]) -> tuple[int, int, int]:
         """How *chunk* comes: behind so many chunks for other ranks, then each slice with those for so many ranks.
@@ -112,7 +112,7 @@ class _Waiting:
             case "rotated":
                 return links[:peer].count(links[peer]), 1, 0
             case "natural":
-                behind = self._points.world - 1 - self._own - (chunk > self._own)
+                behind = self._points.world - 1 - self._place - (chunk > self._place)
                 return 0, others, behind if len(set(links)) == 1 else 0
             case _:
                 before = min(peer, others - 1)

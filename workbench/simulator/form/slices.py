@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.simulator.messages import PutCosts
-from workbench.simulator.points import Column, Floats
-from workbench.simulator.waves import Kernel
+import numpy as np
+
+from kernels.schemes import reads
+from workbench.simulator.messages import PutCosts, put_costs
+from workbench.simulator.points import Column, Floats, Points
+from workbench.simulator.waves import Kernel, tiles_of_chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,3 +27,14 @@ class Slices:
     """Bookkeeping of all of them."""
     stored: Floats | float
     """By how much the whole kernel is longer since it stores on peers."""
+
+
+def slices_of(points: Points) -> Slices:
+    """The slices of each chunk."""
+    tiles, kernel = tiles_of_chunk(points), Kernel(points)
+    size = np.minimum(points.slice_tiles, tiles)
+    count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
+    num_bytes, last_bytes = result * size / tiles, result * (tiles - (count - 1) * size) / tiles
+    puts = put_costs(points, num_bytes, in_place=points.word("write") != "staged")
+    together = size if points.word("tile_order") == reads.IN_TURNS else tiles
+    return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, kernel.stores(together))
