@@ -1,17 +1,24 @@
 """How far tier A is from tier B: `python -m tests.simulator.agreement` prints it over a committed grid of schedules.
 
-The grid: every operator and scheme on shipped machines, two and eight ranks, with each value that an axis offers.
+The grid: every operator and scheme on shipped machines, two and eight ranks, with each value that an axis offers. Beside
+it, schedules drawn by a committed seed, with all values at once and smaller and larger problems.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
-from kernels.fabric import parse
+from kernels.axes import Axis, Value
+from kernels.fabric import Fabric, parse
+from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
-from kernels.schemes import COMPARED
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.schemes import COMPARED, axes
+from tests.kernels.covering import legal as complete
 from tests.simulator.trials import ask, legal, trial
 from workbench.machines import shipped_machine
 from workbench.simulator.grid import times
@@ -21,18 +28,45 @@ MACHINES = {"h200_nvl2": ("nvlink", (2,)), "h200_nvl8": ("nvlink", (2, 8)), "mi3
             "laptop_cpu": ("emulated:wire_to_compute=1", (2, 8))}  # fmt: skip
 """By machine the link, and how many ranks."""
 NEAR = 0.15
+SEED, SCALES, DRAWN = 20261123, (1, 2, 4), 25
+"""Of schedules that are drawn: for every machine, world, operator and scheme so many, legal or not."""
 
 
 def errors(machine: str, scheme: str, every: int = 1) -> Iterator[float]:
     """The closed form over play, less 1, of every so many schedules of the grid."""
     (link, worlds), place = MACHINES[machine], shipped_machine(machine)
-    for world in worlds:
-        for name, kind in OPERATORS.items():
-            dtype = "float32" if kind.work == "gather" or place.backend == "cpu" else "bfloat16"
-            of, fabric = problem(name, dict(ask(name, world, scale=2).shape), dtype=dtype, world=world), parse(link)
-            for chosen in legal(of, scheme, place, fabric, pairs=False, turn=world // 2)[::every]:
-                played = predict(trial(of, chosen, place, fabric), place, with_spans=False).time_s
-                yield times(of, scheme, dict(chosen.axes), place, fabric)[0] / played - 1
+    fabric = parse(link)
+    for world, name in product(worlds, OPERATORS):
+        of = _sized(name, world, place, scale=2)
+        for chosen in legal(of, scheme, place, fabric, pairs=False, turn=world // 2)[::every]:
+            yield _error(of, chosen, place, fabric)
+
+
+def drawn_errors(machine: str, each: int) -> Iterator[float]:
+    """The same of *each* schedules drawn for every operator, scheme and world, as far as they are legal."""
+    (link, worlds), place, random = MACHINES[machine], shipped_machine(machine), np.random.default_rng(SEED)
+    fabric = parse(link)
+    for world, scheme, name in product(worlds, COMPARED, OPERATORS):
+        for _ in range(each):
+            of = _sized(name, world, place, scale=int(random.choice(SCALES)))
+            known = axes(of, scheme, place, fabric)
+            chosen = complete(of, scheme, place, fabric)({axis.name: _one_of(axis, random) for axis in known})
+            if chosen is not None:
+                yield _error(of, chosen, place, fabric)
+
+
+def _one_of(axis: Axis, random: np.random.Generator) -> Value:
+    return axis.values[int(random.integers(len(axis.values)))]
+
+
+def _sized(name: str, world: int, place: Machine, scale: int) -> Problem:
+    dtype = "float32" if OPERATORS[name].work == "gather" or place.backend == "cpu" else "bfloat16"
+    return problem(name, dict(ask(name, world, scale).shape), dtype=dtype, world=world)
+
+
+def _error(of: Problem, chosen: Schedule, place: Machine, fabric: Fabric) -> float:
+    played = predict(trial(of, chosen, place, fabric), place, with_spans=False).time_s
+    return float(times(of, chosen.scheme, dict(chosen.axes), place, fabric)[0] / played - 1)
 
 
 def main() -> None:
@@ -44,6 +78,7 @@ def main() -> None:
             every.extend(apart)
             _print(f"{machine:<13} {scheme:<11}", apart)
     _print(f"{'all':<25}", np.array(every))
+    _print(f"{'drawn':<25}", np.abs([error for machine in MACHINES for error in drawn_errors(machine, each=DRAWN)]))
 
 
 def _print(name: str, apart: np.ndarray) -> None:
