@@ -1,7 +1,7 @@
 """How far tier A is from tier B: `python -m tests.simulator.agreement` prints it over a committed grid of schedules.
 
-The grid: every operator and scheme on shipped machines, two and eight ranks, with each value that an axis offers. Beside
-it, schedules drawn by a committed seed, with all values at once and smaller and larger problems.
+The grid: every operator and scheme on shipped machines, two and eight ranks, with each value that an axis offers.
+Beside it, schedules drawn by a committed seed, with all values at once and smaller and larger problems.
 """
 
 from __future__ import annotations

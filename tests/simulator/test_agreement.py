@@ -8,7 +8,7 @@ from tests.simulator.agreement import MACHINES, NEAR, drawn_errors, errors
 EVERY = 7
 """One schedule in so many; `python -m tests.simulator.agreement` asks all of them."""
 MEDIAN, FEW = 0.01, 0.02
-"""Of the committed grid; and how many of those that are drawn may be beyond NEAR: the target is none."""
+"""The middle of both; and how many of those that are drawn may be beyond NEAR: the target is none."""
 
 
 def test_closed_form_and_play_agree_on_the_committed_grid() -> None:

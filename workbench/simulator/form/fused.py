@@ -8,7 +8,7 @@ from kernels.schemes import reads
 from workbench.simulator.form.behind import OwnUnits, behind_operands, finish, operands
 from workbench.simulator.form.calls import bytes_of
 from workbench.simulator.form.rows import Rows, wave_by_wave
-from workbench.simulator.form.slices import Slices, slices_of
+from workbench.simulator.form.slices import Slices, own_chunks_before, slices_of
 from workbench.simulator.messages import Messages, arrivals, first_of_each, issued_at, put_costs
 from workbench.simulator.points import Floats, Points
 from workbench.simulator.waves import Kernel, tiles_of_chunk
@@ -33,10 +33,12 @@ def to_owners(points: Points) -> Floats:
     """Each slice leaves for its owner when it is computed, who sums contributions."""
     order, slices = points.word("tile_order"), slices_of(points)
     kernel, puts, peers, each = slices.kernel, slices.puts, points.world - 1, points.overhead + slices.puts.on_lane
-    in_turns, before = order == reads.IN_TURNS, 1 if order == "natural" else 0
+    in_turns, before = order == reads.IN_TURNS, own_chunks_before(points)
     first, last = (_in_turns if in_turns else _one_by_one)(points, slices, each, before)
-    begin = kernel.end(before, slices.tiles) + before * slices.marked + each if peers else np.zeros(points.count)
-    early = begin - kernel.end(0, slices.tiles) - each if peers and before else np.zeros(points.count)
+    begin = early = np.zeros(points.count)
+    if peers:
+        begin = kernel.sent(before, before, slices.tiles) + before * slices.marked + each
+        early = begin - kernel.sent(0, 0, slices.tiles) - each if before else early
     messages = Messages(issued_at(puts, first, [p * slices.count + 1 for p in range(peers)], begin),
                         issued_at(puts, last, [(p + 1) * slices.count for p in range(peers)], begin),
                         slices.count, slices.num_bytes, slices.last_bytes, early, not in_turns)  # fmt: skip
@@ -51,9 +53,9 @@ def to_owners(points: Points) -> Floats:
 def _one_by_one(points: Points, slices: Slices, each: Floats, before: int) -> tuple[list[Floats], list[Floats]]:
     """When the first and the last slice for each peer is computed: chunk after chunk, *before* of which are own."""
     kernel, peers, marked = slices.kernel, points.world - 1, before * slices.marked
-    first = [kernel.end(before + p, slices.tiles) + marked + (p * slices.count + 1) * each for p in range(peers)]
-    last = [kernel.end(before + p + 1) + marked + (p + 1) * slices.count * each + (p + 1) / peers * slices.stored
-            for p in range(peers)]  # fmt: skip
+    first = [kernel.sent(before, before + p, slices.tiles) + marked + (p * slices.count + 1) * each
+             for p in range(peers)]  # fmt: skip
+    last = [kernel.sent(before, before + p + 1) + marked + (p + 1) * slices.count * each for p in range(peers)]
     return first, last
 
 

@@ -32,9 +32,16 @@ class Slices:
 def slices_of(points: Points) -> Slices:
     """The slices of each chunk."""
     tiles, kernel = tiles_of_chunk(points), Kernel(points)
+    in_turns, before = points.word("tile_order") == reads.IN_TURNS, own_chunks_before(points)
     size = np.minimum(points.slice_tiles, tiles)
     count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
     num_bytes, last_bytes = result * size / tiles, result * (tiles - (count - 1) * size) / tiles
     puts = put_costs(points, num_bytes, in_place=points.word("write") != "staged")
-    together = size if points.word("tile_order") == reads.IN_TURNS else tiles
-    return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, kernel.stores(together))
+    stored = kernel.stored(size) if in_turns else kernel.stored_until(before, points.world * tiles)
+    return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, stored)
+
+
+def own_chunks_before(points: Points) -> int:
+    """How many chunks of its own the rank computes first that begins to send first or last: all in rank order begin
+    with rank 0's."""
+    return 1 if points.word("tile_order") == "natural" else 0
