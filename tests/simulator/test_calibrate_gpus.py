@@ -17,7 +17,7 @@ from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial
 from tests.simulator import probed
 from tests.simulator.probed import raw
-from tests.simulator.test_grid import GPU_TOLERANCE
+from tests.simulator.test_grid import TOLERANCE
 from tests.simulator.trials import ask, legal, trial
 from workbench import machines
 from workbench.simulator.calibrate_gpus import checked, fitted, listed, ratios
@@ -176,7 +176,7 @@ def test_the_closed_form_agrees_with_play_on_measured_gpus(operator: str, scheme
     for chosen in legal(asked, scheme, machine, NVLINK, pairs=False):
         played = predict(trial(asked, chosen, machine, NVLINK), machine, with_spans=False).time_s
         error = times(asked, scheme, dict(chosen.axes), machine, NVLINK)[0] / played - 1
-        assert abs(error) <= GPU_TOLERANCE, f"{error:+.1%} {chosen}"
+        assert abs(error) <= TOLERANCE, f"{error:+.1%} {chosen}"
 
 
 def test_blocks_that_send_are_columns_too(machine: Machine) -> None:
@@ -186,7 +186,7 @@ def test_blocks_that_send_are_columns_too(machine: Machine) -> None:
     for seconds, blocks in zip(found, columns["comm_sms"], strict=True):
         chosen = schedule(asked, "fused", {"comm_sms": blocks}, machine, NVLINK)
         played = predict(trial(asked, chosen, machine, NVLINK), machine).time_s
-        assert seconds == pytest.approx(played, rel=GPU_TOLERANCE)
+        assert seconds == pytest.approx(played, rel=TOLERANCE)
     assert found[1] > found[2] > found[3]
 
 
