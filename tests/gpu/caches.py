@@ -4,6 +4,8 @@
 the first one ended. Kernels with cache hints are timed as well, without ncu. `python -m tests.gpu.caches fit OUT.json`
 fits the reuse tier to half of the kernels, says how far it is off on the others, writes the fitted values into the
 device's file of data/caches, and puts OUT.json where tests, documents and charts read it.
+`python -m tests.gpu.caches OUT.json SECONDS drawn` has other kernels, to which nothing is fitted (`caches_drawn.py`),
+and times all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 from kernels import files
 from kernels.outcome import Measurement
 from kernels.protocol import PROTOCOLS
-from tests.gpu import caches_kernels, gang, recording
+from tests.gpu import caches_drawn, caches_kernels, gang, recording
 from tests.gpu.caches_ncu import Counter, NotCounted
 
 SECONDS, BATCH_S, HINTS_S = 540.0, 150.0, 120.0
@@ -28,18 +30,21 @@ BATCH_MOST, FIRST_S = 24, 18.0
 """Kernels of one process, and seconds of one kernel until some were counted: 14 launches were seen to take 20 s."""
 STRIKES = 3
 """So many batches in a row without any number, and the fault is not that of a kernel."""
+TOGETHER = 4
+"""Drawn kernels that are timed in turns: so many have their operands in memory at once."""
 MARGIN = 1.3
 """A batch may take so much longer for each kernel than the one before it."""
 Row = dict[str, Any]
 
 
-def measure(out: Path, seconds: float, counter: Counter | None = None) -> bool:
+def measure(out: Path, seconds: float, counter: Counter | None = None, *, drawn: bool = False) -> bool:
     """Counts as many kernels as *seconds* allow that are not in *out* yet; whether none is left.
 
+    *drawn*: those of caches_drawn in place of those of caches_kernels.
     A kernel that fails keeps the sentence that says why, and is not tried again.
     """
     until, counter = time.monotonic() + seconds, counter or Counter()
-    document = json.loads(out.read_text()) if out.exists() else _begun(counter)
+    document = json.loads(out.read_text()) if out.exists() else _begun(counter, drawn=drawn)
     counter.choose_metrics()
     document |= {"metrics": list(counter.metrics), "listed": counter.listed}
     pace, strikes = FIRST_S, 0
@@ -58,7 +63,7 @@ def measure(out: Path, seconds: float, counter: Counter | None = None) -> bool:
         pace = max(0.5, (time.monotonic() - began) / max(1, sum(_is_over(row) for row in batch)))
         _written(out, document)
         if not any(_is_timed(row) for row in document["kernels"]) and until - time.monotonic() > HINTS_S:
-            time_hints(document["kernels"], HINTS_S)
+            time_them(sittings(document["kernels"]), HINTS_S)
             _written(out, document)
     return not any(not _is_over(row) for row in document["kernels"])
 
@@ -79,11 +84,11 @@ def _is_timed(row: Row) -> bool:
     return "seconds" in row or "not_timed" in row
 
 
-def _begun(counter: Counter) -> Row:
+def _begun(counter: Counter, *, drawn: bool) -> Row:
     facts = recording.provenance(caches_kernels.MACHINE)
     facts |= {"launched_by": "tests/gpu/caches.py, one process under ncu for each batch", "ncu": counter.version()}
-    return {"provenance": facts, "seed": caches_kernels.SEED, "flags": counter.flags, "metrics": [],
-            "kernels": caches_kernels.kernels()}  # fmt: skip
+    return {"provenance": facts, "seed": caches_drawn.SEED if drawn else caches_kernels.SEED, "flags": counter.flags,
+            "metrics": [], "kernels": caches_drawn.kernels() if drawn else caches_kernels.kernels()}  # fmt: skip
 
 
 def _written(out: Path, document: Row) -> None:
@@ -93,19 +98,26 @@ def _written(out: Path, document: Row) -> None:
     print(f"{done} of {len(kernels)} kernels are counted, {failed} failed", flush=True)
 
 
-def time_hints(kernels: Sequence[Row], seconds: float, opened: gang.Opened = gang.gpu_bench) -> None:
-    """Times the kernels that are compared, those of one operator in turns, by the bench that times all trials."""
-    asked = replace(PROTOCOLS["thorough"], name="hints")
-    rows = [row for row in kernels if row["work"] == caches_kernels.COMPARED]
-    trials = {caches_kernels.trial(row, asked).key: row for row in rows}
-    sittings = [[caches_kernels.trial(row, asked).to_json() for row in rows if row["operator"] == operator]
-                for operator in dict.fromkeys(row["operator"] for row in rows)]  # fmt: skip
-    for news in gang.run(sittings, 1, seconds, opened):
+def sittings(kernels: Sequence[Row]) -> list[list[Row]]:
+    """Those that are timed in turns: of hints all kernels of an operator, of drawn ones few, which nobody compares."""
+    compared = [row for row in kernels if row["work"] == caches_kernels.COMPARED]
+    if compared:
+        return [[row for row in compared if row["operator"] == operator]
+                for operator in dict.fromkeys(row["operator"] for row in compared)]  # fmt: skip
+    return [list(kernels[begin : begin + TOGETHER]) for begin in range(0, len(kernels), TOGETHER)]
+
+
+def time_them(groups: Sequence[Sequence[Row]], seconds: float, opened: gang.Opened = gang.gpu_bench) -> None:
+    """Times the kernels of each group in turns, by the bench that times all trials."""
+    timed = replace(PROTOCOLS["thorough"], name="hints")
+    rows = {caches_kernels.trial(row, timed).key: row for group in groups for row in group}
+    blocks = [[caches_kernels.trial(row, timed).to_json() for row in group] for group in groups]
+    for news in gang.run(blocks, 1, seconds, opened):
         if isinstance(news, str):
             print(news, flush=True)
         elif isinstance(news[0], Measurement):
-            trials[news[0].trial.key]["seconds"] = [round(one, 9) for one in news[0].samples[0]]
-    for row in rows:
+            rows[news[0].trial.key]["seconds"] = [round(one, 9) for one in news[0].samples[0]]
+    for row in rows.values():
         if "seconds" not in row:
             row["not_timed"] = f"It was not timed within {seconds:.0f} s."
 
@@ -116,5 +128,6 @@ if __name__ == "__main__":
 
         main(Path(sys.argv[2]))
     else:
-        is_whole = measure(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS)
+        seconds = float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS
+        is_whole = measure(Path(sys.argv[1]), seconds, drawn="drawn" in sys.argv[3:])
         print("All kernels are counted." if is_whole else "Some are left: the same command goes on.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -49,13 +49,18 @@ Row = dict[str, Any]
 
 def kernels() -> list[Row]:
     """Every kernel with its number, class, part, operator, shape, dtype, axes and resident programs of an SM."""
-    rows = [_row(work, *point) for work, point in _points()]
+    rows = [kernel(work, *point) for work, point in _points()]
     chosen = random.Random(SEED)
-    for work in dict.fromkeys(row["work"] for row in rows):
-        same = [row for row in rows if row["work"] == work and not _is_deep(row)]
-        for row in chosen.sample(same, len(same) // 2) if work != COMPARED else same:
-            row["part"] = "fit" if work != COMPARED else "compared"
-    return [{"number": number, **row} for number, row in enumerate(rows)]
+    for work in dict.fromkeys(each["work"] for each in rows):
+        same = [each for each in rows if each["work"] == work and not _is_deep(each)]
+        for each in chosen.sample(same, len(same) // 2) if work != COMPARED else same:
+            each["part"] = "fit" if work != COMPARED else "compared"
+    return number(rows)
+
+
+def number(rows: Iterable[Row]) -> list[Row]:
+    """*rows*, each with its number."""
+    return [{"number": place, **each} for place, each in enumerate(rows)]
 
 
 def in_turns(rows: Sequence[Row]) -> list[Row]:
@@ -79,6 +84,14 @@ def point(row: Row) -> tuple[Problem, Schedule]:
     return of, schedule(of, "fused", row["axes"], machine(MACHINE), parse("nvlink"))
 
 
+def kernel(work: str, operator: str, shape: dict[str, Any], dtype: str, axes: dict[str, Value]) -> Row:
+    """A kernel that is held out, its axes complete."""
+    made: Row = {"work": work, "part": "held_out", "operator": operator, "shape": shape, "dtype": dtype, "axes": axes}
+    _, chosen = point(made)
+    resident = machine(MACHINE).device.resident_blocks.get(OPERATORS[operator].work, 1)
+    return {**made, "axes": dict(chosen.axes), "resident": int(resident)}
+
+
 def _points() -> Iterator[tuple[str, tuple[str, dict[str, Any], str, dict[str, Value]]]]:
     shaped = [(shape, axes) for shape in GEMMS for axes in GROUPS] + list(MORE)
     for (m, n, k), axes in shaped:
@@ -99,13 +112,6 @@ def _points() -> Iterator[tuple[str, tuple[str, dict[str, Any], str, dict[str, V
 def _lookups(tables: tuple[int, ...], law: str) -> dict[str, Any]:
     names = ("tables_per_rank", "rows", "dim", "batch", "pooling")
     return {**dict(zip(names, tables, strict=True)), "indices": law}
-
-
-def _row(work: str, operator: str, shape: dict[str, Any], dtype: str, axes: dict[str, Value]) -> Row:
-    row: Row = {"work": work, "part": "held_out", "operator": operator, "shape": shape, "dtype": dtype, "axes": axes}
-    _, chosen = point(row)
-    resident = machine(MACHINE).device.resident_blocks.get(OPERATORS[operator].work, 1)
-    return {**row, "axes": dict(chosen.axes), "resident": int(resident)}
 
 
 def _is_deep(row: Row) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from kernels.backends.triton import refusals
 from kernels.protocol import protocol
-from tests.gpu import caches, caches_fit, caches_kernels, caches_ncu, caches_text, documents
+from tests.gpu import caches, caches_drawn, caches_fit, caches_kernels, caches_ncu, caches_text, documents
 from tests.gpu.caches_rank import REPEATS
 from workbench import counted
 from workbench.resources import data_directory
@@ -73,7 +73,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         for number in range(6)
     ]
     monkeypatch.setattr(caches_kernels, "kernels", lambda: rows)
-    monkeypatch.setattr(caches, "time_hints", lambda kernels, seconds: None)
+    monkeypatch.setattr(caches, "time_them", lambda groups, seconds: None)
     monkeypatch.setattr(caches, "BATCH_MOST", 4)
     return rows
 
@@ -165,6 +165,17 @@ def test_there_are_sixty_kernels_in_two_parts() -> None:
     orders = {row["axes"]["tile_order"] for row in rows if row["work"] == "gemm"}
     assert orders == {"natural", "rotated", "remote_first", "interleaved"}
     assert {row["axes"]["group_rows"] for row in rows if row["work"] == "gemm"} == {1, 2, 4, 8, 16}
+
+
+def test_drawn_kernels_run_on_gpus_and_are_all_held_out() -> None:
+    rows = caches_drawn.kernels()
+    assert rows == caches_drawn.kernels(), "the seed decides"
+    for row in rows:
+        assert refusals.refusal(caches_kernels.trial(row, protocol("quick")), shares_heap=True) is None, row
+    assert {row["part"] for row in rows} == {"held_out"}
+    known = [caches_kernels.point(row) for row in caches_kernels.kernels()]
+    assert not any(caches_kernels.point(row) in known for row in rows)
+    assert [row for group in caches.sittings(rows) for row in group] == rows
 
 
 def test_half_of_the_gemms_that_are_held_out_are_expected_to_read_operands_again() -> None:
