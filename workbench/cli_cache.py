@@ -97,7 +97,7 @@ def cache(
         _of_operators_only({"--preset": preset, "--shape": shape, "--dtype": dtype, "--world": world,
                             "--scheme": scheme, "--set": settings, "--save": save, "--tier": tier})  # fmt: skip
     _one_size(l2_sweep, {"--workloads": workloads, "--l2-bytes": l2_bytes})
-    replays = _Replays.of(policies or (["all"] if workloads else [USUAL]))
+    replays = _Replays.of(policies or (["all"] if workloads else [USUAL]), _sizes(l2_sweep))
     if workloads:
         show(*_of_workloads(workloads, _study_caches(caches, machine, l2_bytes), replays), json)
         return
@@ -110,7 +110,7 @@ def cache(
         on = _caches(caches, request.machine_description(), l2_bytes)
         point, facts = _point(request)
         if not (policies or save or tier) and (names := _hinted(point)):
-            replays = _Replays.of(names)
+            replays = _Replays.of(names, _sizes(l2_sweep))
             rows_at = partial(_beside_measured, point, partial(replays.rows, _traced(point, on, None), None))
         elif _tier(tier, policies, save) == "reuse":
             rows_at = partial(_estimated, point)
@@ -129,10 +129,13 @@ class _Replays:
     progress: Progress
 
     @classmethod
-    def of(cls, names: list[str]) -> _Replays:
+    def of(cls, names: list[str], sizes: int) -> _Replays:
+        """The policies called *names*, each at so many *sizes* of L2."""
         from workbench.simulator.cache.study import chosen_policies
 
-        return cls(chosen_policies(names), "all" in names, Progress())
+        made = cls(chosen_policies(names), "all" in names, Progress())
+        made.progress.replays = made.count * sizes
+        return made
 
     @property
     def count(self) -> int:
@@ -155,6 +158,13 @@ class _Replays:
             if path is None or str(path) in str(error):
                 raise
             raise Refusal(f"{path}: {error}") from None
+
+
+def _sizes(l2_sweep: bool) -> int:
+    """How many sizes of L2 are asked about."""
+    from workbench.simulator.cache.sizes import SIZES
+
+    return len(SIZES) if l2_sweep else 1
 
 
 def _one_size(l2_sweep: bool, values: Mapping[str, object]) -> None:

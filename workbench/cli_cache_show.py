@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kernels.units import about
 from workbench.cli_show import say, show_rows, tell
 from workbench.cli_table import Column, show_table
 
@@ -24,27 +25,39 @@ class Progress:
     """Says on stderr how far replays have come."""
 
     due: float = field(default_factory=lambda: time.monotonic() + QUIET_S)
+    replays: int = 1
+    """How often the trace is replayed in all: under each policy, at each size of L2."""
     replayed: int = 0
+    begun: float | None = None
+    """When the first access was replayed."""
 
     def told(self, count: int, most: int, ended: str) -> None:
         """So many of so many replays have ended, and that one just did."""
-        self._say(f"{count} of {most} replays have ended, {ended} just now.")
+        self._say(lambda: f"{count} of {most} replays have ended, {ended} just now.")
 
     def watched(self, trace: Trace) -> Trace:
         """*trace*, whose replays tell how many accesses they have taken."""
 
         def chunks() -> Iterator[Chunk]:
+            self.begun = self.begun or time.monotonic()
             for chunk in trace.chunks():
                 yield chunk
                 self.replayed += len(chunk.accesses)
-                self._say(f"{self.replayed / 1e6:,.0f} million accesses are replayed.")
+                self._say(lambda: self._so_far(trace))
 
         return replace(trace, chunks=chunks)
 
-    def _say(self, sentence: str) -> None:
+    def _so_far(self, trace: Trace) -> str:
+        """Where nothing but the number of accesses tells how long it takes, replays are as fast as until now."""
+        most = max(self.replayed, self.replays * trace.count())
+        taken_s = time.monotonic() - (self.begun or 0.0)
+        left = f", {about(taken_s * (most - self.replayed) / self.replayed)} left" if taken_s > QUIET_S else ""
+        return f"{self.replayed / 1e6:,.0f} of {most / 1e6:,.0f} million accesses are replayed{left}."
+
+    def _say(self, sentence: Callable[[], str]) -> None:
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + BETWEEN_S
-            say(sentence)
+            say(sentence())
 
 
 def show(rows: list[Row], summary: Row, json: bool) -> None:

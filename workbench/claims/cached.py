@@ -1,6 +1,6 @@
 """What the replays of all applications said of the cache paper: kept in a file, since they take minutes.
 
-`workbench cache --workloads all --policies all --json | python -m workbench.claims` keeps them anew.
+KEEPING keeps them anew.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from workbench.published import Published
 from workbench.resources import data_directory
 
 COMMAND = "workbench cache --workloads all --policies all"
+KEEPING = f"{COMMAND} --json | python -m workbench.claims"
 KIND = texts.TextKind(
     "summary of replays", "a summary of replays", "a JSON file that `python -m workbench.claims` writes"
 )
@@ -28,6 +29,7 @@ NEEDED = {"applications": int, "optimised_within_2pct_of_best_static": int, "wor
 REPLAYS = (
     "bits",
     "hierarchy",
+    "interrupts",
     "lines",
     "patterns",
     "policies",
@@ -61,7 +63,8 @@ def best_static(reported: Published) -> Ours:
 
 
 def _ours(reported: Published, kept: Mapping[str, Any], value: float, sentence: str) -> Ours:
-    stale = "" if kept["simulator_print"] == simulator_print() else " The simulator has changed since: replay it again."
+    is_todays = kept["simulator_print"] == simulator_print()
+    stale = "" if is_todays else f" The simulator has changed since: `{KEEPING}` in a checkout keeps it anew."
     return Ours(
         value=value, source="estimated", machine=str(kept["summary"]["caches"]), over=reported.baseline,
         command=COMMAND, why=f"{sentence} Replayed {kept['date']}, commit {kept['provenance']['git_commit']}.{stale}",

@@ -11,7 +11,7 @@ from tests.simulator.cache.made import STRUCTURES, small
 from tests.simulator.cache.oracle import Oracle
 from workbench.simulator.cache import step
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.lines import Optimum, lru_misses
+from workbench.simulator.cache.lines import NEVER, Optimum, lru_misses, next_reads
 from workbench.simulator.cache.policies import POLICIES, Policy, Replacement
 from workbench.simulator.cache.simulate import replayed, simulate
 from workbench.simulator.cache.state import counted
@@ -94,6 +94,15 @@ def test_no_policy_misses_fewer_lines_than_the_optimum(data: st.DataObject, poli
     replay = simulate(trace, on, policy)
     assert best.line_misses <= replay.total.l2_line_misses
     assert best.line_misses <= best.line_reads
+
+
+def test_lines_that_lie_far_apart_are_read_next_as_those_side_by_side() -> None:
+    rng = np.random.default_rng(3)
+    lines, writes = rng.integers(0, 50, 400), rng.integers(0, 2, 400).astype(bool)
+    later = [next((j for j in range(i + 1, 400) if lines[j] == lines[i]), None) for i in range(400)]
+    expected = [NEVER if j is None or writes[j] else j for j in later]
+    assert next_reads(lines, writes).tolist() == expected
+    assert next_reads(lines * 10**12, writes).tolist() == expected
 
 
 def test_the_same_trace_gives_the_same_numbers_however_it_is_cut() -> None:

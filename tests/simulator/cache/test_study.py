@@ -2,19 +2,26 @@
 
 import json
 import re
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.simulator.cache.made import load, store, trace
+from tests.simulator.cache.made import load, small, store, trace
 from workbench.cli import status
 from workbench.cli_cache_show import Progress
 from workbench.simulator.cache import study, trace_file
 from workbench.simulator.cache.hierarchy import hierarchy
+from workbench.simulator.cache.interrupts import heeded, together
 from workbench.simulator.cache.policies import POLICIES
 from workbench.simulator.cache.simulate import simulate
 from workbench.simulator.cache.sizes import SIZES
+from workbench.simulator.cache.trace import ACCESS, Chunk
 from workbench.simulator.cache.workloads import workload
 
 
@@ -143,6 +150,50 @@ def test_who_waits_is_told_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> 
     progress.told(3, 9, "SGEMM with srrip")
     progress.told(4, 9, "SGEMM with random")
     assert capsys.readouterr().err == "3 of 9 replays have ended, SGEMM with srrip just now.\n"
+
+
+def test_a_replay_says_of_how_many_accesses_and_how_long_it_still_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last is the fourth of two replays of half a million: all are done."""
+    chunk = Chunk(0, np.zeros(500_000, ACCESS))
+    made = replace(trace([load(0)]), chunks=lambda: iter([chunk] * 2), counted=lambda: 1_000_000)
+    progress = Progress(due=0.0, replays=2, begun=time.monotonic() - 60)
+    for _ in range(2):
+        for _ in progress.watched(made).chunks():
+            progress.due = 0.0
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["0 of 2 million accesses are replayed, about 3 min left.",
+                        "1 of 2 million accesses are replayed, about 60 s left."]  # fmt: skip
+    assert said[-1] == "2 of 2 million accesses are replayed, about a second left."
+
+
+def test_ctrl_c_ends_a_replay_at_its_next_chunk() -> None:
+    """The main thread is interrupted; what another thread replays has a thousand chunks before it."""
+    begun, taken = threading.Event(), 0
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal taken
+        for _ in range(1000):
+            begun.set()
+            time.sleep(0.002)
+            taken += 1
+            yield Chunk(0, np.zeros(1, ACCESS))
+
+    def interrupt(count: int, at: int) -> None:
+        raise KeyboardInterrupt
+
+    long = partial(study.rows, replace(trace([load(0)]), chunks=chunks),
+                   study.Asked(small(), study.chosen_policies(["srrip"])))  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        together([long, begun.wait], interrupt)
+    assert taken < 900, "a replay of a replay in a thread of its own"
+
+
+def test_what_failed_is_heard_of_and_not_what_ended_for_that() -> None:
+    def fails() -> None:
+        raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        together([partial(together, [fails, lambda: None]), lambda: list(heeded(iter(lambda: 0, 1)))])
 
 
 def test_an_operators_trace_is_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

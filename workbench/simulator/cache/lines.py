@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from workbench.simulator.cache.bits import turned
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.trace import DIRECT, WRITE, Trace
+from workbench.simulator.cache.interrupts import heeded
+from workbench.simulator.cache.trace import CHUNK, DIRECT, WRITE, Trace
 
 NEVER = np.iinfo(np.int64).max
 """When a line is read next that is not, or that is written before: it is worth nothing."""
 EMPTY = -1
+SPREAD = 16
+"""Lines that are at most so many times as many as accesses have a table of their own."""
 
 
 def lru_misses(lines: NDArray[np.int64], num_sets: int, ways: int) -> int:
@@ -56,7 +59,10 @@ class Optimum:
         num_sets = on.l2_slices * on.l2_sets
         tags, due = (np.full((num_sets, on.l2_ways), value, np.int64) for value in (EMPTY, NEVER))
         places = (on.l2_slices, on.l2_sets, int(on.hashed))
-        self.line_misses = int(_belady((lines, writes, _next_reads(lines, writes)), places, tags, due))
+        follows = next_reads(lines, writes)
+        parts = (slice(start, start + CHUNK) for start in range(0, len(lines), CHUNK))
+        self.line_misses = sum(int(_belady((lines[part], writes[part], follows[part]), places, tags, due))
+                               for part in heeded(parts))  # fmt: skip
 
     @property
     def hit_rate(self) -> float:
@@ -69,7 +75,7 @@ def _arriving(trace: Trace, on: Hierarchy) -> tuple[NDArray[np.int64], NDArray[n
     ways = max(1, on.l1_ways)
     tags, valid, used = (np.full((on.units * max(1, on.l1_sets), ways), v, np.int64) for v in (EMPTY, 0, 0))
     kept_lines, kept_writes, kernel = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)], None
-    for chunk in trace.chunks():
+    for chunk in heeded(trace.chunks()):
         if chunk.kernel != kernel:
             tags[:] = EMPTY
             kernel = chunk.kernel
@@ -81,14 +87,28 @@ def _arriving(trace: Trace, on: Hierarchy) -> tuple[NDArray[np.int64], NDArray[n
     return np.concatenate(kept_lines), np.concatenate(kept_writes)
 
 
-def _next_reads(lines: NDArray[np.int64], writes: NDArray[np.bool_]) -> NDArray[np.int64]:
+def next_reads(lines: NDArray[np.int64], writes: NDArray[np.bool_]) -> NDArray[np.int64]:
     """By access, when its line is read next; NEVER where its next access is a write, or there is none."""
-    order = np.argsort(lines, kind="stable")
     follows = np.full(len(lines), NEVER)
-    same = lines[order[:-1]] == lines[order[1:]]
-    here, after = order[:-1][same], order[1:][same]
-    follows[here] = np.where(writes[after], NEVER, after)
+    first, span = (int(lines.min()), int(np.ptp(lines)) + 1) if len(lines) else (0, 0)
+    if span > SPREAD * len(lines):  # a file may have lines anywhere
+        names, lines = np.unique(lines, return_inverse=True)
+        first, span = 0, len(names)
+    due = np.full(span, NEVER)
+    for start in heeded(range((len(lines) - 1) // CHUNK * CHUNK, -1, -CHUNK)):
+        part = slice(start, start + CHUNK)
+        _backwards((lines[part], writes[part], follows[part]), (start, first), due)
     return follows
+
+
+@njit(cache=True, nogil=True)
+def _backwards(stream: Any, begins: Any, due: Any) -> None:
+    """Fills what follows from the last access to the first; *due* has when each line is read next."""
+    lines, writes, follows = stream
+    start, first = begins
+    for i in range(lines.shape[0] - 1, -1, -1):
+        follows[i] = due[lines[i] - first]
+        due[lines[i] - first] = NEVER if writes[i] else start + i
 
 
 @njit(cache=True, nogil=True)

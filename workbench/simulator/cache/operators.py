@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -38,7 +39,10 @@ def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
         _product(program, problem, schedule, plan.tiles[RANK])
     incoming = _incoming(program, problem, plan)
     trace = program.trace(units)
-    return replace(trace, chunks=lambda: _beside(trace, incoming)) if len(incoming) else trace
+    trace = replace(trace, counted=cache(trace.count))
+    if not len(incoming):
+        return trace
+    return replace(trace, chunks=lambda: _beside(trace, incoming), counted=lambda: trace.count() + len(incoming))
 
 
 def _product(program: Program, problem: Problem, schedule: Schedule, tiles: Tiles) -> None:

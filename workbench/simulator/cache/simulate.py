@@ -9,6 +9,7 @@ import numpy as np
 from kernels.schedule import Refusal
 from workbench.simulator.cache import step
 from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.interrupts import heeded
 from workbench.simulator.cache.policies import Policy
 from workbench.simulator.cache.state import Plain, State, begin, counted
 from workbench.simulator.cache.trace import SECTOR_BYTES, Chunk, Trace
@@ -75,7 +76,7 @@ def replayed(trace: Trace, on: Hierarchy, policy: Policy) -> tuple[State, Plain]
         )
     state, plain = begin(on, policy, trace)
     kernel = None
-    for chunk in trace.chunks():
+    for chunk in heeded(trace.chunks()):
         if kernel is not None and chunk.kernel != kernel:
             step.end_kernel(state, plain)
         kernel = chunk.kernel

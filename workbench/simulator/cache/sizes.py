@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.study import Progress, silent, together
+from workbench.simulator.cache.interrupts import together
+from workbench.simulator.cache.study import Progress, silent
 from workbench.simulator.cache.trace import LINE_BYTES
 
 MIB = 2**20

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from workbench.simulator.cache.hierarchy import Hierarchy
+from workbench.simulator.cache.interrupts import together
 from workbench.simulator.cache.lines import Optimum
 from workbench.simulator.cache.policies import POLICIES, STACKED, UNCACHED, Policy, policy
 from workbench.simulator.cache.simulate import Replay, simulate
 from workbench.simulator.cache.trace import Trace
 from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
 
-THREADS = 2
-"""Compiled replays hold no lock, so that two of them run at a time."""
 CLOSE = 0.02
 """The stacked optimisations match the best static policy where they take at most so much longer."""
 OPTIMUM = "belady"
@@ -81,25 +79,6 @@ def _rows_of(ended: Sequence[Replay | Row], on: Hierarchy) -> list[Row]:
     """The rows of one trace."""
     uncached = next((each.cycles for each in ended if isinstance(each, Replay) and each.policy == UNCACHED), None)
     return [row_of(each, on, uncached) if isinstance(each, Replay) else each for each in ended]
-
-
-def together(
-    jobs: Sequence[Callable[[], Any]], progress: Callable[[int, int], None] = lambda count, at: None
-) -> list[Any]:
-    """What *jobs* return, two at a time; *progress* is told how many have ended, and which one just did.
-
-    Who is interrupted waits for the jobs that run, not for the others.
-    """
-    with ThreadPoolExecutor(THREADS) as threads:
-        futures = {threads.submit(job): at for at, job in enumerate(jobs)}
-        try:
-            for count, future in enumerate(as_completed(futures), 1):
-                future.result()
-                progress(count, futures[future])
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
 
 
 def row_of(replay: Replay, on: Hierarchy, uncached: float | None = None) -> Row:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.simulator.cache.interrupts import heeded
+
 LINE_BYTES, SECTOR_BYTES = 128, 32
 ALL_SECTORS = 0b1111
 """Every sector of a line; bit s is bytes 32 s .. 32 s + 31."""
@@ -56,9 +58,12 @@ class Trace:
     """SMs (CUs) that ask; units of accesses are 0 .. units - 1."""
     chunks: Callable[[], Iterator[Chunk]]
 
+    counted: Callable[[], int] | None = None
+    """How many accesses it has, where somebody knows without making them again."""
+
     def count(self) -> int:
-        """How many accesses it has; the whole trace is made for it."""
-        return sum(len(chunk.accesses) for chunk in self.chunks())
+        """How many accesses it has; the whole trace is made for it where nobody knows."""
+        return self.counted() if self.counted else sum(len(chunk.accesses) for chunk in heeded(self.chunks()))
 
 
 def accesses(lines: NDArray[np.int64], **columns: object) -> Accesses:

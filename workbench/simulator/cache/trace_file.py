@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,13 @@ def read(path: Path) -> Trace:
         raise Refusal(f"There is no trace file {path}. {ACCEPTED}")
     try:
         with parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
+            schema, count = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         raise _unreadable(path, f"it is no whole Parquet file ({_first_line(error)})") from None
     for name, kind in COLUMNS.items():
         if name not in schema.names or schema.field(name).type != kind:
             raise _unreadable(path, f"it has no column {name} of {kind}")
-    return _described(path, (schema.metadata or {}).get(MARK, b""))
+    return replace(_described(path, (schema.metadata or {}).get(MARK, b"")), counted=lambda: count)
 
 
 def _described(path: Path, mark: bytes) -> Trace:
