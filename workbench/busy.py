@@ -16,6 +16,9 @@ COMPUTE = Pool.COMPUTE.word
 """The pool whose spans say when a rank's processors are busy."""
 SENDS = frozenset(kind.word for kind in (Kind.PUT, Kind.PULL, Kind.COLLECTIVE))
 
+LOSSES = ("disturbance", "fill and drain", "decomposition", "contention")
+"""The parts of a waterfall between the floor and what is left unexplained."""
+
 
 def overlap_ratio(spans: Iterable[Span]) -> float | None:
     """Time in which compute and communication both run, over the time in which communication runs; over all ranks.
@@ -39,33 +42,47 @@ def overlap_ratio(spans: Iterable[Span]) -> float | None:
 
 def waterfall(
     measured: Mapping[str, Any], spans: Sequence[Span], pieces_alone_s: float | None
-) -> list[tuple[str, float]] | None:
-    """From the floor to the measured time, in seconds: they sum to time_s. None while a part is missing.
+) -> dict[str, float | None] | None:
+    """From the floor to the measured time, in seconds by part: those that are known sum to time_s.
 
-    *spans* are of one iteration, *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time
-    before the busier of the slowest rank's processors and links begins and after it ends. The floor is of computation
-    at its fastest, the other parts are of what it usually takes: the disturbance leads from the one to the other. A
-    loss of computation counts from the floor upwards: below it, it hides behind the wire.
+    A part is None while what it is made of was not timed; None without floor or time. *spans* are of one iteration,
+    *pieces_alone_s* is the compute part of the same schedule. Fill and drain is the time before the busier of the
+    slowest rank's processors and links begins and after it ends. The floor is of computation at its fastest, the other
+    parts are of what it usually takes: the disturbance leads from the one to the other. A loss of computation counts
+    from the floor upwards: below it, it hides behind the wire.
     """
     floor_s, compute_s, time_s = (measured.get(key) for key in ("floor_s", "compute_s", "time_s"))
-    spans = per_problem(spans, measured)
-    if floor_s is None or compute_s is None or time_s is None or pieces_alone_s is None or not spans:
+    if floor_s is None or time_s is None:
         return None
-    slowest = of_slowest(spans)
+    spans = per_problem(spans, measured)
+    times = (compute_s, pieces_alone_s, computing_seconds(spans) if spans else None)
+    usual_s, pieces_s, together_s = (None if each is None else max(floor_s, each) for each in times)
+    losses: dict[str, float | None] = {
+        "floor": floor_s,
+        "disturbance": _more(usual_s, floor_s),
+        "fill and drain": _fill_and_drain(of_slowest(spans)) if spans else None,
+        "decomposition": _more(pieces_s, usual_s),
+        "contention": _more(together_s, pieces_s),
+    }
+    return {**losses, "unexplained": time_s - sum(each for each in losses.values() if each is not None)}
+
+
+def unknown(parts: Mapping[str, float | None]) -> list[str]:
+    """The losses of a waterfall that are not known."""
+    return [part for part in LOSSES if parts.get(part) is None]
+
+
+def _more(later_s: float | None, before_s: float | None) -> float | None:
+    """What *later_s* is more than *before_s*, where both are known."""
+    return None if later_s is None or before_s is None else later_s - before_s
+
+
+def _fill_and_drain(slowest: Sequence[Span]) -> float:
+    """The time before the busier of processors and links begins and after it ends, of the spans of one rank."""
     processors = merged(span for span in slowest if span.pool == COMPUTE)
     sends = merged(span for span in slowest if span.pool != COMPUTE)
     busier = max(processors, sends, key=total)
-    end = max(span.stop_s for span in slowest)
-    alone_s = (compute_s, pieces_alone_s)
-    usual_s, pieces_s, together_s = (max(floor_s, each) for each in (*alone_s, computing_seconds(spans)))
-    losses: dict[str, float] = {
-        "floor": floor_s,
-        "disturbance": usual_s - floor_s,
-        "fill and drain": busier[0][0] + end - busier[-1][1],
-        "decomposition": pieces_s - usual_s,
-        "contention": together_s - pieces_s,
-    }
-    return [*losses.items(), ("unexplained", time_s - sum(losses.values()))]
+    return busier[0][0] + max(span.stop_s for span in slowest) - busier[-1][1]
 
 
 def per_problem(spans: Sequence[Span], row: Mapping[str, Any]) -> Sequence[Span]:

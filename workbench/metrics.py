@@ -10,7 +10,7 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.outcome import Outcome, row
 from kernels.plan import Kind
-from kernels.schemes import BASELINE, controls, expand, library, problems, reads
+from kernels.schemes import BASELINE, controls, expand, library, problems, reads, sequential
 from kernels.trial import Trial
 from workbench import busy
 from workbench.one_problem import computation_of, problem_of
@@ -25,11 +25,12 @@ SIGNATURE_KEYS = ("adds", "computing_s", "moving_s")
 EXTRA_KEYS = ("minimal_wire_bytes", "link_bytes_per_second", "predictor", "machine_digest", *PIPELINE_KEYS,
               *SIGNATURE_KEYS)  # fmt: skip
 """Columns beside kernels.outcome.ROW_KEYS: what floors are computed from, and what an estimate rests on."""
-JOINED = ("floor_s", "compute_s", "comm_s", "sequential_s", "plain_s", "library_s", "whole_s", "transfer_s")
-"""What `fill` adds to a row: numbers of its block. sequential_s is the fastest baseline, plain_s the fastest that does
-not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). whole_s is T_c, the best whole
-computation alone, and transfer_s is T_comm, the fastest transfer of the minimal bytes in which nothing is added. It
-adds pipeline_floor_s, too, which is of the row's own slices, and the signatures of its own pieces."""
+FLOOR = "floor_s"
+JOINED = (FLOOR, "compute_s", "comm_s", "sequential_s", "plain_s", "library_s", "whole_s", "transfer_s")
+"""What `fill` adds to a row: the floor of its problem, the rest of its block. sequential_s is the fastest baseline,
+plain_s the fastest that does not overlap, library_s the fastest whose collective is the library's (NCCL, gloo). whole_s
+is T_c, the best whole computation alone, and transfer_s is T_comm, the fastest transfer of the minimal bytes in which
+nothing is added. It adds pipeline_floor_s, too, of the row's own slices, and the signatures of its own pieces."""
 
 
 def floor(compute_s: float, minimal_wire_bytes: float, link_bytes_per_second: float) -> float:
@@ -193,12 +194,12 @@ def row_of(outcome: Outcome, run: str | None = None, machine: Machine | None = N
 
 
 FASTEST, PLAIN, LIBRARY = "compute at its fastest", "whole, not overlapped", "whole by the library"
-"""What Joins remembers the bound of the computation by, and sequential schedules that are told apart."""
+"""What Joins remembers bounds of the computation by, and sequential schedules that are told apart."""
 WHOLE, TRANSFER = "computation in one piece", "transfer that adds nothing"
 """And what T_c and T_comm are the fastest of."""
 COMPUTE, COMMUNICATION = "compute", "communication"
 """The parts of a trial, and of a loss."""
-STREAMS = "two streams without controls"
+STREAMS, ANY_BLOCK = "two streams without controls", "any block"
 """And what a schedule with controls is compared with."""
 
 
@@ -259,8 +260,8 @@ class Joins:
             return
         part = row.get("part")
         if part in (COMPUTE, COMMUNICATION):
-            self._lower((part, *_own(row, part)), row["time_s"])
-            self._busy[part, *_own(row, part)] = row.get("computing_s" if part == COMPUTE else "moving_s")
+            self._lower((part, *own_part(row, part)), row["time_s"])
+            self._busy[part, *own_part(row, part)] = row.get("computing_s" if part == COMPUTE else "moving_s")
         axes = row.get("axes") or {}
         if part in (None, "whole") and controls.has_controls(axes) and controls.off(axes) == axes:
             self._lower((STREAMS, *_streams(row)), row["time_s"])
@@ -271,6 +272,7 @@ class Joins:
         if part == COMPUTE:
             self._lower((part, *same_compute(row)), row["time_s"])
             self._lower((FASTEST, *same_compute(row)), _fastest(row))
+            self._lower((FASTEST, *same_compute(_of_any_block(row))), _fastest(row))
         if row.get("scheme") == BASELINE and part in ("communication", "whole"):
             self._lower((part, *same_problem(row)), row["time_s"])
             collective = axes.get("collective")
@@ -294,47 +296,44 @@ class Joins:
             "library_s": self._best.get((LIBRARY, *same_problem(row))),
             "whole_s": self._best.get((WHOLE, *same_compute(row))),
             "transfer_s": self._best.get((TRANSFER, *same_problem(row))),
-            "floor_s": _floor_of(row, fastest_s),
+            "floor_s": _floor_of(row, self._best.get((FASTEST, *same_compute(_of_any_block(row))))),
             "pipeline_floor_s": _pipeline_floor_of(row, fastest_s),
         }
         return _with_ratio({**row, **joined, **signatures({**row, **joined}, self._alone(row)), **self._against(row)})
 
+    def completed(self, row: Row) -> dict[str, Any]:
+        """*row* with what follows from all that was added by now; what it was told before stays where nothing does."""
+        return {**row, **{key: value for key, value in self.fill(row).items() if value is not None}}
+
     def _against(self, row: Row) -> dict[str, float | None]:
         """What the controls of a whole row bring over the same streams without any."""
         streams_s = self._best.get((STREAMS, *_streams(row)))
-        whole = (
-            row.get("part") in (None, "whole") and row.get("time_s") and controls.has_controls(row.get("axes") or {})
-        )
+        controlled = controls.has_controls(row.get("axes") or {})
+        whole = controlled and row.get("part") in (None, "whole") and row.get("time_s")
         return {"against_streams": against_streams(row["time_s"], streams_s) if whole and streams_s else None}
 
     def _alone(self, row: Row) -> Alone:
         """What the row's own pieces take alone, and for how long they are busy then where spans said it."""
-        times = [self._best.get((part, *_own(row, part))) for part in (COMPUTE, COMMUNICATION)]
-        busy = [self._busy.get((part, *_own(row, part))) for part in (COMPUTE, COMMUNICATION)]
+        times = [self._best.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
+        busy = [self._busy.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
         return Alone(*times, *busy)
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """All *rows* with the numbers of JOINED and pipeline_floor_s, each from the trials among *rows*."""
-    joins = Joins(rows)
-    return [joins.fill(each) for each in rows]
-
-
-def completed(row: Row, rows: Iterable[Row]) -> dict[str, Any]:
-    """*row* with the numbers that follow from its block in *rows*, of parts too that were timed after it."""
-    filled = Joins(each for each in rows if each.get("block") == row.get("block")).fill(row)
-    return {**row, **{key: value for key, value in filled.items() if value is not None}}
+    return [*map(Joins(rows).fill, rows)]
 
 
 def agreed(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """*rows* with the joined numbers of their block alike: a row that came early was told of fewer trials."""
     least: dict[tuple[Any, ...], float] = {}
-    for each in rows:
+    homes = [dict.fromkeys(JOINED, same_problem(each)) | {FLOOR: same_problem(_of_any_block(each))} for each in rows]
+    for each, home in zip(rows, homes, strict=True):
         for key in JOINED:
             if (seconds := each.get(key)) is not None:
-                place = (key, *same_problem(each))
-                least[place] = min(seconds, least.get(place, seconds))
-    return [_with_ratio({**each, **{key: least.get((key, *same_problem(each))) for key in JOINED}}) for each in rows]
+                least[key, *home[key]] = min(seconds, least.get((key, *home[key]), seconds))
+    return [_with_ratio({**each, **{key: least.get((key, *home[key])) for key in JOINED}})
+            for each, home in zip(rows, homes, strict=True)]  # fmt: skip
 
 
 def _with_ratio(row: dict[str, Any]) -> dict[str, Any]:
@@ -344,9 +343,10 @@ def _with_ratio(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"time_ratio": time_ratio(row["time_s"], row["sequential_s"]) if known else None}
 
 
-def _own(row: Row, part: str) -> tuple[Any, ...]:
+def own_part(row: Row, part: str) -> tuple[Any, ...]:
     """What schedules have in common whose *part* alone is the same; of computation alone the link is no matter."""
-    axes = controls.of_half(row.get("axes") or {}, part)
+    half = sequential.of_half if row.get("scheme") == BASELINE else controls.of_half
+    axes = half(row.get("axes") or {}, part)
     return *same_compute(row), row.get("scheme"), tuple(sorted(axes.items()))
 
 
@@ -373,9 +373,7 @@ def _floor_of(row: Row, compute_s: float | None) -> float | None:
     needed, link = row.get("minimal_wire_bytes"), row.get("link_bytes_per_second")
     if compute_s is None or needed is None:
         return None
-    if needed == 0:
-        return compute_s
-    return None if link is None else floor(compute_s, needed, link)
+    return compute_s if needed == 0 else link and floor(compute_s, needed, link)
 
 
 def _pipeline_floor_of(row: Row, compute_s: float | None) -> float | None:
@@ -389,6 +387,11 @@ def _pipeline_floor_of(row: Row, compute_s: float | None) -> float | None:
 def same_compute(row: Row) -> tuple[Any, ...]:
     """Rows whose computation alone is the same: of one block, measured or estimated; any link will do."""
     return row.get("source") == "estimated", row.get("block"), *computation_of(row)
+
+
+def _of_any_block(row: Row) -> Row:
+    """*row* as a question about its problem in every block: a floor, which no schedule beats, is one number."""
+    return {**row, "block": ANY_BLOCK}
 
 
 def same_problem(row: Row) -> tuple[Any, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from kernels import ranges
-from kernels.axes import Axis
+from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import Flow
@@ -53,6 +54,18 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
 def is_ours(problem: Problem, schedule: Schedule) -> bool:
     """Whether a GPU computes *schedule*, in one launch, by our kernel: asked for, or because there is no other."""
     return base.operator_of(problem).work == "gather" or schedule.get(reads.KERNEL) == OURS
+
+
+def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
+    """*axes* without those that say nothing of *part* alone; all of them for torch's operators, which are one call.
+
+    Computation does not ask who moves its bytes, and the library's computes alike whatever the tile is.
+    """
+    if axes.get("collective") == library.OVERLAPPED:
+        return dict(axes)
+    by_library = ("tile",) if axes.get(reads.KERNEL) == KERNELS[0] else ()
+    unread = ("collective", *by_library) if part == "compute" else (reads.KERNEL,)
+    return {name: value for name, value in axes.items() if name not in unread}
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:

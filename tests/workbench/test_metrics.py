@@ -14,6 +14,7 @@ from kernels.trial import Trial
 from workbench import bandwidths, busy, metrics, recordings
 from workbench.charts.waterfall import MEANING
 from workbench.machines import shipped_machine
+from workbench.reports import stored
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -132,8 +133,8 @@ def test_spans_of_several_problems_are_shortened_as_their_time_is() -> None:
     assert [(each.start_s, each.stop_s) for each in busy.per_problem(spans, row)] == [(0, 1), (0.5, 2)]
     assert busy.per_problem(spans, {"scheme": "fused", "axes": {"slice_tiles": 4}}) is spans
     known = {"floor_s": 1.0, "compute_s": 1.0, "time_s": 2.0}
-    losses = dict(busy.waterfall({**known, **row}, spans, pieces_alone_s=1.0) or ())
-    assert losses["unexplained"] == pytest.approx(2.0 - 1.0 - losses["fill and drain"])
+    losses = busy.waterfall({**known, **row}, spans, pieces_alone_s=1.0) or {}
+    assert losses["unexplained"] == pytest.approx(2.0 - 1.0 - (losses["fill and drain"] or 0.0))
 
 
 TWO_STREAMS = {"tile": "t", "micro_batches": 8, "collective": "library", "kernel": "ours", "comm_priority": "normal",
@@ -188,14 +189,46 @@ def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
     spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9), span(1, "compute", 0, 1)]
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
     losses = busy.waterfall(row, spans, pieces_alone_s=1.2)
-    assert losses is not None
-    assert dict(losses) == pytest.approx({
+    assert losses == pytest.approx({
         **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "decomposition": 0.2},
         **{"contention": 0.1, "unexplained": 0.2},
     })  # fmt: skip
-    assert list(dict(losses)) == list(MEANING)
-    assert busy.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2) is None
-    assert busy.waterfall(row, [], pieces_alone_s=1.2) is None
+    assert list(losses or {}) == list(MEANING)
+
+
+def test_parts_of_a_waterfall_that_were_timed_are_known_without_the_others() -> None:
+    spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9)]
+    row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
+    missing = {
+        ("disturbance", "decomposition"): busy.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2),
+        ("fill and drain", "contention"): busy.waterfall(row, [], pieces_alone_s=1.2),
+        ("decomposition", "contention"): busy.waterfall(row, spans, pieces_alone_s=None),
+    }
+    for parts, losses in missing.items():
+        assert losses is not None
+        assert tuple(busy.unknown(losses)) == parts
+        assert sum(each or 0.0 for each in losses.values()) == pytest.approx(2.0)
+    assert busy.waterfall({**row, "floor_s": None}, spans, pieces_alone_s=1.2) is None
+
+
+def test_a_sequential_computation_alone_serves_every_collective() -> None:
+    ours = {"tile": "t", "collective": "direct", "kernel": "ours"}
+    alone = {"part": "compute", "scheme": "sequential", "source": "recorded", "block": "b", "time_s": 1.0}
+    rows = [alone | {"axes": {**ours, "collective": "library"}},
+            alone | {"axes": {"tile": "t", "collective": "library", "kernel": "library"}, "time_s": 2.0}]  # fmt: skip
+    whole = {"scheme": "sequential", "source": "recorded", "block": "b"}
+    expected = (
+        (1.0, ours),
+        (2.0, {**ours, "kernel": "library", "tile": "u"}),
+        (None, {**ours, "tile": "u"}),
+        (None, {**ours, "kernel": "library", "collective": "overlapped"}),
+    )
+    for time_s, axes in expected:
+        assert stored.pieces_alone_s(rows, {**whole, "axes": axes}) == time_s, axes
+    assert stored.pieces_alone_s(rows, {**whole, "axes": ours, "block": "c"}) is None
+    streams = {"scheme": "concurrent", "source": "recorded", "block": "b"}
+    halves = [streams | {"part": "compute", "time_s": 3.0, "axes": TWO_STREAMS}]
+    assert stored.pieces_alone_s(halves, streams | {"axes": {**TWO_STREAMS, "comm_priority": "high"}}) == 3.0
 
 
 def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
@@ -204,7 +237,7 @@ def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
     decomposed = [span(0, "compute", 0, pieces_s), span(0, "link", 0.65, pieces_s + wire_s / 2)]
     for spans, alone_s in ((sequential, compute_s), (decomposed, pieces_s)):
         row = {"floor_s": 1.0, "compute_s": compute_s, "time_s": spans[-1].stop_s}
-        losses = dict(busy.waterfall(row, spans, alone_s) or ())
+        losses = busy.waterfall(row, spans, alone_s) or {}
         assert losses["disturbance"] == pytest.approx(0.2)
         assert losses["unexplained"] == pytest.approx(0)
 
@@ -212,7 +245,7 @@ def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
 def test_what_hides_behind_the_wire_is_no_loss() -> None:
     spans = [span(0, "compute", 0, 1.3), span(0, "link", 0.3, 2.3)]
     losses = busy.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
-    assert {part: seconds for part, seconds in losses or () if abs(seconds) > 1e-12} == pytest.approx(
+    assert {part: seconds for part, seconds in (losses or {}).items() if abs(seconds or 0.0) > 1e-12} == pytest.approx(
         {"floor": 2.0, "fill and drain": 0.3}
     )
 

@@ -11,7 +11,7 @@ from kernels.protocol import protocol_words
 from kernels.schemes import BASELINE
 from workbench import compared
 from workbench.charts.words import fabric_words
-from workbench.metrics import JOINED, agreed
+from workbench.metrics import FLOOR, JOINED, agreed
 from workbench.naming import TIMED, operator_title
 from workbench.one_problem import PROBLEM, Key, by_problem, computation_of, problem_of
 from workbench.reports.outcomes import is_failure, is_stop, parts_of
@@ -119,7 +119,7 @@ def _value(case: Case, key: str) -> str:
 
 
 def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
-    """Where anything was timed an estimate has no floor of its own, but that of the block that timed its schedule."""
+    """Where anything was timed an estimate has the floor of that, and the rest of the block that timed its schedule."""
     settled = agreed(whole)
     timed = [row for row in settled if row.get("source") in TIMED and not is_failure(row)]
     homes = {_text(row, SCHEDULE): row for row in reversed(timed)}
@@ -128,7 +128,7 @@ def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
         for row in settled:
             if row.get("source") == "estimated":
                 home = homes.get(_text(row, SCHEDULE), only)
-                row.update({key: home.get(key) for key in JOINED})
+                row.update({key: home.get(key) for key in JOINED} | {FLOOR: timed[0].get(FLOOR)})
     return Case(tuple(settled), tuple(parts))
 
 

@@ -144,11 +144,11 @@ def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
     return {words[source]: spans for source, spans in by_source.items() if spans}
 
 
-def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float] | None:
-    """Where the time of one trial went, in seconds by part; None while one of its parts was not timed."""
+def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float | None] | None:
+    """Where the time of one trial went, in seconds by part; None where nothing but its floor is known."""
     spans = store.spans(run, row["key"], row["source"], row.get("block"))
     steps = busy.waterfall(row, spans, pieces_alone_s(rows, row))
-    return None if steps is None else dict(steps)
+    return steps if steps is not None and len(busy.unknown(steps)) < len(busy.LOSSES) else None
 
 
 def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Derived]:
@@ -157,15 +157,15 @@ def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[De
 
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
-    """The computation alone of the schedule of *row*, timed in the same block."""
+    """The computation alone of the schedule of *row*, timed in the same block: by it, or by one that computes alike."""
+    computation = metrics.own_part(row, metrics.COMPUTE)
     alike = [
         other["time_s"]
         for other in rows
-        if other.get("part") == "compute"
+        if other.get("part") == metrics.COMPUTE
         and other.get("time_s") is not None
         and other["source"] == row["source"]
-        and all(other.get(key) == row.get(key) for key in ("scheme", "axes"))
-        and metrics.same_compute(other) == metrics.same_compute(row)
+        and metrics.own_part(other, metrics.COMPUTE) == computation
     ]
     return min(alike, default=None)
 

@@ -15,6 +15,7 @@ from cluster.seating import Workers
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal
 from workbench import compared, left_out
+from workbench.answer import FromRecordings
 from workbench.charts.words import context
 from workbench.forecast import COUNTED_MOST, Forecast, forecast
 from workbench.links import known_link
@@ -230,8 +231,8 @@ class Explorer:
         except ValueError as unreadable:
             self.page.message.value = refusal_html(str(unreadable))
             return
-        whole = [entry.measurement for entry in recorded if entry.measurement.trial.part == "whole"]
-        if whole:
+        played = [entry.measurement for entry in FromRecordings(recorded).entries]
+        if whole := [measured for measured in played if measured.trial.part == "whole"]:
             rows = [row_of(measured) for measured in whole]
             self.question.load_row(compared.fastest(of_first(rows)) or rows[0])
 

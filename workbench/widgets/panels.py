@@ -15,6 +15,7 @@ from kernels.schedule import Schedule
 from kernels.schemes import BASELINE
 from workbench import compared
 from workbench.charts import best, running, samples, trials, words
+from workbench.metrics import Joins
 from workbench.naming import TIMED, schedule_title
 from workbench.one_problem import asked_today, of_first, problem_of
 from workbench.running import Running
@@ -121,6 +122,7 @@ class Panels:
     def _forget(self, begun: Begun) -> None:
         self._begun = begun
         self._rows: list[Row] = []
+        self._joins = Joins()
         self._whole: dict[str, Row] = {}
         self._timed: dict[tuple[Problem, Schedule], Row] = {}
         self._numbers: dict[str, int] = {}
@@ -180,7 +182,8 @@ class Panels:
     def _rest(self) -> None:
         """The run has ended: what was varied is known now, and whose samples are worth a look."""
         self.problem.rest()
-        if varied(self.problem.shown) != self._swept and not self._begun.swept:
+        completed = self.problem.complete(self._joins.completed)
+        if completed or (varied(self.problem.shown) != self._swept and not self._begun.swept):
             self._draw_problem()
         self._show_samples(self._chosen_key())
 
@@ -228,7 +231,8 @@ class Panels:
 
     def timed(self, problem: Problem, schedule: Schedule) -> Row | None:
         """The newest time of *schedule* on *problem* in this run, taken with a clock: a recording has several."""
-        return self._timed.get((problem, schedule))
+        row = self._timed.get((problem, schedule))
+        return None if row is None else self._joins.completed(row)
 
     def _on_landscape(self) -> list[Row]:
         return [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
@@ -236,6 +240,8 @@ class Panels:
     def _append(self, rows: Sequence[Row]) -> None:
         """Of a sweep, combinations that are refused are on the landscape alone: they are no trials."""
         self._rows += rows
+        for row in rows:
+            self._joins.add(row)
         whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
         self._timed.update({asked_today(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
@@ -354,7 +360,8 @@ class Panels:
             return
         row = self._whole.get(self._chosen or "") or compared.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
-            self.losses.show(self._run, self._rows, self._timed.get(asked_today(row), row), self._words(row))
+            row = self._joins.completed(self._timed.get(asked_today(row), row))
+            self.losses.show(self._run, self._rows, row, self._words(row))
 
     def _words(self, row: Row) -> str:
         """A schedule in the words that tell it from the others of this run."""

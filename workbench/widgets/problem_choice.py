@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets
 
 from workbench.charts.problems import problem_titles
+from workbench.metrics import FLOOR
 from workbench.one_problem import Key, problem_of
 from workbench.reports.outcomes import gain_words
 from workbench.widgets.controls import HIDDEN, SHOWN, Quiet, dropdown, html
@@ -60,6 +61,12 @@ class ProblemChoice(Quiet):
         if rows and self._following:
             self.show(problem_of(rows[-1]))
         return self.value != before
+
+    def complete(self, completed: Callable[[Row], Row]) -> bool:
+        """Takes every row as it is *completed* by what came later. Whether what is shown has another floor now."""
+        before = [row.get(FLOOR) for row in self.shown]
+        self.rows = {problem: [completed(row) for row in rows] for problem, rows in self.rows.items()}
+        return [row.get(FLOOR) for row in self.shown] != before
 
     def show(self, problem: Key) -> None:
         """Shows *problem*, as if nobody had chosen."""

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from kernels.schemes import BASELINE
 from workbench.charts.problems import problem_titles
 from workbench.compared import together
+from workbench.metrics import Joins
 from workbench.naming import TIMED
 from workbench.one_problem import Key, by_problem, problem_of
 from workbench.reports.outcomes import failure_table, gain_words, is_failure, outcome_table
@@ -51,6 +52,7 @@ class Results:
         self.table = ipywidgets.VBox([self.outcomes, self.others], layout=ipywidgets.Layout(width="100%"))
         self.progress.add_class("wb-progress")
         self.table.add_class("wb-outcomes")
+        self._joins = Joins()
         self._rows: dict[tuple[str, str], Row] = {}
         """By key and source: the baseline is timed in every block, and its newest time stands in the table."""
         self._drawn_at = 0.0
@@ -62,6 +64,7 @@ class Results:
         self._sweeping = sweeping
         self._refused.clear()
         self._rows.clear()
+        self._joins = Joins()
         self.outcomes.show([])
         self.others.value = ""
         self.bar.value, self.bar.bar_style = 0.0, ""
@@ -91,6 +94,8 @@ class Results:
 
     def _take(self, rows: Sequence[Row]) -> None:
         """The schedules as a whole; what was never begun when somebody pressed Stop is no failure."""
+        for row in rows:
+            self._joins.add(row)
         whole = [row for row in rows if row.get("part") == "whole" and row.get("stage") != "cancelled"]
         for row in whole:
             if row.get("stage") == "refused" and self._sweeping:
@@ -131,7 +136,7 @@ class Results:
         leading = leading_keys(rows)
         newest = list(dict.fromkeys([*leading, *(row["key"] for row in reversed(rows))]))
         kept = set(newest[: max(SHOWN_MOST, len(leading))])
-        shown = [row for row in rows if row["key"] in kept]
+        shown = [self._joins.completed(row) for row in rows if row["key"] in kept]
         failed = [row for row in shown if row.get("stage")]
         self.outcomes.show(parts(shown))
         table = str(failure_table(failed).to_html()) if failed else ""
