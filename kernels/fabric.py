@@ -17,6 +17,8 @@ LINK_WORDS = ("link", "link_between_hosts")
 """By level, where a span shows that bytes leave: the pool's word, and that of the link between hosts."""
 BETWEEN = ("between_slowdown", "between_latency_seconds")
 """Numbers of the link between hosts."""
+EXAMPLES = {"bandwidth_bytes_per_second": "1e9", "latency_seconds": "1e-4", "message_seconds": "1e-4", "hosts": "2",
+            "between_slowdown": "8", "between_latency_seconds": "4e-4"}  # fmt: skip
 NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds", "hosts", *BETWEEN)
 DEFAULT = "emulated:wire_to_compute=1"
 LATENCY_SECONDS = 100e-6
@@ -228,11 +230,13 @@ def _number(part: str, text: str) -> tuple[str, float]:
     except ValueError:
         number = -1.0
     may_be_0 = name.endswith("latency_seconds") or name == "message_seconds"
-    if name not in NUMBERS or not 0 <= number < float("inf") or (number == 0 and not may_be_0):
-        raise Refusal(
-            f"fabric = {text!r} has {part!r}, which is not a positive number of {', '.join(NUMBERS)}. Accepted: "
-            "values such as emulated:wire_to_compute=0.5."
-        )
+    if name not in NUMBERS:
+        raise Refusal(f"fabric = {text!r} has {part!r}, and no number of a fabric is called {name!r}. Accepted: "
+                      f"{', '.join(NUMBERS)}, as in emulated:wire_to_compute=0.5.")  # fmt: skip
+    if not 0 <= number < float("inf") or (number == 0 and not may_be_0):
+        least = "from 0 on" if may_be_0 else "above 0"
+        raise Refusal(f"fabric = {text!r} has {name} = {value or 'nothing'}, which is no number {least}. Accepted: "
+                      f"numbers {least}, as in emulated:{name}={EXAMPLES.get(name, '0.5')}.")  # fmt: skip
     if name == "hosts" and number != int(number):
         raise Refusal(f"fabric = {text!r} has {part!r}, which is no whole number of hosts. Accepted: hosts=1, hosts=2 "
                       "and so on, as far as the ranks divide.")  # fmt: skip

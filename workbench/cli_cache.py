@@ -229,8 +229,8 @@ def _on_enough_ranks(words: Row) -> Request:
 def _one_of(sources: Mapping[str, object]) -> None:
     named = [name for name, value in sources.items() if value]
     if len(named) != 1:
-        subject = " and ".join(named) or "None of them"
-        raise ValueError(f"{subject} {'are' if len(named) > 1 else 'is'} stated, {len(named)} of 3, and one is needed. "
+        subject = f"{' and '.join(named)} are stated" if named else f"None of {', '.join(sources)} is stated"
+        raise ValueError(f"{subject}, and one is needed. "
                          "Accepted: exactly one of OPERATOR, --trace FILE and --workloads all.")  # fmt: skip
 
 

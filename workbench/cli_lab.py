@@ -105,7 +105,7 @@ def up(
     from workbench.resources import runs_directory
     from workbench.typed import pairs
 
-    fields = _fields(kind, dict(pairs(settings or (), "--set")))
+    fields = _fields(kind, dict(pairs(settings or (), "--set", "num_ranks=4")))
     record = launch.up(kind, runs_directory() / "clusters", **fields)
     if json:
         show_rows([asdict(record)], {"count": 1})

@@ -37,8 +37,9 @@ def schemes(json: Json = False) -> None:
     """How it can be overlapped. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
     from kernels.schemes import SCHEMES
 
-    rows = [{"scheme": name, "idea": scheme.idea, "axes": _axes(name), "source": scheme.source}
-            for name, scheme in SCHEMES.items()]  # fmt: skip
+    rows = [{"scheme": name, "idea": scheme.idea, "axes": (usual := _axes(name, "cpu")),
+             "axes_on_gpus": {axis: doc for axis, doc in _axes(name, "triton").items() if axis not in usual},
+             "source": scheme.source} for name, scheme in SCHEMES.items()]  # fmt: skip
     if json:
         show_rows(rows, {"count": len(rows)})
         return
@@ -47,19 +48,18 @@ def schemes(json: Json = False) -> None:
             Column("scheme", [row["scheme"] for row in rows], "name"),
             Column("idea", [row["idea"] for row in rows]),
             Column("axes", [", ".join(row["axes"]) for row in rows], inline="axes: {}"),
+            Column("on GPUs also", [", ".join(row["axes_on_gpus"]) for row in rows], inline="on GPUs also: {}"),
         ]
     )
 
 
-def _axes(scheme: str) -> dict[str, str]:
-    """Names and sentences, as an ordinary problem on CPU ranks shows them."""
-    from kernels.fabric import parse
+def _axes(scheme: str, backend: str) -> dict[str, str]:
+    """Names and sentences, as an ordinary problem on ranks of *backend* shows them."""
     from kernels.operators import problem
-    from kernels.schemes import axes
-    from workbench.machines import LAPTOP, shipped_machine
+    from workbench.axes_by_backend import of_backend
 
     usual = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
-    return {axis.name: axis.doc for axis in axes(usual, scheme, shipped_machine(LAPTOP), parse("shared_memory"))}
+    return {axis.name: axis.doc for axis in of_backend(backend, usual, scheme)}
 
 
 def machines(json: Json = False) -> None:

@@ -87,6 +87,7 @@ def predict_step(
     from workbench.step_trace import KINDS, WAYS
     from workbench.targets import Target, told
 
+    _refuse_other_files(Path(model))
     known, on = model_called(model), machine_called(machine)
     network = _network(on, fabric, world)
     slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
@@ -105,6 +106,14 @@ def predict_step(
         show_rows(rows, _summary(known, on, network, rows))
         return
     _show(rows, _summary(known, on, network, rows))
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Refuses a file or a folder that is there and no TOML file: as a name it would only be called unknown."""
+    if path.suffix != ".toml" and len(path.parts) + bool(path.suffix) > 1 and path.exists():
+        reason = "it is a folder" if path.is_dir() else f"it ends in {path.suffix or path.name!r}"
+        raise ValueError(f"{path} cannot be read as a model: {reason}. Accepted: a TOML file, or a name, as in "
+                         "`workbench predict-step dlrm`.")  # fmt: skip
 
 
 def _one_step(options_given: dict[str, list[Any] | None]) -> None:

@@ -17,6 +17,7 @@ from kernels.protocol import protocol
 from kernels.schedule import Refusal
 from kernels.schemes import COMPARED, axes, run_by, scheme
 from workbench import machines, place, presets
+from workbench.axes_by_backend import elsewhere
 from workbench.experiment import Experiment
 from workbench.naming import operator_title
 from workbench.space import Space, choices
@@ -48,8 +49,8 @@ class Request(Typed):
         if self.preset is not None:
             if self.shape:
                 raise Refusal(
-                    f"preset = {self.preset} and shape {_pairs(self.shape)} both state the sizes: 2 > 1. Accepted: "
-                    "one of them."
+                    f"--preset {self.preset} states the sizes, and --shape {_pairs(self.shape)} states them again. "
+                    "Accepted: --preset or --shape."
                 )
             operators.operator(self.operator)
             return presets.preset(self.preset, self.operator, world=self.world, dtype=self.dtype)[0]
@@ -82,6 +83,10 @@ class Request(Typed):
         known: dict[str, Sequence[Axis]] = {
             name: axes(problem, scheme(name).name, machine, fabric) for name in wanted
         }  # fmt: skip
+        offered = list(dict.fromkeys(axis.name for several in known.values() for axis in several))
+        for name, _ in self.settings:
+            if name not in offered and (sentence := elsewhere(name, machine.backend, problem, wanted)) is not None:
+                raise Refusal(f"{sentence} Accepted here: {', '.join(offered)}.")
         return choices(wanted, dict(self.settings), known)
 
     def experiment(self, **fields: Any) -> Experiment:

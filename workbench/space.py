@@ -208,7 +208,9 @@ def choices(
     """
     offered = list(dict.fromkeys(axis.name for name in schemes for axis in known[name]))
     if unknown := [name for name in settings if name not in offered]:
-        raise Refusal(f"None of {', '.join(schemes)} has an axis {unknown[0]!r}. Accepted: {', '.join(offered)}.")
+        has_none = f"{schemes[0]} has" if len(schemes) == 1 else f"None of {', '.join(schemes)} has"
+        no = "no" if len(schemes) == 1 else "an"
+        raise Refusal(f"{has_none} {no} axis {unknown[0]!r}. Accepted: {', '.join(offered)}.")
     return Space(tuple(_choice(scheme, settings, known[scheme]) for scheme in schemes))
 
 

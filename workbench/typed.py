@@ -31,18 +31,18 @@ class Option:
     """It is an argument, which stands without a flag."""
 
 
-def pairs(texts: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
-    """`name=value` texts of one option of the command line."""
+def pairs(texts: Sequence[str], option: str, example: str) -> tuple[tuple[str, str], ...]:
+    """`name=value` texts of one option of the command line; *example* is one that would be accepted."""
     split = [text.partition("=") for text in texts]
     if wrong := [text for text, (name, sign, value) in zip(texts, split, strict=True) if not (name and sign and value)]:
         raise Refusal(
-            f"{option} {wrong[0]!r} does not have the form name=value. Accepted: values such as {option} m=1024."
+            f"{option} {wrong[0]!r} does not have the form name=value. Accepted: values such as {option} {example}."
         )
     return tuple((name.strip(), value.strip()) for name, _, value in split)
 
 
 def _sizes(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    sizes = pairs(texts or (), "--shape")
+    sizes = pairs(texts or (), "--shape", "m=1024")
     for name, count in Counter(name for name, _ in sizes).items():
         if count > 1:
             raise Refusal(f"--shape states {name} {count} times: {count} > 1. Accepted: one size of {name}.")
@@ -51,7 +51,7 @@ def _sizes(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
 
 def _values(texts: Sequence[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
     wanted: dict[str, list[str]] = {}
-    for name, value in pairs(texts or (), "--set"):
+    for name, value in pairs(texts or (), "--set", "pieces=8"):
         wanted.setdefault(name, []).append(value)
     return tuple((name, tuple(dict.fromkeys(several))) for name, several in wanted.items())
 

@@ -86,7 +86,7 @@ COMMAND_LINES = {
         "4096 > 128. Accepted: at most 128 that way.",
     ),
     "not a tile": (("run", GEMM, *SIZES, "--scheme", "fused", "--set", "tile=big"), "tile = big has the wrong form"),
-    "not a setting": (("run", GEMM, *SIZES, "--set", "pieces"), "--set 'pieces' does not have the form name=value"),
+    "not a setting": (("run", GEMM, *SIZES, "--set", "pieces"), "name=value. Accepted: values such as --set pieces=8."),
     "unknown shape key": (("run", GEMM, "--shape", "q=1"), "gemm_all_to_all has no shape key 'q'"),
     "missing size": (("run", GEMM, "--shape", "m=256"), "gemm_all_to_all needs n"),
     "not a size": (("run", GEMM, "--shape", "m=many", *SIZES[2:]), "m = many is not a size"),

@@ -208,6 +208,7 @@ def test_lists_name_everything_that_can_be_asked_for(command: Callable[..., Answ
         assert [row[key] for row in rows] == list(names)
         _, out, _ = command(word, store=False)
         assert all(name in out for name in names)
+    assert "kernel, resident_blocks, comm_sms" in command("schemes", store=False)[1]
     assert "h200_nvl8" in command("machines", store=False)[1]
     assert "laptop_overlap" in command("presets", store=False)[1]
 

@@ -88,6 +88,8 @@ def test_a_model_is_a_file(answered: Callable[..., Any], tmp_path: Path) -> None
 
 BAD = {
     "no model": (("predict-step", "gpt"), "There is no model 'gpt'. Accepted: dlrm, "),
+    "a folder": (("predict-step", "/tmp"), "/tmp cannot be read as a model: it is a folder. Accepted: a TOML file"),
+    "a file of another kind": (("predict-step", __file__), "cannot be read as a model: it ends in '.py'"),
     "no rank": ((*STEP, "--world", "0"), "world = 0 is too small: 0 < 1"),
     "beyond the machine": ((*STEP, "--world", "9000"), "world = 9000 is too large for h200_ib, which links 8192 ranks"),
     "no whole hosts": ((*STEP, "--world", "12"), "12 ranks do not fill the levels 8 x 1024 of h200_ib evenly"),
@@ -102,6 +104,7 @@ BAD = {
     "batch not divided": (("predict-step", "dlrm_dcnv2", "--world", "24"), "24 ranks do not fill"),
     "no collective": (("predict-collective", "gossip", "--bytes", "1"), "There is no collective 'gossip'"),
     "inside of nothing": ((*COLLECTIVE, "--algorithm", "direct", "--inside", "ring"), "inside = ring changes nothing"),
+    "bytes cut into nothing": ((*COLLECTIVE, "--chunks", "100000000000"), "into messages of less than one"),
     "no algorithm": ((*COLLECTIVE, "--algorithm", "tree"), "There is no algorithm 'tree'. Accepted: ring, direct"),
     "no bytes": (("predict-collective", "all_to_all", "--bytes", "0"), "bytes = 0 does not fit. Accepted: a finite"),
     "two networks": ((*COLLECTIVE, "--fabric", "{fabric}", "--machine", "h200_ib"), "2 networks, and 1 is needed"),

@@ -128,7 +128,12 @@ def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
         ({"schemes": ("fuzed",)}, "There is no scheme 'fuzed'. Accepted: sequential"),
         ({"settings": (("peices", ("2",)),)}, "None of sequential, decomposed, fused has an axis 'peices'"),
         ({"fabric": "wire"}, "fabric = 'wire' has the unknown kind 'wire'"),
-        ({"fabric": "emulated:wire_to_compute=-1"}, "fabric = 'emulated:wire_to_compute=-1' has"),
+        ({"fabric": "emulated:wire_to_compute=0"}, "fabric = 'emulated:wire_to_compute=0' has wire_to_compute = 0"),
+        (
+            {"schemes": ("concurrent",), "settings": (("resident_blocks", ("2",)),)},
+            "resident_blocks is an axis of concurrent on GPU ranks (backend = triton), and these are CPU ranks. Acc",
+        ),
+        ({"schemes": ("fused",), "settings": (("peices", ("2",)),)}, "fused has no axis 'peices'. Accepted: tile"),
         (
             {"protocol": "fast"},
             "There is no protocol 'fast'. Accepted: quick, default, thorough, latency.",
@@ -137,7 +142,7 @@ def test_a_setting_goes_to_the_schemes_that_have_its_axis() -> None:
         ({"backend": "gpu"}, "There is no backend 'gpu'. Accepted: cpu, triton."),
         ({"backend": "triton"}, "backend = triton needs a machine, and none describes this host's 0 "),
         ({"backend": "triton", "machine": "laptop_cpu"}, "backend = triton does not run on machine laptop_cpu"),
-        ({"preset": "tiny"}, "preset = tiny and shape m=256, n=128, k=64 both state the sizes"),
+        ({"preset": "tiny"}, "--preset tiny states the sizes, and --shape m=256, n=128, k=64 states"),
         ({"preset": "nope", "shape": ()}, "There is no preset 'nope'. Accepted: "),
         ({"preset": "dlrm_dcnv2", "shape": ()}, "Preset dlrm_dcnv2 has no problem of gemm_all_to_all"),
     ],
@@ -160,10 +165,10 @@ def legal(request: Request) -> None:
 
 
 def test_pairs_are_names_and_values() -> None:
-    assert pairs(["m=1", " n = 2"], "--shape") == (("m", "1"), ("n", "2"))
+    assert pairs(["m=1", " n = 2"], "--shape", "m=1024") == (("m", "1"), ("n", "2"))
     for wrong in ("m", "=1", "m="):
         with pytest.raises(Refusal, match="does not have the form name=value"):
-            pairs([wrong], "--shape")
+            pairs([wrong], "--shape", "m=1024")
 
 
 # Files

@@ -240,8 +240,8 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "None of them is stated, 0 of 3, and one is needed"),
-        ([*GEMM, "--workloads", "all"], "OPERATOR and --workloads are stated, 2 of 3"),
+        ([], "None of OPERATOR, --trace, --workloads is stated, and one is needed"),
+        ([*GEMM, "--workloads", "all"], "OPERATOR and --workloads are stated, and one is needed"),
         ([*GEMM, "--tier", "pages"], "There is no tier 'pages'. Accepted: reuse, lines"),
         ([*GEMM, "--tier", "reuse", "--policies", "all"], "--tier reuse knows 1 policy"),
         ([*GEMM, "--l2-sweep", "--l2-bytes", "163840"], "--l2-sweep and --l2-bytes are stated, 2 > 1"),
@@ -255,7 +255,8 @@ def test_a_terminal_has_a_table_and_says_who_made_the_labels(capsys: pytest.Capt
         ([*GEMM, "--machine", "laptop_cpu"], "Machine laptop_cpu has the device"),
         ([*GEMM, "--set", "group_rows=3"], "group_rows"),
         ([*GEMM, "--set", "tile=64x64x32", "--set", "tile=64x128x32"], "--set asks for 2 schedules at once: 2 > 1"),
-        (["--trace", "absent.parquet"], "There is no trace file absent.parquet"),
+        (["--trace", "absent.parquet"], "There is no trace file absent.parquet. Accepted: a Parquet file as docs"),
+        (["--trace", "/"], "/ cannot be read as a trace: it is a folder."),
         (["--workloads", "FwAct", "--save", "x"], "--save is of the trace of an operator, and none is stated"),
         (["--workloads", "FwAct", "--shape", "m=3"], "--shape is of the trace of an operator"),
         (["--trace", "absent.parquet", "--world", "4"], "--world is of the trace of an operator"),

@@ -68,7 +68,7 @@ def test_a_machine_is_cut_to_its_first_ranks() -> None:
     assert of_machine(machine, 4).words == "4"
     with pytest.raises(Refusal, match="which links 8192 ranks: 9000 > 8192"):
         of_machine(machine, 9000)
-    with pytest.raises(Refusal, match="12 ranks do not fill the levels 8 x 1024"):
+    with pytest.raises(Refusal, match="8 x 1024 of h200_ib evenly: of 12 and a level of 8 neither"):
         of_machine(machine, 12)
 
 

@@ -38,7 +38,7 @@ from workbench.simulator.cache.trace import (
 MARK, VERSION = b"overlap_workbench_trace", 1
 COLUMNS = {"kernel": pa.int32(), "address": pa.int64(), "unit": pa.uint16(), "instruction": pa.uint16(),
            "structure": pa.uint8(), "sectors": pa.uint8(), "flags": pa.uint8()}  # fmt: skip
-ACCEPTED = "Accepted: a Parquet file as workbench/simulator/cache/trace_file.py says."
+ACCEPTED = "Accepted: a Parquet file as docs/caches.md says."
 
 
 def write(trace: Trace, path: Path) -> int:
@@ -63,8 +63,10 @@ def _table(chunk: Chunk, schema: pa.Schema) -> pa.Table:
 
 def read(path: Path) -> Trace:
     """The trace in file *path*, read CHUNK accesses at a time; Refusal says what is wrong with it."""
-    if not path.is_file():
+    if not path.exists():
         raise Refusal(f"There is no trace file {path}. {ACCEPTED}")
+    if not path.is_file():
+        raise _unreadable(path, "it is a folder" if path.is_dir() else "it is no file")
     try:
         with parquet.ParquetFile(path) as file:
             schema, count = file.schema_arrow, file.metadata.num_rows

@@ -9,6 +9,8 @@ from workbench.simulator.network.collectives import ALGORITHMS, HIERARCHICAL, bo
 from workbench.simulator.network.levels import Network
 
 Row = dict[str, Any]
+GATHERED = "all_gather"
+"""Of it *num_bytes* are what one rank contributes, and travel whole."""
 
 
 def priced(
@@ -22,6 +24,12 @@ def priced(
     if inside is not None and algorithm not in (None, HIERARCHICAL):
         raise Refusal(f"inside = {inside} changes nothing with algorithm = {algorithm}: only {HIERARCHICAL} goes level "
                       f"by level. Accepted: algorithm = {HIERARCHICAL}, or no inside.")  # fmt: skip
+    parts = chunks * (1 if name == GATHERED else network.world)
+    if chunks > 1 and 0 < num_bytes < parts:
+        most = int(num_bytes * chunks / parts)
+        accepted = f"1 to {most:,} chunks" if most > 1 else "1 chunk"
+        raise Refusal(f"chunks = {chunks:,} cuts {num_bytes:,.0f} bytes into messages of less than one: {parts:,} "
+                      f"parts > {num_bytes:,.0f} bytes. Accepted: {accepted}.")  # fmt: skip
     if algorithm is not None:
         return [_row(network, name, num_bytes, algorithm, chunks, inside)]
     rows = []

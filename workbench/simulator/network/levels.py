@@ -75,13 +75,15 @@ class Network:
         """By level, how many of its places *count* neighbours fill."""
         shares, left = [], count
         for level in self.levels:
-            shares.append(gcd(level.count, left) if left % level.count else level.count)
+            units, whole = left, level.count
+            shares.append(gcd(whole, left) if left % whole else whole)
             left //= shares[-1]
-            if shares[-1] < level.count:
+            if shares[-1] < whole:
                 break
         if left != 1:
-            raise Refusal(f"{count} ranks do not fill the levels {self.words} of {self.name} evenly: {count} does not "
-                          f"multiply out of {self.world}. Accepted: {_near(self, count)}.")  # fmt: skip
+            groups = str(units) if units == count else f"{units} groups of {count // units}"
+            raise Refusal(f"{count} ranks do not fill the levels {self.words} of {self.name} evenly: of {groups} and a "
+                          f"level of {whole} neither divides the other. Accepted: {_near(self, count)}.")  # fmt: skip
         return shares + [1] * (len(self.levels) - len(shares))
 
     def byte_seconds(self, level: int) -> np.ndarray:
