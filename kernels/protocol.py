@@ -67,10 +67,18 @@ BESIDE_ONE_CALL = "estimates are of many calls in a row, which share what begins
 """What to know where they stand beside times of one call per graph."""
 
 
+FIRST_LOOK, AT_LENGTH = "first_", "device"
+"""Begin the names of protocols of gangs without Dask: a few iterations of everything, then many of the best."""
+
+
 def protocol_words(name: str | None, backend: str | None = None) -> str:
     """How a row says in what way it was timed; empty where it says nothing."""
-    once = ": one call per graph" if is_one_call(name, backend) else ""
-    return f"protocol {name}{once}" if name else ""
+    if not name:
+        return ""
+    meanings = {"a first look": name.startswith(FIRST_LOOK), "at length": name.startswith(AT_LENGTH),
+                "one call per graph": is_one_call(name, backend)}  # fmt: skip
+    said = ", ".join(meaning for meaning, holds in meanings.items() if holds)
+    return f"protocol {name}: {said}" if said else f"protocol {name}"
 
 
 def protocol(name: str) -> Protocol:

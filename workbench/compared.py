@@ -98,9 +98,21 @@ def together(rows: Sequence[Row]) -> str:
     if len(blocks) > 1:
         said.append(f"Timed in {len(blocks)} blocks. Each speed-up is over the best sequential schedule of its own "
                     "block; between blocks there is none.")  # fmt: skip
-    if lonely:
+    if lonely and lonely == len(known):
+        said.append(f"There is no speed-up: {ALONE}.")
+    elif lonely:
         said.append(f"{lonely} of {len(known)} schedules {'has' if lonely == 1 else 'have'} no speed-up: {ALONE}.")
-    return " ".join([*said, TOGETHER]) if said else ""
+    return " ".join([*said, *_measure_again(known)]) if said else ""
+
+
+def _measure_again(rows: Iterable[Row]) -> list[str]:
+    """What to do about it: nothing where all of it was recorded elsewhere, since a replay measures nothing."""
+    return [] if all(map(_is_replayed, rows)) else [TOGETHER]
+
+
+def _is_replayed(row: Row) -> bool:
+    """Whether *row* comes from a recording that is played, and not from a run of the same store."""
+    return row.get("source") == "recorded" and not row.get("origin")
 
 
 def with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -112,7 +124,7 @@ def with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def _told(row: Row, bases: Bases) -> tuple[float | None, str | None]:
     if row.get("part") not in (None, "whole") or row.get("time_s") is None:
         return None, None
-    missing = f"-: {ALONE}. {TOGETHER}" if row.get("source") in TIMED else None
+    missing = " ".join([f"-: {ALONE}.", *_measure_again([row])]) if row.get("source") in TIMED else None
     return gain(row), bases.words(row) or missing
 
 

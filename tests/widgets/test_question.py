@@ -84,7 +84,7 @@ def test_micro_batches_are_asked_for_beside_what_goes_first(question: Question) 
     trial = question.asked.trial(question.machine_value)
     assert (trial.schedule["micro_batches"], trial.schedule["comm_priority"]) == (8, "high")
     headline = numbers_html({}, predict(trial, question.machine_value))
-    assert "Times are of one of 8 problems, the timeline is of all 8." in headline
+    assert "Times are of one micro-batch of 8, the timeline is of the call with all 8." in headline
 
 
 def test_an_illegal_combination_shows_its_refusal(question: Question) -> None:

@@ -65,3 +65,19 @@ def test_a_replay_has_one_floor_and_every_loss_that_was_timed(
             assert "not known" not in words.values(), (row["scheme"], panels.losses.note.value)
             assert "Not known" not in panels.losses.note.value
             assert "run it by itself" not in panels.losses.note.value
+
+
+def test_a_replay_counts_each_problem_once_and_asks_nobody_to_measure(
+    replayed: Callable[[str, int], Explorer],
+) -> None:
+    explorer = replayed(CONCURRENT, 2)
+    titles = [title for title, _ in explorer.panels.problem.list.options]
+    assert [title.rpartition("protocol ")[2] for title in titles[:2]] == [
+        "first_device: a first look", "device: at length"]  # fmt: skip
+    for number in range(4):
+        explorer.panels.problem.list.index = number
+        assert "One of 2 problems, in 4 entries: protocols differ." in explorer.panels.problem.note.value
+    notes = [part["note"] for part in explorer.results.outcomes.parts]
+    assert ["There is no speed-up" in note for note in notes] == [True, False] * 2
+    assert not any("--fresh" in note for note in notes)
+    assert "one micro-batch of 16" in explorer.page.headline.value

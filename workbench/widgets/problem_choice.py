@@ -23,9 +23,9 @@ class ProblemChoice(Quiet):
     def __init__(self, chosen: Callable[[], Any]) -> None:
         self._chosen = chosen
         self.list = dropdown("Problem", [], "wb-problem")
-        self.list.layout, self.list.style = ipywidgets.Layout(flex="0 0 340px"), {"description_width": "60px"}
+        self.list.layout, self.list.style = ipywidgets.Layout(flex="1 1 100%"), {"description_width": "60px"}
         self.note = html("wb-problem-note")
-        self.note.layout = ipywidgets.Layout(flex="1 1 260px", margin="0 0 0 8px")
+        self.note.layout = ipywidgets.Layout(flex="1 1 100%", margin="0 0 0 8px")
         self.view = ipywidgets.HBox([self.list, self.note], layout=ipywidgets.Layout(flex_flow="row wrap"))
         self.list.observe(self._picked, "value")
         self.begin(following=False)
@@ -87,8 +87,14 @@ class ProblemChoice(Quiet):
     def say(self) -> None:
         """What the fastest schedule of the shown problem gains."""
         several = len(self.rows) > 1 and any(row["time_s"] is not None for row in self.shown)
-        words = f"One of {len(self.rows)}. {gain_words(self.shown)}" if several else ""
+        words = f"{self._count()} {gain_words(self.shown)}" if several else ""
         self.note.value = note_html(words) if words else ""
+
+    def _count(self) -> str:
+        """How many problems there are: timed by two protocols, one is two entries of the list."""
+        count = len({problem_of({**rows[0], "protocol": None}) for rows in self.rows.values()})
+        words = f"One of {count} problems"
+        return f"{words}." if count == len(self.rows) else f"{words}, in {len(self.rows)} entries: protocols differ."
 
     def _offer(self) -> None:
         before = self.list.value

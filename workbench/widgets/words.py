@@ -91,7 +91,8 @@ def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None)
 def _share_html(estimate: Estimate | None) -> str:
     """Whose the times are, where a call has several problems: bars of the timeline are of all of them."""
     count = 1 if estimate is None else problems(estimate.trial.schedule)
-    return note_html(f"Times are of one of {count} problems, the timeline is of all {count}.") if count > 1 else ""
+    words = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
+    return note_html(words) if count > 1 else ""
 
 
 def _trust_html(estimate: Estimate | None) -> str:
