@@ -239,6 +239,10 @@ def test_every_column_of_the_table_is_reached_and_sorts_by_mouse_and_keyboard(ex
         assert box.evaluate(_LAST_HEADING), "the last column stays outside its box"
         widths = [each.evaluate("(each) => each.clientWidth") for each in (box, explorer.at("wb-right"))]
         assert widths[0] <= widths[1], "the box is wider than its column"
+        is_cut = box.evaluate("(box) => box.scrollWidth > box.clientWidth + 1")
+        beyond = table.locator(".wb-beyond").text_content() or ""
+        last = table.locator("th").last.inner_text().strip()
+        assert (last in beyond) is is_cut, "what is out of sight is named above the table"
     box.evaluate("(box) => { box.scrollLeft = 0; box.focus(); }")
     assert box.evaluate("(box) => document.activeElement === box")
 

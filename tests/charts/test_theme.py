@@ -111,7 +111,9 @@ def test_an_enabled_theme_is_in_every_chart(mode: Mode) -> None:
 def test_only_ink_depends_on_the_mode() -> None:
     def without_ink(value: object) -> object:
         if isinstance(value, dict):
-            return {key: without_ink(item) for key, item in value.items() if not key.lower().endswith("color")}
+            return {
+                key: without_ink(item) for key, item in value.items() if not key.lower().endswith(("color", "stroke"))
+            }
         return value
 
     assert without_ink(theme.config(Mode.LIGHT)) == without_ink(theme.config(Mode.DARK))

@@ -114,6 +114,13 @@ def test_sizes_that_do_not_divide_say_which_would(question: Question) -> None:
     assert "Accepted" in question.refusal.value
 
 
+def test_a_size_that_is_none_is_refused_as_it_was_typed(question: Question) -> None:
+    question.problem.preset.value = OWN
+    for typed in (0, -3):
+        question.problem.sizes.children[0].value = typed
+        assert f"m = {typed} is not a size" in question.refusal.value
+
+
 def test_own_sizes_of_another_operator_have_its_keys(question: Question) -> None:
     question.problem.preset.value = OWN
     question.problem.operator.value = "embedding_all_to_all"

@@ -8,7 +8,19 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
+from workbench.charts.looks import (
+    FACTS,
+    FLOOR,
+    INK,
+    SCHEMES,
+    beside_floor,
+    filling,
+    haloed,
+    present,
+    said,
+    scheme,
+    shape,
+)
 from workbench.charts.ranked import first, order
 from workbench.charts.theme import SCHEME_COLOURS, SOURCE_LOOKS, source_dash
 from workbench.charts.times import time_expr, time_y
@@ -19,7 +31,9 @@ DATASET = "best"
 QUESTION = "How fast is the best schedule so far?"
 OVER = {"trials": ("number", "Trial, in order"), "time": ("elapsed_s", "Time since the first outcome in s")}
 """What runs from left to right: the column, and the axis's title."""
-REFERENCES = {"floor": ("floor_ms", INK), "sequential": ("sequential_ms", SCHEME_COLOURS["sequential"])}
+WORDS_PIXELS = 150
+"""Room for the words of the best on its right."""
+REFERENCES = {FLOOR: ("floor_ms", INK), "sequential": ("sequential_ms", SCHEME_COLOURS["sequential"])}
 """Lines to compare with: what they are called, their column and colour."""
 SOURCES = tuple(SOURCE_LOOKS)
 
@@ -75,10 +89,11 @@ def _drawn(data: Any, over: str, context: str, shown: tuple[Sequence[str], Seque
     if over not in OVER:
         raise ValueError(f"There is no best over {over!r}. Accepted: {', '.join(OVER)}.")
     schemes, sources = shown
-    across = [_trials(over, schemes, sources), _stair(over), _steps(over, schemes, sources), _winner(over)]
-    lines = [layer for name in REFERENCES for layer in _reference(name)]
+    across = [_trials(over, schemes, sources), _stair(over), _steps(over, schemes, sources)]
+    lines, labels = zip(*map(_reference, REFERENCES), strict=True)
+    words = [layer for label in (*labels, _winner(over)) for layer in haloed(label)]
     return alt.LayerChart(
-        layer=[*across, *lines],
+        layer=[*across, *lines, *words],
         data=data,
         title=title(QUESTION, context),
         description="The best time so far as a stair that goes down, with lines for the floor and for sequential.",
@@ -94,7 +109,7 @@ def _across(over: str) -> alt.X:
 
 
 def _time(field: str) -> alt.Y:
-    return time_y(field, alt.Scale(zero=False, padding=10))
+    return time_y(field, alt.Scale(zero=False, padding=18))
 
 
 def _so_far(name: str, over: str) -> alt.Chart:
@@ -138,17 +153,17 @@ def _steps(over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Cha
 
 def _winner(over: str) -> alt.Chart:
     """The best of all in words: of what was timed, if anything was."""
-    side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width / 2 ? 'right' : 'left'")
+    side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width - {WORDS_PIXELS} ? 'right' : 'left'")
     return (
         first(alt.Chart(name="winner"), ["-is_timed", "time_ms"])
         .transform_calculate(words=f"datum.scheme + ', ' + {time_expr('datum.time_ms')}")
-        .mark_text(align=side, baseline="top", dy=9, fontWeight=600, aria=False)
+        .mark_text(align=side, fontWeight=600, aria=False, **beside_floor())
         .encode(x=_across(over), y=_time("time_ms"), text="words:N")
     )
 
 
-def _reference(name: str) -> list[alt.Chart]:
-    """A line at the newest value, measured before estimated, and its name."""
+def _reference(name: str) -> tuple[alt.Chart, alt.Chart]:
+    """A line at the newest value, measured before estimated, and its name: the floor's below it, as nothing else is."""
     field, colour = REFERENCES[name]
     words = f"'{name} ' + {time_expr(f'datum.{field}')}"
 
@@ -157,5 +172,6 @@ def _reference(name: str) -> list[alt.Chart]:
         return first(valid, ["-is_timed", "-number"]).transform_calculate(words=words).encode(y=_time(field))
 
     line = newest("line").mark_rule(stroke=colour, strokeDash=[6, 3]).encode(description="words:N")
-    label = newest("label").mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)
-    return [line, label.encode(text="words:N")]
+    side: dict[str, Any] = {"baseline": "top", "dy": 4} if name == FLOOR else {"baseline": "bottom", "dy": -3}
+    label = newest("label").mark_text(align="right", x=alt.expr("width"), aria=False, **side)
+    return line, label.encode(text="words:N")

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from workbench.charts.theme import LOSS_COLOURS, SCHEME_COLOURS, SOURCE_LOOKS, Colour, scheme_colour
+from workbench.charts.theme import HALO, LOSS_COLOURS, SCHEME_COLOURS, SOURCE_LOOKS, Colour, scheme_colour
 
 FLOOR, GUESS, FAILED = "floor", "guess", "failed"
 LOOKS: Mapping[str, tuple[str, float]] = {
@@ -30,6 +30,8 @@ def present(table: Sequence[str], occurring: Sequence[object]) -> list[str]:
     return [entry for entry in table if entry in occurring]
 
 
+NEAR_PIXELS = 34
+"""Less room than words take between a mark and a line below it."""
 ENTRY_PIXELS, LETTER_PIXELS = 32, 6.6
 """What a legend's entry takes beside its word, and for each letter of it."""
 
@@ -78,3 +80,16 @@ def said(columns: Mapping[str, str] = FACTS) -> dict[str, Any]:
     """The channels of what is shown when a mark is pointed at, and of what is read aloud: the column `aloud`."""
     shown = [alt.Tooltip(f"{column}:N", title=name) for column, name in columns.items()]
     return {"tooltip": shown, "description": alt.Description("aloud:N")}
+
+
+def haloed(words: alt.Chart) -> list[alt.Chart]:
+    """The layer *words*, a text, over its halo: no line or mark crosses a letter. Both come after what they lie on."""
+    halo = words.copy()
+    halo.mark.style, halo.name = HALO, f"{words.name}_halo"
+    return [halo, words]
+
+
+def beside_floor(floor: str = "datum.floor_ms", time: str = "datum.time_ms") -> dict[str, Any]:
+    """Where the words of the best time stand: below it, where nothing is faster, or above if the floor is that near."""
+    near = f"isValid({floor}) && scale('y', {floor}) - scale('y', {time}) < {NEAR_PIXELS}"
+    return {"baseline": alt.expr(f"{near} ? 'bottom' : 'top'"), "dy": alt.expr(f"{near} ? -13 : 13")}

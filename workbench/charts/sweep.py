@@ -10,7 +10,7 @@ import pandas as pd
 
 from kernels.axes import Value
 from workbench.charts import running
-from workbench.charts.looks import FACTS, INK, SCHEMES, filling, present, said, scheme, shape
+from workbench.charts.looks import FACTS, INK, SCHEMES, beside_floor, filling, haloed, present, said, scheme, shape
 from workbench.charts.ranked import first
 from workbench.charts.theme import SOURCE_LOOKS, source_dash
 from workbench.charts.times import time_expr, time_y
@@ -97,10 +97,13 @@ def _drawn(
     lines = [] if axis[1] == WORDS else [_lines(schemes)]
     over = [
         layer.encode(x=_across(*axis))
-        for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), _least(), *running_marks)
+        for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), *running_marks)
     ]
+    (level, level_words), (floor, floor_words) = _level(schemes), _floor()
+    words = [layer for label in (level_words, floor_words, _least().encode(x=_across(*axis)))
+             for layer in haloed(label)]  # fmt: skip
     return alt.LayerChart(
-        layer=[*over, *_level(schemes), *_floor()],
+        layer=[*over, level, floor, *words],
         data=data,
         title=title(f"How does the time depend on {axis_words(axis[0])}?", [context, HINT]),
         description=f"Time over {axis_words(axis[0])}, one line per scheme. Arrow keys go from one point to another.",
@@ -118,7 +121,7 @@ def _across(axis: str, kind: str) -> alt.X:
 
 
 def _time(field: str) -> alt.Y:
-    return time_y(field, alt.Scale(zero=False, padding=12))
+    return time_y(field, alt.Scale(zero=False, padding=18))
 
 
 def _fastest(name: str) -> alt.Chart:
@@ -173,10 +176,10 @@ def _least() -> alt.Chart:
     """The fastest of all, in words."""
     words = f"datum.value + ': ' + {time_expr('datum.time_ms')}"
     least = _bottom("least", []).transform_calculate(words=words)
-    return least.mark_text(baseline="top", dy=12, fontWeight=600, aria=False).encode(text="words:N")
+    return least.mark_text(fontWeight=600, aria=False, **beside_floor()).encode(text="words:N")
 
 
-def _level(schemes: Sequence[str]) -> list[alt.Chart]:
+def _level(schemes: Sequence[str]) -> tuple[alt.Chart, alt.Chart]:
     """The fastest trial of each scheme that does not have the axis, and its name."""
 
     def best(part: str) -> alt.Chart:
@@ -187,16 +190,18 @@ def _level(schemes: Sequence[str]) -> list[alt.Chart]:
     line = best("line").mark_rule(strokeWidth=2).encode(stroke=stroke, strokeDash=source_dash("look"), **said())
     timed = best("label").transform_filter(TIMED_HERE)
     named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time_expr('datum.time_ms')}")
-    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 2"), aria=False).encode(text="words:N")
-    return [line, label]
+    label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 4"), aria=False).encode(text="words:N")
+    return line, label
 
 
-def _floor() -> list[alt.Chart]:
+def _floor() -> tuple[alt.Chart, alt.Chart]:
+    """Its name stands below it: nothing is faster."""
+
     def lowest(part: str) -> alt.Chart:
         known = alt.Chart(name=f"floor_{part}").transform_filter("isValid(datum.floor_ms)")
         words = f"'floor ' + {time_expr('datum.floor_ms')}"
         return first(known, ["is_estimate", "floor_ms"]).transform_calculate(words=words).encode(y=_time("floor_ms"))
 
     line = lowest("line").mark_rule(stroke=INK, strokeDash=[6, 3]).encode(description="words:N")
-    label = lowest("label").mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)
-    return [line, label.encode(text="words:N")]
+    label = lowest("label").mark_text(align="right", baseline="top", dy=4, x=alt.expr("width"), aria=False)
+    return line, label.encode(text="words:N")

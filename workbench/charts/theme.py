@@ -20,6 +20,8 @@ from workbench.naming import SIGNS
 Colour = alt.Color | alt.Fill | alt.Stroke
 
 THEME = "workbench"
+HALO = "halo"
+"""The style of words in the colour of the page, which lie behind the same words: no line crosses them."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
 
 
@@ -175,4 +177,5 @@ def config(mode: Mode, height: int = 240) -> dict[str, Any]:
         "rule": {"color": ink.text, "strokeWidth": 1.5},
         "text": {"color": ink.text, "fontSize": 11},
         "tick": {"thickness": 2},
+        "style": {HALO: {"stroke": ink.page, "strokeWidth": 5, "strokeJoin": "round"}},
     }

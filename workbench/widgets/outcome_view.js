@@ -77,20 +77,31 @@ class Part {
       row.append(...cells.map((cell, index) => cellOf(part.columns[index], cell)));
     }
     box.append(table);
-    section.append(box);
+    section.append(element("p", "wb-note wb-beyond"), box);
     return section;
   }
 }
 
+// A box that is too narrow says above itself which columns lie beyond its edge: a scrollbar may be out of sight, or hidden.
+function sayBeyond(box) {
+  const cut = [...box.querySelectorAll("th")].filter((each) => each.offsetLeft + each.offsetWidth > box.clientWidth + 1);
+  const headings = cut.map((each) => each.innerText.trim());
+  const words = headings.length ? `Scroll the table to the right for ${headings.join(", ")}.` : "";
+  if (box.previousElementSibling.textContent !== words) box.previousElementSibling.textContent = words;
+}
+
 function render({ model, el }) {
   const sorting = new Map();
+  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => sayBeyond(target)));
   // new rows come while somebody reads: focus and scrolling stay
   const redraw = () => {
     const focused = el.contains(document.activeElement) ? document.activeElement.dataset.at : undefined;
     const boxes = () => [...el.querySelectorAll(".wb-scroll")];
     const scrolled = new Map(boxes().map((box) => [box.dataset.at, [box.scrollLeft, box.scrollTop]]));
     const part = new Part(sorting, redraw);
+    sizes.disconnect();
     el.replaceChildren(...model.get("parts").map((given) => part.draw(given)));
+    boxes().forEach((box) => sizes.observe(box));
     for (const box of boxes()) [box.scrollLeft, box.scrollTop] = scrolled.get(box.dataset.at) ?? [0, 0];
     if (focused !== undefined) el.querySelector(`[data-at="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   };
@@ -98,6 +109,7 @@ function render({ model, el }) {
   el.addEventListener("keydown", (event) => event.key !== "Escape" && event.stopPropagation());
   model.on("change:parts", redraw);
   redraw();
+  return () => sizes.disconnect();
 }
 
 export default { render };

@@ -225,7 +225,7 @@ class ProblemForm(Quiet):
                     **options,
                 )
             else:
-                control = ipywidgets.BoundedIntText(value=int(shape[key.name]), min=1, max=2**31, **options)
+                control = ipywidgets.IntText(value=int(shape[key.name]), **options)  # never clamped: 0 is refused
             control.observe(lambda _: self._tell(), "value")
             self._sizes[key.name] = marked(control, f"wb-size-{key.name}")
         self.sizes.children = tuple(self._sizes.values())
