@@ -52,7 +52,7 @@ def run(
         whole = [row for row in sat.rows if row["part"] == "whole"]
         show_outcomes(whole)
         say_known([row for row in whole if row["source"] != "estimated"])
-    _say_failures(wanted, sat.failed())
+    _say_failures(wanted, sat.failed(), [row for row in sat.rows if row["part"] == "whole"])
     say_off(_off(sat.rows))
     _say_end(sat)
     return sat.status
@@ -207,15 +207,26 @@ def _say_end(sat: Sat) -> None:
         say(str(sat.error))
 
 
-def _say_failures(rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:
+def _say_failures(
+    rows: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]],
+    shown: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Each sentence once: what a computer cannot do, it often cannot do for three schemes.
 
-    Where other schemes have a time, or only a part failed, the sentence names whose it is.
+    Where other schemes have a time, or only a part failed, the sentence names whose it is; where another schedule of
+    the scheme is *shown* with a time, by its axes.
     """
+    from workbench.cli_words import Axes
+    from workbench.naming import TIMED
+
+    axes = Axes.of([*shown, *failures])
+    timed = {row["scheme"] for row in shown if row["time_s"] is not None and row["source"] in TIMED}
     whose: dict[str, list[str]] = {}
     for row in failures:
         alone = "" if row["part"] == "whole" else f" ({row['part']} alone)"
-        whose.setdefault(str(row["message"]), []).append(f"{row['scheme']}{alone}")
+        name = axes.label(row) if row["scheme"] in timed else row["scheme"]
+        whose.setdefault(str(row["message"]), []).append(f"{name}{alone}")
     schemes = {row["scheme"] for row in rows}
     for message, names in whose.items():
         is_all = schemes.issuperset(names) and (len(schemes) == 1 or len(names) == len(rows))

@@ -183,7 +183,8 @@ def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool
             if quiet and patience.is_due(so_far.waiting.seconds):
                 say(f"{so_far.waiting}"[:1].upper() + f"{so_far.waiting}."[1:])
             elif not quiet and so_far.total:
-                tell(so_far.share, ", ".join([*so_far.counted(), so_far.left_words()]))
+                left = [so_far.left_words()] if goes_on else []  # what has ended takes no time any more
+                tell(so_far.share, ", ".join([*so_far.counted(), *left]))
 
     thread = threading.Thread(target=work, name="workbench progress", daemon=True)
     thread.start()

@@ -148,7 +148,11 @@ def _refuse_illegal(experiment: Experiment, machine: Machine) -> None:
 
 
 def opened(path: Path | None) -> Store:
-    """The store at *path*, or one's own."""
+    """The store at *path*, or one's own; a folder that somebody named is not made for it."""
     from workbench.store import Store
+
+    if path is not None and not path.parent.exists():
+        raise ValueError(f"The store cannot be written to {path}: there is no folder {path.parent}. Accepted: a folder "
+                         "that exists.")  # fmt: skip
 
     return Store(path)

@@ -101,7 +101,10 @@ class Typed:
     )
     fabric: str | None = _typed("emulated:wire_to_compute=0.5, emulated:hosts=2, shared_memory, network or nvlink.")
     protocol: str = _typed(
-        "How to time it: quick, default, thorough or latency (GPUs: one call per graph).", "default", typed=str
+        "How to time it: quick, default, thorough or latency (on GPUs one call per graph; CPU ranks always call one by "
+        "one).",
+        "default",
+        typed=str,
     )
 
 

@@ -37,6 +37,17 @@ def trial(backend: str, *, dtype: str, link: str | None = None) -> Trial:
                  protocol=PROTOCOLS["quick"])  # fmt: skip
 
 
+def test_cpu_ranks_compute_no_more_tiles_than_somebody_waits_for() -> None:
+    """A quarter of a million tiles are refused with tiles that are not."""
+    usual = trial("cpu", dtype="float32")
+    narrow = replace(usual, schedule=replace(usual.schedule, axes=(("tile", "1x1x512"), *usual.schedule.axes[1:])))
+    sentence = backends.refusal(narrow, True)
+    assert sentence == ("tile = 1x1x512 cuts 512 x 512 into 262,144 tiles, and a CPU rank calls each by itself: "
+                        "262,144 > 16,384. Accepted: larger tiles, such as 32x32x512.")  # fmt: skip
+    larger = (("tile", "32x32x512"), *usual.schedule.axes[1:])
+    assert backends.refusal(replace(usual, schedule=replace(usual.schedule, axes=larger)), True) is None
+
+
 def test_asking_a_backend_needs_no_torch_and_no_triton() -> None:
     done = subprocess.run([sys.executable, "-c", ASKED], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

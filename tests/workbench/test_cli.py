@@ -15,6 +15,7 @@ import pytest
 from kernels.operators import OPERATORS
 from kernels.outcome import ROW_KEYS
 from kernels.schemes import SCHEMES
+from kernels.trial import Trial
 from workbench import cli, cli_measure
 from workbench.cli_show import DOCUMENT_KEYS
 from workbench.store import Store
@@ -133,6 +134,32 @@ def test_a_failed_trial_ends_with_one_and_its_document(command: Callable[..., An
     assert (answer[0], found["outcome"], found["stage"], found["correct"]) == (1, "failure", "wrong", False)
     assert (found["message"], found["time_s"]) == ("because of wrong", None)
     assert "because of wrong" in answer[2]
+
+
+def test_of_two_schedules_of_a_scheme_the_one_that_failed_is_named(
+    command: Callable[..., Answer], fake_cluster: Any
+) -> None:
+    """The table above has a time of the other one."""
+
+    def fails(trial: Trial) -> None:
+        fake_cluster.failures.pop("sequential", None)
+        if trial.part == "whole" and trial.schedule.get("collective") == "library":
+            fake_cluster.failures["sequential"] = ("hang", 1)
+
+    fake_cluster.before = fails
+    _, out, err = command("run", *TINY, "--scheme", "sequential", "--fabric", "shared_memory",
+                          "--set", "collective=direct", "--set", "collective=library")  # fmt: skip
+    assert "direct" in out
+    assert "sequential collective=library has no time: because of hang" in " ".join(err.split())
+
+
+def test_a_folder_that_was_named_by_mistake_is_not_made_for_the_store(
+    command: Callable[..., Answer], tmp_path: Path
+) -> None:
+    path = tmp_path / "absent" / "store.sqlite"
+    status, _, err = command("run", *TINY, "--store", str(path), store=False)
+    assert (status, path.parent.exists()) == (2, False)
+    assert f"The store cannot be written to {path}: there is no folder {path.parent}. Accepted" in " ".join(err.split())
 
 
 def test_a_refusal_of_the_cluster_ends_with_two(command: Callable[..., Answer], fake_cluster: Any) -> None:
@@ -312,8 +339,7 @@ def test_a_terminal_shows_how_far_a_run_is_and_a_pipe_one_line(
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     command("run", *TINY, "--fresh")
-    assert re.search(r"\d of 3 schedules, block 1 of 1, [\d,]+ samples, about ", shown.getvalue())
-    assert " left" in shown.getvalue()
+    assert re.search(r"\d of 3 schedules, block 1 of 1, [\d,]+ samples", shown.getvalue())
 
 
 def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,18 @@
 """What ranks compile is told as the slowest of them says it, and no longer once none of them compiles."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from kernels import events
 from kernels.events import StageEvent, ToldEvent
 from kernels.trial import Trial
+from workbench import cli_measure
 from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster
 from workbench.compiling import Compiling, Slowest
 from workbench.experiment import Experiment
@@ -47,6 +52,16 @@ def test_the_next_problem_of_a_list_is_compiled_from_the_first_trial_on() -> Non
 def test_it_is_a_few_words_of_the_progress() -> None:
     assert Progress(total=8, compiling=Compiling(3, 24)).counted() == ["0 of 8 schedules", "compiling 3 of 24"]
     assert Progress(total=8).counted() == ["0 of 8 schedules"]
+
+
+def test_a_run_says_how_long_it_still_takes_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_measure, "TELL_S", 0.01)
+    sitting, said = SimpleNamespace(progress=Progress(total=8, done=4)), list[str]()
+    with cli_measure._telling(sitting, lambda share, words: said.append(words), quiet=False):  # type: ignore[arg-type]
+        while not said:
+            time.sleep(0.01)
+    assert said[0] == "4 of 8 schedules, about a second left"
+    assert said[-1] == "4 of 8 schedules"
 
 
 def test_a_run_tells_while_its_ranks_compile_and_no_longer(store: Store, fake_cluster: Any) -> None:
