@@ -57,6 +57,7 @@ def test_a_replay_has_one_floor_and_every_loss_that_was_timed(
     assert [*{mark["floor_ms"] for mark in along if not mark["is_estimate"]}] == drawn
     assert "Floor" not in [column["heading"] for column in explorer.results.outcomes.parts[0]["columns"]]
     panels.open = LOSSES
+    notes = set()
     for row in panels.problem.shown:
         if row["source"] == "recorded" and row["block"].endswith(LAST):
             panels.choose(row["key"])
@@ -65,6 +66,8 @@ def test_a_replay_has_one_floor_and_every_loss_that_was_timed(
             assert "not known" not in words.values(), (row["scheme"], panels.losses.note.value)
             assert "Not known" not in panels.losses.note.value
             assert "run it by itself" not in panels.losses.note.value
+            notes.add(panels.losses.note.value.partition(":")[0])
+    assert len(notes) == 5, "each schedule of the last block has words of its own"
 
 
 def test_a_replay_counts_each_problem_once_and_asks_nobody_to_measure(

@@ -16,7 +16,7 @@ from kernels.schemes import BASELINE
 from workbench import compared
 from workbench.charts import best, running, samples, trials, words
 from workbench.metrics import Joins
-from workbench.naming import TIMED, schedule_title
+from workbench.naming import TIMED, baseline_title, schedule_title
 from workbench.one_problem import asked_today, of_first, problem_of
 from workbench.running import Running
 from workbench.store import Store
@@ -364,7 +364,9 @@ class Panels:
             self.losses.show(self._run, self._rows, row, self._words(row))
 
     def _words(self, row: Row) -> str:
-        """A schedule in the words that tell it from the others of this run."""
+        """A schedule in the words that tell it from the others of this run; several baselines stand in each."""
+        if row["scheme"] == BASELINE:
+            return ", ".join(filter(None, (BASELINE, baseline_title(row["axes"]))))
         return schedule_title(row["scheme"], {axis: row["axes"][axis] for axis in self._swept if axis in row["axes"]})
 
     # clicks
