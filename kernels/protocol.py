@@ -75,8 +75,11 @@ def protocol_words(name: str | None, backend: str | None = None) -> str:
     """How a row says in what way it was timed; empty where it says nothing."""
     if not name:
         return ""
-    meanings = {"a first look": name.startswith(FIRST_LOOK), "at length": name.startswith(AT_LENGTH),
-                "one call per graph": is_one_call(name, backend)}  # fmt: skip
+    meanings = {
+        "a first look, few iterations": name.startswith(FIRST_LOOK),
+        "at length, many iterations": name.startswith(AT_LENGTH),
+        "one call per graph": is_one_call(name, backend),
+    }
     said = ", ".join(meaning for meaning, holds in meanings.items() if holds)
     return f"protocol {name}: {said}" if said else f"protocol {name}"
 

@@ -76,7 +76,7 @@ def test_a_replay_counts_each_problem_once_and_asks_nobody_to_measure(
     explorer = replayed(CONCURRENT, 2)
     titles = [title for title, _ in explorer.panels.problem.list.options]
     assert [title.rpartition("protocol ")[2] for title in titles[:2]] == [
-        "first_device: a first look", "device: at length"]  # fmt: skip
+        "first_device: a first look, few iterations", "device: at length, many iterations"]  # fmt: skip
     for number in range(4):
         explorer.panels.problem.list.index = number
         assert "One of 2 problems, in 4 entries: protocols differ." in explorer.panels.problem.note.value

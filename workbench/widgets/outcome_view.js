@@ -11,7 +11,7 @@ function ordered(rows, column, descending) {
 }
 
 function cellOf(column, cell) {
-  const made = element("td", column.figure ? "wb-figure" : "");
+  const made = element("td", `${column.figure ? "wb-figure" : ""} ${column.descends ? "wb-gain" : ""}`.trim());
   const words = element("span", "", cell.text);
   if (cell.aside) words.append(" ", element("span", "wb-aside", cell.aside));
   if (cell.badge) words.append(" ", element("span", "wb-badge", cell.badge));
