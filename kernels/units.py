@@ -92,6 +92,11 @@ def seconds_typed(text: str, unit: str = "ms") -> float:
     return seconds
 
 
+def num_text(count: int, noun: str) -> str:
+    """`1 trial`, `2,000 trials`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def about(seconds: float) -> str:
     """A duration as roughly as it is known."""
     if seconds < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernels.units import percent_text
+from kernels.units import num_text, percent_text
 from workbench.bounds import ERRORS, NAMES
 from workbench.cli_show import tell
 from workbench.cli_table import Column, show_table
@@ -27,8 +27,9 @@ def show_accuracy(summary: Mapping[str, Any]) -> None:
     _show_by_kind(every["accuracy"], held["accuracy"])
     for words, pairs in (("", every["speed_ups"]), ("Held out: ", held["speed_ups"])):
         for pair in pairs:
-            tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {pair['pairs']} pairs: the ratio is "
-                 f"estimated {error_text(pair['median'], '+')} off in the middle, "
+            count = num_text(pair["pairs"], "pair")
+            tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {count}: the "
+                 f"ratio is estimated {error_text(pair['median'], '+')} off in the middle, "
                  f"p90 {error_text(pair['p90'])}.")  # fmt: skip
     for space in summary["spaces"]:
         tell(_space_text(space))
@@ -40,10 +41,10 @@ def _show_all(every: Row, held: Row) -> None:
     tables = [(words, of["count"], of["all"], prefix)
               for name, of in (("all trials", every), ("held out", held)) if of["count"]
               for words, prefix in ((name, ""), (f"{name}, roofline alone", "trivial_"))]  # fmt: skip
-    tell(f"Errors of whole trials of {every['problems']} problems. To {held['problems']} of them nothing was fitted: "
-         "they are held out. Beside them a roofline and one wire, the trivial estimate:")  # fmt: skip
+    tell(f"Errors of whole trials of {num_text(every['problems'], 'problem')}. {_held_out(held['problems'])} Beside "
+         "them a roofline and one wire, the trivial estimate:")  # fmt: skip
     show_table([
-        Column("trials", [count for _, count, _, _ in tables], "number"),
+        Column("whole\ntrials", [count for _, count, _, _ in tables], "number"),
         *(Column(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
           for name in ERRORS),
         Column("inside", [None if prefix else percent_text(errors["inside_interval"])
@@ -52,12 +53,19 @@ def _show_all(every: Row, held: Row) -> None:
     ])  # fmt: skip
 
 
+def _held_out(count: int) -> str:
+    """Of how many problems the estimates were never told."""
+    if count == 0:
+        return "None is held out."
+    return f"To {count:,} of them nothing was fitted: {'it is' if count == 1 else 'they are'} held out."
+
+
 def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
     beside = {_kind(kind): kind for kind in held}
     pairs = [(kind, beside.get(_kind(kind))) for kind in kinds]
     tell("By kind, and in brackets what is held out:")
     show_table([
-        Column("trials", [_beside(pair, "count", str) for pair in pairs], "number"),
+        Column("whole\ntrials", [_beside(pair, "count", str) for pair in pairs], "number"),
         Column("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
         Column("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
         Column("schedule", _names(kinds)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli_options import Json
-from workbench.cli_show import show_rows, tell
+from workbench.cli_show import show_rows, tell, tell_command
 from workbench.cli_table import Column, show_table
 
 if TYPE_CHECKING:
@@ -93,4 +93,4 @@ def _tell(answer: Answer) -> None:
         tell(f"Ours: {answer.in_unit(ours.value)}{band}, {ours.source}, on {ours.machine}, over {ours.over}.")
     tell(ours.why)
     if ours.command:
-        print(f"  {ours.command}")
+        tell_command(ours.command)

@@ -25,6 +25,9 @@ _KEPT = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|min|hours|[kMGT]?[Bb](?:/s)?|[KMGT]iB|x|ranks?|cores?|points)\b)")
 
 
+GOES_ON = " \\"
+
+
 def say(sentence: str) -> None:
     """To the person, beside what is printed."""
     print(wrapped(sentence, width(sys.stderr)), file=sys.stderr, flush=True)
@@ -33,6 +36,13 @@ def say(sentence: str) -> None:
 def tell(sentence: str) -> None:
     """A sentence that is part of what was asked for."""
     print(wrapped(sentence, width(sys.stdout)))
+
+
+def tell_command(words: str) -> None:
+    """A command to be typed; where it is longer than a line, each but the last goes on behind a backslash."""
+    columns = width(sys.stdout)
+    lines = wrapped(words, columns and columns - len(INDENT) - len(GOES_ON)).splitlines()
+    print(f"{GOES_ON}\n".join(f"{INDENT}{line}" for line in lines))
 
 
 def width(stream: TextIO) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kernels.units import percent_text, ratio_text, seconds_text
+from kernels.units import num_text, percent_text, ratio_text, seconds_text
 from workbench.cli_accuracy import show_accuracy
 from workbench.cli_outcomes import (
     clock_heading,
@@ -125,8 +125,12 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     if others := sorted({row["estimated_for"] for row in rows if row["estimated_for"] != row["machine"]}):
         tell(f"estimates: for {', '.join(others)}; no bounds hold there")
     print()
-    shown = sorted(rows, key=lambda row: -abs(row["error"]))[: None if every else few(1)]
-    tell("Furthest off:")
+    worst = sorted(rows, key=lambda row: -abs(row["error"]))
+    firsts: dict[str, Row] = {}
+    for row in worst:
+        firsts.setdefault(row["key"], row)
+    shown = worst if every else list(firsts.values())[: few(1)]
+    tell("Furthest off:" if every else "Furthest off, each schedule once:")
     show_table([
         Column("error", [percent_text(row["error"], "+") for row in shown], "number"),
         Column(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
@@ -138,7 +142,10 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     tell("By kind:")
     _show_kinds(by_kind(rows))
     show_accuracy(summary)
-    say(f"{summary['count']} trials: median error {percent_text(summary['median_absolute_error'])}, "
+    parts = sum(row["part"] != "whole" for row in rows)
+    beside = f", {parts:,} of them a part timed alone" if parts else ""
+    say(f"{num_text(summary['count'], 'trial')}{beside}: "
+        f"median error {percent_text(summary['median_absolute_error'])}, "
         f"{percent_text(summary['within_15_percent'])} within 15 %; "
         f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
 

@@ -30,7 +30,7 @@ class Column:
     """None: there is nothing to say."""
     kind: str = "words"
     """`number` and `name` keep their cells whole on one line; `words` are wrapped between words; `cut` texts end with
-    an ellipsis."""
+    an ellipsis, unless they would then be alike."""
     goes_below: int = 0
     """It is left out where cut texts, or words, would have fewer columns than this; 0: never."""
     inline: str = "{}"
@@ -134,14 +134,22 @@ def _print(columns: Sequence[Column], widths: Sequence[int]) -> None:
         console = Console(highlight=False, markup=False, soft_wrap=True)
         for line in _lines(columns, widths, [[""] * (most - len(head)) + head for head in heads]):
             console.print(line, style="bold")
-    for cells in zip(*(column.texts for column in columns), strict=True):
-        for line in _lines(columns, widths, list(map(_fitted, columns, cells, widths))):
+    fitted = [_fitted(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    for cells in zip(*fitted, strict=True):
+        for line in _lines(columns, widths, cells):
             print(line)
 
 
-def _fitted(column: Column, text: str, wide: int) -> list[str]:
-    """The lines of one cell."""
-    return [cut(text, wide)] if column.kind == "cut" else wrapped(text, wide, indent="").splitlines() or [""]
+def _fitted(column: Column, wide: int) -> list[list[str]]:
+    """The lines of each cell; texts that are the same down to where they would be cut stand there whole."""
+    whole = [wrapped(text, wide, indent="").splitlines() or [""] for text in column.texts]
+    if column.kind != "cut":
+        return whole
+    shown = [cut(text, wide) for text in column.texts]
+    texts: dict[str, set[str]] = {}
+    for text, short in zip(column.texts, shown, strict=True):
+        texts.setdefault(short, set()).add(text)
+    return [[short] if len(texts[short]) == 1 else lines for short, lines in zip(shown, whole, strict=True)]
 
 
 def _lines(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Errors, order, intervals and speed-ups of estimates, by hand; and bounds that they must keep."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from kernels.operators import OPERATORS, problem
 from kernels.schemes import BASELINE, COMPARED
 from workbench import bounds as bounds_file
 from workbench import cli, machines
-from workbench.accuracy import LARGE, accuracy, spaces, speed_ups
+from workbench.accuracy import LARGE, accuracy, spaces, speed_ups, table
 from workbench.bounds import bounds, broken, sentence
+from workbench.cli_accuracy import show_accuracy
 from workbench.cli_app import app
 from workbench.simulator.price.trivial import trivial_seconds
 
@@ -128,7 +130,21 @@ def test_validate_shows_errors_beside_the_roofline_and_of_problems_that_nothing_
     shown = CliRunner().invoke(app, ["validate", "--recording", "h200_nvl2_ways"])
     assert shown.exit_code == 0
     assert "roofline" in shown.stdout
-    assert "pairs: the ratio is estimated" in shown.stdout
+    assert re.search(r"\d pairs: the ratio\s+is\s+estimated", shown.stdout)
+    assert "Furthest off, each schedule once:" in shown.stdout
+    assert "30 trials: median error" in shown.stderr
+    with_parts = CliRunner().invoke(app, ["validate", "--recording", "laptop_overlap_2_ranks"])
+    whole, parts = (int(re.search(pattern, with_parts.output)[1]) for pattern in  # type: ignore[index]
+                    (r"\n +(\d+) .* all trials\n", r"trials, (\d+) of them a part timed alone: median"))  # fmt: skip
+    assert f"{whole + parts} trials, {parts} of them" in with_parts.stderr
+
+
+def test_one_problem_and_one_pair_are_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    timed = [row(2.0, 2.5, scheme=scheme) for scheme in (BASELINE, "fused")]
+    show_accuracy({"whole": table(timed), "held_out": table([]), "spaces": []})
+    out = capsys.readouterr().out
+    assert "Errors of whole trials of 1 problem. None is held out. Beside them a roofline" in out
+    assert "fused over sequential on pod, 1 pair: the ratio" in out
 
 
 def test_every_bound_is_of_a_machine_and_an_operator_that_there_are() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench import cli_table
+from workbench import cli_show, cli_table
 from workbench.cli_outcomes import few, show_failures, show_outcomes
 from workbench.cli_show import wrapped
 from workbench.cli_table import Column, cut, show_table
@@ -117,6 +117,35 @@ def test_axes_are_said_where_they_hold() -> None:
                                                   "fused write=zero_copy"]  # fmt: skip
     alone = Axes.of(rows[:1])
     assert (alone.lines(), alone.label(rows[0])) == (["its axes: tile=8, collective=direct"], "sequential")
+
+
+def test_texts_that_would_be_cut_where_they_are_still_alike_stand_there_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_table, "width", lambda stream: 40)
+    texts = ["fused GEMM, some hundred words and store=tma", "fused GEMM, some hundred words and store=registers",
+             "decomposed GEMM, and so many more words behind"]  # fmt: skip
+    show_table([Column("time", ["1 s", "2 s", "3 s"], "number"), Column("schedule", texts, "cut")])
+    out = capsys.readouterr().out
+    assert all(text in " ".join(out.split()) for text in ("and store=tma", "and store=registers"))
+    assert "more words" not in out
+    assert out.count("…") == 1
+    assert max(map(len, out.splitlines())) <= 40
+
+
+def test_a_command_that_is_longer_than_a_line_goes_on_behind_a_backslash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is copied from the terminal is the same command."""
+    words = "workbench predict-step dlrm --machine h200_ib --world 1024 --dense-scale 1 --dense-scale 4"
+    monkeypatch.setattr(cli_show, "width", lambda stream: 40)
+    cli_show.tell_command(words)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 40
+    assert out.replace("\\\n", " ").split() == words.split()
+    monkeypatch.setattr(cli_show, "width", lambda stream: None)
+    cli_show.tell_command(words)
+    assert capsys.readouterr().out == f"  {words}\n"
 
 
 def test_many_problems_have_short_tables() -> None:
