@@ -1,23 +1,18 @@
-"""Which ratios are none: those of blocks without a baseline that is known to be faster than the ones they hold.
-
-A ratio is over the best that anybody could have picked. A block of a drawn space holds whatever was drawn, perhaps NCCL
-alone, where another block tells that our own stores beat NCCL.
-"""
+"""What winners have no speed-up: those of blocks without a baseline that any sitting tells to be faster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernels.outcome import row
 from kernels.problem import Problem
-from kernels.schedule import Schedule
 from kernels.schemes import BASELINE, reads
 from kernels.units import seconds_text
+from workbench import outdone
 from workbench.known import Known
-from workbench.metrics import apart
 from workbench.naming import baseline_title
+from workbench.outdone import better
 
 Place = tuple[str, str | None, Problem]
 """A block of a run or of a recording, and what was timed in it."""
@@ -44,12 +39,12 @@ class Better:
 class Baselines:
     """The baselines of each block of what is known of one operator on one hardware."""
 
-    blocks: Mapping[Place, Mapping[Schedule, Known]]
+    blocks: Mapping[Place, Mapping[str, Known]]
     _lacking: dict[Place, Better | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, trials: Iterable[Known]) -> Baselines:
-        blocks: dict[Place, dict[Schedule, Known]] = {}
+        blocks: dict[Place, dict[str, Known]] = {}
         for each in trials:
             if each.trial.schedule.scheme == BASELINE:
                 blocks.setdefault(_place(each), {})[_today(each)] = each
@@ -75,41 +70,31 @@ class Baselines:
     def _better(self, place: Place) -> Known | None:
         """The fastest of the baselines that the block at *place* does not hold, and that beat its best one."""
         here = self.blocks.get(place, {})
-        others = {other: there for other, there in self.blocks.items() if other[2] == place[2] and here.keys() & there}
-        better: list[Known] = []
-        for schedule in dict.fromkeys(one for there in others.values() for one in there if one not in here):
-            both = {other: there for other, there in others.items() if schedule in there}
-            telling = [there for other, there in both.items() if other[0] == place[0]] or list(both.values())
-            if all(_beats_all(there[schedule], there, here) for there in telling):
-                better.append(telling[-1][schedule])
-        return min(better, key=lambda one: one.time_s, default=None)
-
-
-def _beats_all(other: Known, there: Mapping[Schedule, Known], here: Mapping[Schedule, Known]) -> bool:
-    """Whether *other*, of the block *there*, beats the best *here*, in shares of a baseline that both blocks hold."""
-    common = min(here.keys() & there, key=lambda schedule: here[schedule].time_s)
-    best = min(here.values(), key=lambda one: one.time_s)
-    return beats(other, best, here[common].time_s / there[common].time_s)
+        of_problem = {other: there for other, there in self.blocks.items() if other[2] == place[2]}
+        of_sitting = [there for other, there in of_problem.items() if other[0] == place[0]]
+        compared_there = {
+            schedule for there in of_sitting if here.keys() & there for schedule in there if schedule not in here
+        }
+        others = [{schedule: one for schedule, one in there.items() if schedule not in compared_there}
+                  for other, there in of_problem.items() if other[0] != place[0]]  # fmt: skip
+        known = (better(here, blocks, lambda one: one.time_s, beats) for blocks in (of_sitting, others))
+        return min(filter(None, known), key=lambda one: one.time_s, default=None)
 
 
 def beats(one: Known, other: Known, scale: float = 1.0) -> bool:
-    """Whether *scale* times *one* is faster than *other*, and not by their spread alone."""
-    if scale * one.time_s >= other.time_s:
-        return False
-    values = row(one.measurement())
-    scaled = {key: values[key] and scale * values[key] for key in ("time_s", "low_s", "high_s")}
-    return apart(scaled, row(other.measurement()))
+    """Whether *scale* times *one* is faster than *other*, and not by their spread alone: samples are asked for it."""
+    is_faster = scale * one.time_s < other.time_s
+    return is_faster and outdone.beats(row(one.measurement()), row(other.measurement()), scale)
 
 
 def _place(each: Known) -> Place:
     return each.where, each.block, each.trial.problem
 
 
-def _today(each: Known) -> Schedule:
+def _today(each: Known) -> str:
     """Its schedule with all axes that are read today: what older versions named is the same schedule."""
     trial = each.trial
-    axes: Mapping[str, Any] = reads.all_axes(trial.problem, trial.schedule, trial.backend)
-    return Schedule(trial.schedule.scheme, tuple(sorted(axes.items())))
+    return str(sorted(reads.all_axes(trial.problem, trial.schedule, trial.backend).items()))
 
 
 def words(baseline: Known) -> str:

@@ -15,6 +15,7 @@ from workbench.blocks import MOST
 from workbench.metrics import agreed, apart, gain, same_problem
 from workbench.naming import TIMED, baseline_title
 from workbench.one_problem import Key, by_problem
+from workbench.outdone import outdone
 
 Row = Mapping[str, Any]
 
@@ -98,6 +99,11 @@ def together(rows: Sequence[Row]) -> str:
     if len(blocks) > 1:
         said.append(f"Timed in {len(blocks)} blocks. Each speed-up is over the best sequential schedule of its own "
                     "block; between blocks there is none.")  # fmt: skip
+    if lacking := {block: row for block, row in outdone(known).items() if block in blocks}:
+        how = baseline_title(min(lacking.values(), key=lambda row: float(row["time_s"])).get("axes"))
+        lack = "1 of them lacks" if len(lacking) == 1 else f"{len(lacking)} of them lack"
+        said.append(f"{lack} sequential, {how}, which others tell to be faster than what they hold: over it speed-ups "
+                    "would be smaller.")  # fmt: skip
     if lonely and lonely == len(known):
         said.append(f"There is no speed-up: {ALONE}.")
     elif lonely:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.reports.conftest import joined, row
+from workbench.compared import together
 from workbench.reports import cases as of_rows
 from workbench.reports.cases import Case
 from workbench.reports.headline import ending, headline, overall, recommendation
@@ -123,6 +124,20 @@ def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was()
     assert said(*rows).startswith("fused takes 450 ms, 2.22x faster than the sequential schedule (1 s,")
     assert "2.22x faster than the best sequential" in overall(cases(rows))
     assert "no sequential schedule was timed beside it" in said(*rows[:1], *rows[2:])
+
+
+def test_a_baseline_that_another_block_tells_to_be_beaten_is_not_called_the_best() -> None:
+    """A block of a drawn space holds what was drawn; over what it lacks the gain would be smaller."""
+    drawn = [plain(0.9, block="r.1"), plain(0.7, "direct", block="r.1"), plain(1.0, block="r.2"),
+             timed("fused", 0.5, block="r.2")]  # fmt: skip
+    assert said(*drawn).startswith("fused takes 500 ms, 2.00x faster than the sequential schedule (1 s, collective "
+                                   "library; another block tells collective direct to be faster)")  # fmt: skip
+    (case,) = cases(drawn)
+    assert ("1 of them lacks sequential, collective direct, which others tell to be faster than what they hold: over "
+            "it speed-ups would be smaller.") in together([*case.whole, timed("fused", 0.6, block="r.1")])  # fmt: skip
+    assert "tells" not in said(*drawn, plain(0.8, "direct", block="r.2")), "it was timed beside it"
+    assert "tells" not in said(drawn[0], plain(1.1, "direct", block="r.1"), *drawn[2:]), "it is slower"
+    assert "tells" not in said(*drawn[1:]), "no block timed both"
 
 
 def test_a_run_that_did_not_finish_says_how_it_ended() -> None:

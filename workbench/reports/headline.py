@@ -11,6 +11,7 @@ from kernels.schemes import BASELINE
 from kernels.units import percent_text, ratio_text, seconds_text, spread_text
 from workbench import metrics
 from workbench.naming import baseline_title
+from workbench.outdone import outdone
 from workbench.reports.cases import Case
 from workbench.reports.outcomes import schedule_text
 
@@ -63,7 +64,9 @@ def _against(row: Row, case: Case) -> str:
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
     by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
-    base = f"{which} ({seconds_text(plain['time_s'])}{by})"
+    faster = outdone(case.leading).get(row.get("block")) if case.is_timed else None
+    beaten = f"; another block tells {baseline_title(faster.get('axes'))} to be faster" if faster else ""
+    base = f"{which} ({seconds_text(plain['time_s'])}{by}{beaten})"
     ratio = metrics.gain(row) or 1.0
     if case.is_timed and not metrics.apart(row, plain):
         return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so that nothing tells which is faster"
