@@ -39,8 +39,8 @@ class Progress:
         """*trace*, whose replays tell how many accesses they have taken."""
 
         def chunks() -> Iterator[Chunk]:
-            self.begun = self.begun or time.monotonic()
             for chunk in trace.chunks():
+                self.begun = self.begun or time.monotonic()  # the first took longer: accesses were counted for it
                 yield chunk
                 self.replayed += len(chunk.accesses)
                 self._say(lambda: self._so_far(trace))

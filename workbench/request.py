@@ -86,7 +86,7 @@ class Request(Typed):
         offered = list(dict.fromkeys(axis.name for several in known.values() for axis in several))
         for name, _ in self.settings:
             if name not in offered and (sentence := elsewhere(name, machine.backend, problem, wanted)) is not None:
-                raise Refusal(f"{sentence} Accepted here: {', '.join(offered)}.")
+                raise Refusal(f"{sentence} Accepted: {', '.join(offered)}.")
         return choices(wanted, dict(self.settings), known)
 
     def experiment(self, **fields: Any) -> Experiment:

@@ -17,6 +17,7 @@ from kernels.machine import Machine
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import axes, reads, schedule
+from workbench.axes_by_backend import elsewhere
 
 MOST_POINTS = 1_000_000
 """A space that is larger is refused: its columns would not fit beside a notebook."""
@@ -77,7 +78,8 @@ def points(
     left_out: dict[Schedule, str] = {}
     for choice in space.choices:
         every = any(EVERY in wanted for _, wanted in choice.values)
-        for candidate in _asked(choice, axes(problem, choice.scheme, machine, fabric)):
+        known = axes(problem, choice.scheme, machine, fabric)
+        for candidate in _asked(choice, _by_name(choice, known, problem, machine)):
             settings = dict(_without_effect(choice, problem, candidate, machine).axes)
             try:
                 legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
@@ -128,11 +130,18 @@ def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machi
     return kept
 
 
-def _asked(choice: Choice, known: Sequence[Axis]) -> Iterator[Schedule]:
+def _by_name(choice: Choice, known: Sequence[Axis], problem: Problem, machine: Machine) -> dict[str, Axis]:
+    """The axes that *choice* may name; Refusal where it names another one, which ranks of another backend may have."""
     by_name = {axis.name: axis for axis in known}
+    for name, _ in choice.values:
+        if name not in by_name:
+            sentence = elsewhere(name, machine.backend, problem, (choice.scheme,))
+            raise Refusal(f"{sentence or f'{choice.scheme} has no axis {name!r}.'} Accepted: {', '.join(by_name)}.")
+    return by_name
+
+
+def _asked(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[Schedule]:
     names = [name for name, _ in choice.values]
-    if unknown := [name for name in names if name not in by_name]:
-        raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
     lists = [by_name[name].values if EVERY in wanted else wanted for name, wanted in choice.values]
     for values in product(*lists):
         yield Schedule(choice.scheme, tuple(zip(names, values, strict=True)))
@@ -146,10 +155,8 @@ def values(
     Where *ranks* are to measure them, those that they run: none of an axis, where they run none.
     """
     known = axes(problem, choice.scheme, machine, fabric)
-    by_name = {axis.name: axis for axis in known}
+    by_name = _by_name(choice, known, problem, machine)
     wanted = dict(choice.values)
-    if unknown := [name for name in wanted if name not in by_name]:
-        raise Refusal(_unknown(unknown[0], choice.scheme, by_name))
     fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
     fixed |= _most_resident(wanted, by_name)
     try:
@@ -193,10 +200,6 @@ def combinations(crossed: Mapping[str, np.ndarray]) -> Iterator[dict[str, Value]
     """The points of *crossed*, one by one."""
     for point in zip(*(column.tolist() for column in crossed.values()), strict=True):
         yield dict(zip(crossed, point, strict=True))
-
-
-def _unknown(name: str, scheme: str, known: Mapping[str, Axis]) -> str:
-    return f"{scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
 def choices(

@@ -235,6 +235,7 @@ ONE = 'operator = "gemm_all_to_all"\npreset = "tiny"\n'
         (ONE + "scheme = 'fused'", r"schemes are tables of axes\. Write \[scheme\.decomposed\]"),
         (ONE + "[scheme.fuzed]", r"There is no scheme 'fuzed'"),
         (ONE + "[scheme.fused]\nslices = 3", r"fused has no axis 'slices'"),
+        (ONE + "[scheme.concurrent]\nresident_blocks = 2", r"resident_blocks is an axis of concurrent on GPU ranks"),
         (
             ONE + "[scheme.fused]\nslice_tiles = [2, 'x']",
             r"space\.toml, scheme fused: slice_tiles = x has the wrong form",
