@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -87,14 +88,14 @@ def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
         Column("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
         Column("schedule", list(map(axes.label, todays)), "cut"),
     ])  # fmt: skip
-    for words, schemes in _by_words((str(each.lacks or ""), each) for each in winners).items():
+    for words, schemes in _by_words([(str(each.lacks or ""), each) for each in winners]).items():
         if words:
             tell(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {words}.")
     if len({each.speed_up_over for each in winners if each.speed_up_over}) > 1:
         tell(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
     if len({row["block"] for row in measured}) > 1:
         tell(TOGETHER)
-    for origin, schemes in _by_words((_origin(each), each) for each in winners).items():
+    for origin, schemes in _by_words([(_origin(each), each) for each in winners]).items():
         tell(f"{schemes}: {origin}")
 
 
@@ -103,12 +104,14 @@ def _origin(winner: Winner) -> str:
     return f"{winner.source}{differs}"
 
 
-def _by_words(said: Iterable[tuple[str, Winner]]) -> dict[str, str]:
-    """Which schemes the same words are said of."""
-    schemes: dict[str, list[str]] = {}
+def _by_words(said: Sequence[tuple[str, Winner]]) -> dict[str, str]:
+    """Which winners the same words are said of: by scheme, and by time, too, where there are two of one."""
+    counts = Counter(winner.schedule.scheme for _, winner in said)
+    names: dict[str, list[str]] = {}
     for words, winner in said:
-        schemes.setdefault(words, []).append(winner.schedule.scheme)
-    return {words: ", ".join(names) for words, names in schemes.items()}
+        scheme, seconds = winner.schedule.scheme, seconds_text(winner.known.time_s)
+        names.setdefault(words, []).append(scheme if counts[scheme] == 1 else f"{scheme} in {seconds}")
+    return {words: ", ".join(several) for words, several in names.items()}
 
 
 def _over(winners: Sequence[Winner]) -> str:
