@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from kernels.protocol import GPU_ONLY
 from kernels.schedule import Refusal
 from workbench import typed
 from workbench.cli_app import app
@@ -29,6 +30,12 @@ def test_every_field_is_an_option_of_every_command_that_asks(name: str) -> None:
         flag = words.flag or (field if words.is_required else f"--{field}")
         assert flag in by_name[field].opts
         assert by_name[field].help == words.help
+
+
+def test_the_help_of_latency_says_what_cpu_ranks_do_with_it() -> None:
+    """They run it, and the number of calls in a graph is nothing to them."""
+    assert "calls_per_graph" in GPU_ONLY
+    assert "CPU ranks always call one by one" in typed.option("protocol").help
 
 
 def test_a_request_has_no_field_that_cannot_be_typed() -> None:
