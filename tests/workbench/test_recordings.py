@@ -181,10 +181,10 @@ def test_what_gpus_measured_is_right_and_above_its_floor(name: str) -> None:
     machine = machine_named(found[0].measurement.trial.machine)
     rows = metrics.fill([metrics.row_of(entry.measurement, machine=machine) for entry in found])
     whole = [row for row in rows if row["part"] == "whole"]
-    assert whole
+    assert whole or {row["world"] for row in rows} == {1}, "one rank has parts alone"
     assert all(row["correct"] for row in whole)
     floored = [row for row in whole if row["floor_s"]]
-    assert bool(floored) == any(row["part"] == "compute" for row in rows), "a floor needs the computation alone"
+    assert not whole or bool(floored) == any(row["part"] == "compute" for row in rows), "a floor needs a computation"
     assert all(row["floor_s"] < row["time_s"] for row in floored)
     assert {row["source"] for row in rows} == {"recorded"}
     assert all(entry.provenance["versions"]["triton"] and entry.provenance["gpus"] for entry in found)
