@@ -64,6 +64,12 @@ class Device:
     """From asking for operands of a matrix tile until the first of them are in shared memory; 0: not measured."""
     shared_bytes_per_second: float = 0.0
     """To and from the shared memory of one SM, while a kernel of ours multiplies; 0: not measured."""
+    cold_latency_ratio: float = 1.0
+    """How much longer operands take that no cache holds than those that the L2 has."""
+    short_bytes_per_second: float = 0.0
+    """Operands to one SM whose tiles have fewer rows than tensor cores multiply at a time; 0: not measured."""
+    results_bytes_per_second: float = 0.0
+    """From one SM, results of tiles while it multiplies nothing else; 0: not measured, a tile costs `tile_seconds`."""
     spill_bytes_per_second: float = 0.0
     """To and from the L1 of one SM, where sums go that find no registers; 0: not stated, they cost nothing more."""
     awaited_memory_share: float = 1.0
@@ -142,6 +148,8 @@ class Costs:
     """The same of a GEMM of the library that waits for memory, and of what moves beside it."""
     library_tile_seconds: float = 0.0
     """Per tile of the library's GEMM, beside multiplications; 0: not known, its calls have speeds of their own."""
+    own_kernel_seconds: float = 0.0
+    """Of a GEMM of ours beside its tiles: until its first operands are asked for, and until its last results are out."""
     cold_seconds: float = 0.0
     """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 

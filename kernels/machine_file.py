@@ -37,6 +37,9 @@ UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
     "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
     "device.shared_bytes_per_second": "assumed: not measured; shared memory is taken to keep up with tensor cores",
+    "device.cold_latency_ratio": "assumed: not measured; operands of memory come as soon as those of the L2",
+    "device.short_bytes_per_second": "assumed: not measured; tiles of few rows have the curve of tiles",
+    "device.results_bytes_per_second": "assumed: not measured; every tile costs the same beside its work",
     "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
     "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
@@ -46,6 +49,7 @@ UNMEASURED = {
     "costs.computing_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
     "costs.sending_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
     "costs.streaming_beside": "assumed: not measured; streams on SMs of their own take nothing from each other",
+    "costs.own_kernel_seconds": "assumed: not measured; kernels cost their launch alone",
     "costs.library_tile_seconds": "assumed: not measured; calls of the library have speeds of their own",
 }
 """Of what schedules on several streams, and calls of the library, are estimated with."""

@@ -1,8 +1,8 @@
 """What our GEMM takes on the SMs of a GPU: its blocks multiply what has come, and have asked for what comes next.
 
-A step of the contraction goes through shared memory twice: bulk copies write its operands there, tensor cores read
-them from there. Small tiles move more bytes for each FLOP, and it is shared memory that one waits for. A slot for
-operands is asked for anew when it has been multiplied: so one of few slots waits for the way to the L2.
+Tensor cores read operands from shared memory. Small tiles read more bytes for each FLOP, and it is shared memory that
+one waits for. Operands of the next steps are asked for meanwhile, as many as there are stages but one: with few of them
+a block waits for the way to the L2. Blocks that share an SM wait at the same time.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ GROUP_WARPS, GROUP_ROWS, INSTRUCTION_BYTES = 4, 64, 32
 """A warp group multiplies 64 rows at a time by 32 bytes of the contraction, both operands from shared memory.
 
 Source: PTX ISA, wgmma. Groups that find no rows of their own share out the columns."""
+ROW_READS = 2
+"""Rows take twice as long to read as columns: so narrow tiles were seen to be no faster than tiles of 64 columns."""
+SHARP = 6
+"""A step that waits for two things about as long takes a little longer than each: the norm of both of this order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,40 +134,68 @@ def better(machine: Machine, sizes: Problem, of: Blocks | None, launched: tuple[
     each, multiplied = -(-num_tiles // at_once), _multiply_seconds(machine, sizes, of, contraction)
     whole = each // of.resident
     rest = each - whole * of.resident
-    seconds = whole * _round_seconds(machine, sizes, of, of.resident, (contraction, multiplied))
+    latency_s = _latency_seconds(machine, num_tiles * (of.m + of.n) * contraction * sizes.itemsize, memory_s)
+    step = (contraction, multiplied, latency_s)
+    seconds = whole * _round_seconds(machine, sizes, of, of.resident, step)
     if np.any(rest):
-        last = _round_seconds(machine, sizes, of, np.maximum(1, rest), (contraction, multiplied))
+        last = _round_seconds(machine, sizes, of, np.maximum(1, rest), step)
         seconds = seconds + np.where(rest > 0, last, 0.0)
+    seconds = machine.costs.own_kernel_seconds + seconds
     seconds = np.asarray(np.maximum(seconds, memory_s / machine.device.awaited_memory_share))
-    is_small = np.asarray(of.m) < GROUP_ROWS
-    return np.where(is_small, by_tiles(), seconds) if np.any(is_small) else seconds
+    if machine.device.short_bytes_per_second:
+        return seconds
+    is_short = np.asarray(of.m) < GROUP_ROWS
+    return np.where(is_short, by_tiles(), seconds) if np.any(is_short) else seconds
 
 
-def _round_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any, step: tuple[Any, Any]) -> Floats:
+def _latency_seconds(machine: Machine, loaded_bytes: Any, memory_s: Any) -> Any:
+    """From asking for operands until they come: the longer, the more of what is loaded no cache holds yet.
+
+    *memory_s*: until memory has given that once.
+    """
+    device = machine.device
+    cold = np.minimum(1.0, memory_s * device.memory_bytes_per_second / np.maximum(1.0, loaded_bytes))
+    return device.load_latency_seconds * (1.0 + cold * (device.cold_latency_ratio - 1.0))
+
+
+def _round_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any, step: tuple[Any, Any, Any]) -> Floats:
     """Of *count* tiles at once on one SM: a step takes as long as it is multiplied, or as its operands are awaited.
 
-    *step*: the contraction, and seconds in which one step of one tile is multiplied.
+    *step*: the contraction, seconds in which one step of one tile is multiplied, and those until operands come.
     """
-    contraction, multiplied = step
-    loaded = (of.m + of.n) * of.k * (sizes.itemsize / machine.device.load_bytes_per_second)
-    awaited = machine.device.load_latency_seconds + count * loaded + multiplied
-    of_step = np.maximum(count * multiplied, awaited / (of.stages - 1))
-    return np.asarray(tiles.fixed_seconds(machine, "gemm") + -(-contraction // of.k) * of_step)
+    (contraction, multiplied, latency_s), device = step, machine.device
+    speed: Any = device.load_bytes_per_second
+    if device.short_bytes_per_second:
+        speed = np.where(np.asarray(of.m) < GROUP_ROWS, device.short_bytes_per_second, speed)
+    loaded = (of.m + of.n) * of.k * sizes.itemsize / speed
+    awaited = np.maximum((latency_s + loaded) / (of.stages - 1), count * loaded)
+    of_step = ((count * multiplied) ** SHARP + awaited**SHARP) ** (1 / SHARP)
+    return np.asarray(_results_seconds(machine, sizes, of, count) + -(-contraction // of.k) * of_step)
+
+
+def _results_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any) -> Any:
+    """What *count* tiles on one SM cost beside their steps: their results leave one after the other."""
+    if not machine.device.results_bytes_per_second:
+        return tiles.fixed_seconds(machine, "gemm")
+    return count * of.m * of.n * (sizes.itemsize / machine.device.results_bytes_per_second)
 
 
 def _multiply_seconds(machine: Machine, sizes: Problem, of: Blocks, contraction: Any) -> Floats:
-    """Of one step of one tile: by the curve of tiles, or the bytes that go to and from shared memory.
+    """Of one step of one tile: by the curve of tiles, or the bytes that are read from shared memory.
 
-    Sums that find no place in registers are written and read again around every instruction.
+    Sums that find no place in registers are written and read again around every instruction. Nobody waits for the
+    tensor cores where a tile has fewer rows than they multiply at a time.
     """
     fixed, parts = tiles.fixed_seconds(machine, "gemm"), of.k * sizes.itemsize / INSTRUCTION_BYTES
     by_curve = (tiles.tile_seconds(machine, sizes, of.m, of.n, contraction) - fixed) * of.k / contraction
     groups, down = np.maximum(1, of.warps // GROUP_WARPS), np.maximum(1, of.m // GROUP_ROWS)
     across = np.maximum(1, groups // down)
-    num_bytes = down * (across * GROUP_ROWS + of.n) + of.m + of.n
+    num_bytes = down * (ROW_READS * across * GROUP_ROWS + of.n)
     sums = of.m * of.n / (32 * of.warps)
     spilled = np.where(sums + OTHER_REGISTERS > REGISTERS_MOST, 2 * SUM_BYTES * of.m * of.n, 0)
     moved = parts * INSTRUCTION_BYTES * num_bytes / machine.device.shared_bytes_per_second
     if machine.device.spill_bytes_per_second:
         moved = np.maximum(moved, parts * spilled / machine.device.spill_bytes_per_second)
-    return np.asarray(np.maximum(by_curve, moved))
+    seconds = np.maximum(by_curve, moved)
+    is_short = np.asarray(of.m) < GROUP_ROWS
+    return np.where(is_short, 0.0, seconds) if np.any(is_short) else np.asarray(seconds)

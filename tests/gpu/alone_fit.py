@@ -1,0 +1,107 @@
+"""What our GEMM waits for on an SM, fitted to computations alone: `python -m tests.gpu.alone_fit` prints the values.
+
+Fitted to recorded computations that are not held out, drawn ones and those of the tables. One value after the other is
+moved while the mean error falls; they go into the machine's file by hand, with their source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.trial import Trial
+from workbench import recordings
+from workbench.machines import machine
+from workbench.simulator.held_out import held_out
+from workbench.simulator.predict import predict
+
+NAME = "h200_nvl2"
+DRAWN = f"{NAME}_alone"
+FITTED = ("device.load_latency_seconds", "device.shared_bytes_per_second",
+          "device.short_bytes_per_second", "device.results_bytes_per_second", "costs.own_kernel_seconds")  # fmt: skip
+STEPS = (0.3, 0.1, 0.03, 0.01)
+"""A value is moved by so much of itself, up and down, as long as that helps; then by less."""
+ROUNDS = 3
+Row = tuple[Trial, float]
+
+
+def rows() -> list[Row]:
+    """Computations of our GEMM with their seconds: drawn ones, and the last of each of the tables."""
+    made: dict[str, Row] = {}
+    for name in recordings.paths():
+        if name.startswith(f"{NAME}_") and "latency" not in name:
+            for one in recordings.recordings(name):
+                if _is_ours(one.measurement.trial):
+                    made[one.measurement.trial.key] = (one.measurement.trial, one.measurement.time_s)
+    return list(made.values())
+
+
+def _is_ours(one: Trial) -> bool:
+    """Whether nobody else computed, or sent beside it."""
+    axes = dict(one.schedule.axes)
+    ours = one.schedule.scheme == "fused" or axes.get("kernel") == "ours"
+    alone = one.part == "compute" and operator(one.problem.operator).work == "gemm" and not axes.get("comm_sms")
+    return ours and alone and one.schedule.scheme != "concurrent"
+
+
+def errors(on: Machine, of: Sequence[Row]) -> np.ndarray:
+    """Estimated over measured, less 1."""
+    return np.array([predict(one, on, with_spans=False).time_s / seconds - 1 for one, seconds in of])
+
+
+def fitted(on: Machine, of: Sequence[Row]) -> Machine:
+    """*on* with the values of FITTED at which the mean error of *of* is least, as far as one at a time finds it."""
+    best, least = on, _mean(on, of)
+    for step in [each for each in STEPS for _ in range(ROUNDS)]:
+        for key in FITTED:
+            for factor in (1 + step, 1 / (1 + step)):
+                while (error := _mean(moved := with_value(best, key, value(best, key) * factor), of)) < least:
+                    best, least = moved, error
+        print(f"{step:.0%}: {least:.2%}", flush=True)
+    return best
+
+
+def _mean(on: Machine, of: Sequence[Row]) -> float:
+    return float(np.mean(np.abs(np.log1p(errors(on, of)))))
+
+
+def value(of: Machine, key: str) -> float:
+    """A number of a machine by its name in the file."""
+    part, name = key.split(".")
+    return float(getattr(getattr(of, part), name))
+
+
+def with_value(of: Machine, key: str, number: float) -> Machine:
+    """The machine with another one."""
+    part, name = key.split(".")
+    return replace(of, **{part: replace(getattr(of, part), **{name: number})})
+
+
+def told(on: Machine, of: Sequence[Row]) -> Iterator[str]:
+    """How far *on* is off, by what was recorded."""
+    sides: dict[str, Callable[[Trial], bool]] = {"fitted": lambda one: not held_out(one.problem),
+                                                 "held out": lambda one: held_out(one.problem)}  # fmt: skip
+    for drawn in (True, False):
+        for side, belongs in sides.items():
+            some = [row for row in of if belongs(row[0]) and (row[0].problem.world == 1) == drawn]
+            off = np.abs(errors(on, some))
+            yield (f"{'drawn' if drawn else 'tables'}, {side}: {len(off)}, median {np.median(off):.1%}, "
+                   f"p90 {np.quantile(off, 0.9):.1%}")  # fmt: skip
+
+
+def main() -> None:
+    """Fits, and prints values and errors."""
+    known, start = rows(), machine(NAME)
+    best = fitted(start, [row for row in known if not held_out(row[0].problem)])
+    for key in FITTED:
+        number = value(best, key)
+        print(f"{key.split('.')[1]} = {number:.4g}")
+    print(*told(best, known), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
