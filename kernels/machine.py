@@ -149,7 +149,7 @@ class Costs:
     library_tile_seconds: float = 0.0
     """Per tile of the library's GEMM, beside multiplications; 0: not known, its calls have speeds of their own."""
     own_kernel_seconds: float = 0.0
-    """Of a GEMM of ours beside its tiles: until its first operands are asked for, and until its last results are out."""
+    """Of a GEMM of ours beside its tiles: until operands are asked for, and until the last results are out."""
     cold_seconds: float = 0.0
     """Until operands that no cache holds come at the memory's full speed; 0 on a CPU rank."""
 

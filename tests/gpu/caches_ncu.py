@@ -120,8 +120,8 @@ class Counter:
         why = "took too long" if status is None else f"ended with status {status}"
         is_own = len(waiting) < len(batch) or "Traceback" in said
         sentence = f"ncu {why}, {len(batch) - len(waiting)} of {len(batch)} kernels are counted: {said}"
-        if is_own and status is not None:
-            waiting[0]["failed"] = sentence
+        if is_own and status is not None:  # the last line alone: others name folders
+            waiting[0]["failed"] = f"ncu {why}: {said.splitlines()[-1] if said else 'nothing'}"
         raise NotCounted(sentence, is_of_a_kernel=is_own or status is None)
 
 

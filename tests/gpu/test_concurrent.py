@@ -113,6 +113,7 @@ def test_a_thousand_calls_with_slow_ranks_and_noise_between_are_right(world: int
         assert all(answer.get("wrong") == 0 and not answer["failure"] for answer in each), (trials[number], each)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one of two ranks leaves, and there are fewer than 2 GPUs")
 @pytest.mark.parametrize("kernel", ["library", "ours"])
 @pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter"])
 def test_nobody_waits_for_a_dead_rank_longer_than_a_deadline(operator: str, kernel: str) -> None:

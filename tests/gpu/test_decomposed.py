@@ -124,6 +124,7 @@ def left_behind(operator: str, launches: str, how: str) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one of two ranks leaves, and there are fewer than 2 GPUs")
 @pytest.mark.parametrize(("operator", "launches", "how"), LEAVES)
 def test_nobody_waits_for_a_rank_that_left_longer_than_a_deadline(operator: str, launches: str, how: str) -> None:
     said = left_behind(operator, launches, how)

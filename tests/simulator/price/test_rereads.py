@@ -39,7 +39,7 @@ def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypa
     assert changed.any()
     assert (with_all[changed] < once[changed]).all()
     assert once.max() > 0.3
-    assert with_all[changed].max() < 0.25
+    assert with_all[changed].max() < 0.35
     assert np.quantile(with_all, 0.9) < np.quantile(once, 0.9)
 
 

@@ -162,7 +162,7 @@ def test_our_gemm_takes_about_as_long_in_a_sequential_schedule(size: str) -> Non
     """Streams know its loads alone; a kernel by itself waits for its slots and for shared memory, too."""
     asked, axes = ask("gemm_all_to_all", k=1792), {"kernel": "ours", "tile": size}
     alone = [seconds(asked, scheme, "compute", **axes) for scheme in ("sequential", "concurrent")]
-    assert alone[0] == pytest.approx(alone[1], rel=0.2)
+    assert alone[0] == pytest.approx(alone[1], rel=0.3)
 
 
 def test_one_problem_and_other_schemes_share_out_nothing() -> None:
