@@ -26,6 +26,13 @@ CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVE
 LIMITS = ("shared_memory_per_block_bytes", "shared_memory_unit_bytes", "registers", "register_unit", "partitions",
           "warp_threads", "threads", "blocks", "reserved_bytes_per_block")  # fmt: skip
 """Of one SM; the last one may be left out, and is 0 then."""
+STEP = ("latency", "own", "own_byte", "own_value_byte", "deep", "busy_byte", "busy_value_byte", "busy_warps", "start",
+        "found")  # fmt: skip
+"""Seconds of a step of a kernel that waits for memory (workbench/simulator/price/waiting.py); absent ones are 0.
+
+Of a block: *latency* of what it asks for, shared by the steps that are ahead; *own* work, for each byte that it loads
+and each byte of values, too; *deep*: beside, with three steps ahead. Of its SM: *busy* for each byte of both, and with
+8 warps instead of 4. *start*: until the first step, once a kernel. *found*: in place of all, of rows that the L2 keeps."""
 NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"
@@ -76,6 +83,12 @@ class Device:
     """Of `memory_bytes_per_second`, what a kernel of ours gets that waits for its loads."""
     loads_in_flight: Mapping[str, float] = field(default_factory=dict)
     """By bytes of operands that an SM's blocks have asked for and not yet got: bytes per second that it loads then."""
+    gemv_step: Mapping[str, float] = field(default_factory=dict)
+    """By name (STEP), seconds of a step of our GEMV of one token; empty: not measured."""
+    few_tokens_step: Mapping[str, float] = field(default_factory=dict)
+    """The same of several tokens, which tensor cores multiply."""
+    gather_step: Mapping[str, float] = field(default_factory=dict)
+    """The same of our pooled lookup, a step of which brings the rows of one load."""
 
 
 @dataclass(frozen=True, slots=True)

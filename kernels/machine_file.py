@@ -18,6 +18,7 @@ from kernels.machine import (
     LINKS,
     NO_SOURCE,
     PROVENANCES,
+    STEP,
     TOPOLOGIES,
     WORKS,
     Collective,
@@ -33,6 +34,7 @@ RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
 """Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
 ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
+AWAITED = "assumed: not measured; any grid, warps and stages get what memory gives"
 UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
     "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
@@ -42,6 +44,9 @@ UNMEASURED = {
     "device.results_bytes_per_second": "assumed: not measured; every tile costs the same beside its work",
     "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
     "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
+    "device.gemv_step": AWAITED,
+    "device.few_tokens_step": AWAITED,
+    "device.gather_step": AWAITED,
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",
@@ -163,6 +168,8 @@ def _check_value(name: str, value: object, form: str, where: str) -> None:
         raise ValueError(f"{where}: {name} = {value!r} does not fit. Accepted: {rule}.")
     if name == "limits":
         _check_limits(value, where)
+    if name.endswith("_step"):
+        _check_known(value, set(STEP), f"{where} {name}")
     if name in _WORDS and value not in _WORDS[name]:
         raise ValueError(f"{where}: {name} = {value!r} is unknown. Accepted: {', '.join(_WORDS[name])}.")
 

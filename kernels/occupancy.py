@@ -19,6 +19,8 @@ OTHER_REGISTERS = 32
 """Of a thread beside its sums: about what our GEMMs in half precision take for addresses and loops on sm_90."""
 REGISTERS_MOST = 255
 """Of one thread."""
+LOAD_BYTES = 16
+"""That a thread loads at once."""
 SUM_BYTES = 4
 """Sums are made in float32, one 32-bit register each."""
 
@@ -170,6 +172,21 @@ def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bo
     threads = 32 * warps
     sums = tile.m * tile.n // threads
     return Block(operands + result + BARRIER_BYTES, min(sums + OTHER_REGISTERS, REGISTERS_MOST), threads)
+
+
+def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> Block:
+    """What a block of our GEMV takes, about: weights of the steps ahead, values of the tokens of *tile*, registers.
+
+    Values of several tokens are put in place for one step alone, where all warps' sums are added up at its end. Source:
+    84 drawn kernels as Triton compiles them for sm_90. Shared bytes are never below those; registers are a line through
+    them, by the 16-byte loads of a thread and the tokens.
+    """
+    weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
+    loads = weights / (LOAD_BYTES * threads)
+    if tile.n == 1:
+        return Block((stages - 1) * (weights + values) + BARRIER_BYTES, int(40 + 4 * loads), threads)
+    shared = (stages - 1) * weights + max(values, warps * tile.m * tile.n * SUM_BYTES) + BARRIER_BYTES
+    return Block(shared, min(int(17 + 6 * loads + tile.n * (5.5 + loads / 6)), REGISTERS_MOST), threads)
 
 
 def _fewer(limits: Limits, block: Block) -> str:

@@ -19,7 +19,8 @@ from kernels.schemes import BASELINE, axes, library, packets, reads
 from kernels.schemes.base import default_tile, peers_from
 from kernels.schemes.slices import told_together
 from workbench.simulator import distinct
-from workbench.simulator.price import gemm, memory, messages, pushers, tiles
+from workbench.simulator.columns import SizedByColumns
+from workbench.simulator.price import gemm, memory, messages, pushers, tiles, waiting
 from workbench.simulator.price.blocks import Computation
 from workbench.simulator.price.collectives import call_seconds
 from workbench.simulator.price.launches import start_seconds, step_overhead
@@ -35,21 +36,6 @@ FABRIC_NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seco
 
 ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "decomposed": False, "fused": True}
 """By scheme, whether all that a rank does is one launch, as the launches of its Plans say."""
-
-
-class _Sizes:
-    """Looks like a Problem to an operator and to prices, but its counts are columns."""
-
-    def __init__(self, problem: Problem, counts: Mapping[str, Column]) -> None:
-        self._problem, self._counts = problem, counts
-        self.operator, self.world = problem.operator, problem.world
-        self.dtype, self.itemsize = problem.dtype, problem.itemsize
-
-    def __getitem__(self, key: str) -> Column:
-        return self._counts[key]
-
-    def word(self, key: str) -> str:
-        return self._problem.word(key)
 
 
 class Points:
@@ -70,7 +56,7 @@ class Points:
         self.receives = self.operator.flow is Flow.RECEIVE
         self.broadcasts = self.operator.flow is Flow.BROADCAST
         counts = {key: self._column(key, problem[key]) for key in self._size_keys}
-        self.sizes = cast(Problem, _Sizes(problem, counts))
+        self.sizes = cast(Problem, SizedByColumns(problem, counts))
         extent = self.operator.extent(self.sizes)
         self.rows, self.columns, self.contraction = (
             np.broadcast_to(length, (self.count,)) for length in (extent.rows, extent.columns, extent.contraction)
@@ -223,16 +209,19 @@ class Points:
         def by_tiles() -> Floats:
             return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
 
-        if self.word(reads.KERNEL) is None or self.in_streams or self._blocks is None:  # pieces are a library's
+        unknown = self._blocks is None and self._awaited is None
+        if self.word(reads.KERNEL) is None or self.in_streams or unknown:  # pieces are a library's
             return by_tiles()
         number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
         least = self.least(np.asarray(blocks) * rows, columns, k)
-        return gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, least), by_tiles)
+        seconds = gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, least), by_tiles)
+        return waiting.no_sooner(self.machine, self._awaited, number, seconds)
 
     def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
         """One kernel that computes so many tiles, *at_once* of them at the same time."""
         size = (self.tile_m, self.tile_n, self.contraction)
-        return gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
+        seconds = gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
+        return waiting.no_sooner(self.machine, self._awaited, num_tiles, seconds)
 
     @cached_property
     def whole_kernel_seconds(self) -> Floats:
@@ -244,9 +233,19 @@ class Points:
         """Of our GEMM's kernel."""
         if not gemm.is_known(self.machine, self.sizes):
             return None
-        knobs = {name: self.axis(name) if name in self.axes else value
-                 for name, value in gemm.usual(self.problem).items()}  # fmt: skip
-        return gemm.blocks(self.machine, self.problem.itemsize, (self.tile_m, self.tile_n, self.tile_k), knobs)
+        sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(gemm.usual(self.problem))
+        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
+
+    @cached_property
+    def _awaited(self) -> waiting.Steps | None:
+        """Of our kernel that waits for memory."""
+        if not waiting.is_known(self.machine, self.sizes):
+            return None
+        sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(waiting.usual(self.problem))
+        return waiting.steps(self.machine, self.sizes, sides, knobs)
+
+    def _knobs(self, usual: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.axis(name) if name in self.axes else value for name, value in usual.items()}
 
     def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
         """One tile on one slot."""

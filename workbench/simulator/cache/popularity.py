@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,13 @@ def rows_of(problem: Problem, tables: int) -> Rows:
     rows = problem["rows"]
     counts, shares = _uniform(rows) if problem.word("indices") == "uniform" else _power_law(rows)
     return Rows(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
+
+
+@lru_cache(maxsize=4096)
+def lines_of_power_law(tables: int, rows: int, vector_bytes: int, lookups: int) -> float:
+    """Bytes of the lines that so many lookups in tables of *rows* rows take, of indices drawn by the power law."""
+    counts, shares = _power_law(rows)
+    return Rows(counts * tables, shares / tables, vector_bytes).line_bytes(lookups)
 
 
 def looked_up(

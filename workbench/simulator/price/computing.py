@@ -14,7 +14,7 @@ from kernels.machine import Machine
 from kernels.operators import Flow, operator
 from kernels.plan import EVERYTHING, Kind, Plan, Tiles
 from kernels.schemes import reads
-from workbench.simulator.price import gemm, pushers, tiles
+from workbench.simulator.price import gemm, pushers, tiles, waiting
 from workbench.simulator.price.rereads import memory_floor_seconds
 
 Floats = NDArray[np.float64]
@@ -83,8 +83,10 @@ def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
     # pieces are a library's, and streams share out SMs by a law of their own
     ours = plan.schedule.get(reads.KERNEL) is not None and not plan.launches.micro_batch.any()
     blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
-    return gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
-                       lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
+    seconds = gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
+                          lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
+    awaited = waiting.of_schedule(machine, plan.problem, plan.schedule) if ours else None
+    return waiting.no_sooner(machine, awaited, counts, seconds)
 
 
 def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
@@ -213,7 +215,9 @@ def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> flo
         return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
     size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
     blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
-    return float(gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), *waves).max())
+    seconds = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), *waves)
+    awaited = waiting.of_schedule(machine, plan.problem, plan.schedule)
+    return float(waiting.no_sooner(machine, awaited, waves[0], seconds).max())
 
 
 def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:
