@@ -26,13 +26,13 @@ CURVES_OF_COLLECTIVES = (*COLLECTIVES, *(f"{TUNED}{name}" for name in COLLECTIVE
 LIMITS = ("shared_memory_per_block_bytes", "shared_memory_unit_bytes", "registers", "register_unit", "partitions",
           "warp_threads", "threads", "blocks", "reserved_bytes_per_block")  # fmt: skip
 """Of one SM; the last one may be left out, and is 0 then."""
-STEP = ("latency", "own", "own_byte", "own_value_byte", "deep", "busy_byte", "busy_value_byte", "busy_warps", "start",
-        "found")  # fmt: skip
+STEP = ("latency", "own", "own_byte", "own_value_byte", "deep", "busy", "busy_byte", "busy_value_byte", "busy_warps",
+        "start", "found")  # fmt: skip
 """Seconds of a step of a kernel that waits for memory (workbench/simulator/price/waiting.py); absent ones are 0.
 
 Of a block: *latency* of what it asks for, shared by the steps that are ahead; *own* work, for each byte that it loads
-and each byte of values, too; *deep*: beside, with three steps ahead. Of its SM: *busy* for each byte of both, and with
-8 warps instead of 4. *start*: until the first step, once a kernel. *found*: in place of all, of rows that the L2 keeps."""
+and each byte of values, too; *deep*: beside, with three steps ahead. Of its SM: *busy*, for each byte of both, and with
+8 warps instead of 4. *start*: once a kernel, until the first step. *found*: a step whose rows the L2 has."""
 NO_SOURCE = "assumed: no source given"
 TOPOLOGIES = ("switch", "ring", "fully_connected", "torus")
 NETWORK = "network"

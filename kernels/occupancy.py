@@ -19,6 +19,8 @@ OTHER_REGISTERS = 32
 """Of a thread beside its sums: about what our GEMMs in half precision take for addresses and loops on sm_90."""
 REGISTERS_MOST = 255
 """Of one thread."""
+NUMBER_BYTES = 4
+"""Of a tile's number, which is loaded ahead as its operands are."""
 LOAD_BYTES = 16
 """That a thread loads at once."""
 SUM_BYTES = 4
@@ -178,14 +180,14 @@ def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> Block:
     """What a block of our GEMV takes, about: weights of the steps ahead, values of the tokens of *tile*, registers.
 
     Values of several tokens are put in place for one step alone, where all warps' sums are added up at its end. Source:
-    84 drawn kernels as Triton compiles them for sm_90. Shared bytes are never below those; registers are a line through
+    66 drawn kernels as Triton compiles them for sm_90. Shared bytes are never below those; registers are a line through
     them, by the 16-byte loads of a thread and the tokens.
     """
     weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
-    loads = weights / (LOAD_BYTES * threads)
+    loads, fixed = weights / (LOAD_BYTES * threads), BARRIER_BYTES + stages * NUMBER_BYTES
     if tile.n == 1:
-        return Block((stages - 1) * (weights + values) + BARRIER_BYTES, int(40 + 4 * loads), threads)
-    shared = (stages - 1) * weights + max(values, warps * tile.m * tile.n * SUM_BYTES) + BARRIER_BYTES
+        return Block((stages - 1) * (weights + values) + fixed, int(40 + 4 * loads), threads)
+    shared = (stages - 1) * weights + max(values, warps * tile.m * tile.n * SUM_BYTES) + fixed
     return Block(shared, min(int(17 + 6 * loads + tile.n * (5.5 + loads / 6)), REGISTERS_MOST), threads)
 
 

@@ -21,7 +21,7 @@ from workbench.simulator import closed_form, distinct, in_streams
 from workbench.simulator.distinct import Kinds
 from workbench.simulator.form.pieces import cuts
 from workbench.simulator.points import Column, Floats, Points
-from workbench.simulator.price import gemm
+from workbench.simulator.price import gemm, waiting
 
 BLOCK = 65536
 """Points taken at once: their columns then stay in the cache."""
@@ -31,7 +31,7 @@ UNPRICED = ("group_rows",)
 
 `play` reads them where memory is near to bound a kernel."""
 OF_BLOCKS = ("num_warps", "num_stages")
-"""Those that prices read only where it is known what blocks of a GEMM wait for."""
+"""Those that prices read only where it is known what blocks of a kernel wait for."""
 
 
 def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine, fabric: Fabric) -> Floats:
@@ -44,7 +44,8 @@ def times(problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machi
     given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
     space = _Space(problem, scheme, machine, fabric, axes(problem, scheme, machine, fabric))
     known = {axis.name: axis for axis in space.axes}
-    unread = UNPRICED if gemm.is_known(machine, problem) else (*UNPRICED, *OF_BLOCKS)
+    known_blocks = gemm.is_known(machine, problem) or waiting.is_known(machine, problem)
+    unread = UNPRICED if known_blocks else (*UNPRICED, *OF_BLOCKS)
     legal = [np.isin(given.pop(name), known[name].values) for name in unread if name in known and name in given]
     seconds = _priced(space, given)
     return np.where(reduce(and_, legal), seconds, np.nan) if legal else seconds

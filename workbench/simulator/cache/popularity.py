@@ -24,6 +24,8 @@ EXPONENT = 1.05
 SINGLE, CLASSES = 256, 400
 """The most popular rows have a class each; the rest lies in so many, of even ratios of rank."""
 HALVINGS = 40
+COLD = 3
+"""Times the L2 that timed operands fill together, as kernels/backends/triton/rotation.py has it."""
 Floats = NDArray[np.float64]
 
 
@@ -64,10 +66,16 @@ def rows_of(problem: Problem, tables: int) -> Rows:
 
 
 @lru_cache(maxsize=4096)
-def lines_of_power_law(tables: int, rows: int, vector_bytes: int, lookups: int) -> float:
-    """Bytes of the lines that so many lookups in tables of *rows* rows take, of indices drawn by the power law."""
+def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_bytes: float) -> float:
+    """Of a call's *lookups* by the power law in tables of *rows* rows, the share that the L2 answers.
+
+    Calls that are timed look up the same rows, where tables are COLD times as large as the L2: it may keep all of them.
+    """
     counts, shares = _power_law(rows)
-    return Rows(counts * tables, shares / tables, vector_bytes).line_bytes(lookups)
+    of_tables = Rows(counts * tables, shares / tables, vector_bytes)
+    if tables * rows * vector_bytes >= COLD * l2_bytes and of_tables.line_bytes(2 * lookups) <= l2_bytes:
+        return 1.0
+    return 1.0 - of_tables.missed(lookups, _longest(of_tables.line_bytes, l2_bytes, lookups)) / lookups
 
 
 def looked_up(

@@ -22,7 +22,7 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.schemes import fused
 from workbench.simulator import distinct
-from workbench.simulator.cache.popularity import lines_of_power_law
+from workbench.simulator.cache.popularity import found_share
 from workbench.simulator.price import tiles
 
 Floats = NDArray[np.float64]
@@ -114,19 +114,19 @@ def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], gr
     together = np.minimum(_power_below(k), _power_above(pooling))
     num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize
     alone = told.get("latency", 0.0) + told.get("own_byte", 0.0) * num_bytes
-    if sizes.word("indices") == tiles.SKEWED and "found" in told:
-        alone = np.where(_is_kept(machine, sizes), told["found"], alone)
+    if sizes.word("indices") == tiles.SKEWED and "found" in told:  # a step waits for the slowest of its rows
+        alone = alone + _found_share(machine, sizes) ** together * (told["found"] - alone)
+    busy = told.get("busy", 0.0) + told.get("busy_byte", 0.0) * num_bytes
     most = int(tiles.resident_blocks(machine, "gather") * machine.device.slots)
     in_grid = np.where(np.asarray(grid) > 0, np.minimum(grid, most), most)
-    return Steps(m * np.maximum(1, n // dim) * -(-pooling // together), alone, 0.0, in_grid)
+    return Steps(m * np.maximum(1, n // dim) * -(-pooling // together), alone, busy, in_grid)
 
 
-def _is_kept(machine: Machine, sizes: Problem) -> Any:
-    """Whether the L2 keeps all rows that a call looks up."""
-    tables, rows, dim = (sizes[name] for name in ("tables_per_rank", "rows", "dim"))
-    lookups = sizes["batch"] * tables * sizes["pooling"]
-    of_call = _each((tables, rows, dim * sizes.itemsize, lookups), lines_of_power_law)
-    return of_call <= machine.device.l2_bytes
+def _found_share(machine: Machine, sizes: Problem) -> Any:
+    """Of skewed lookups, the share that the L2 answers."""
+    tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
+    columns = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
+    return _each(columns, lambda *kind: found_share(*kind, l2_bytes))
 
 
 def _each(columns: Sequence[Any], answer: Callable[..., float]) -> Any:
