@@ -96,8 +96,8 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
     fit = _each((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
     weights, values, ahead = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
     parts = []
-    for told in (machine.device.gemv_step, machine.device.few_tokens_step):
-        seconds = told.get
+    for table in (machine.device.gemv_step, machine.device.few_tokens_step):
+        seconds = table.get
         alone = (seconds("own", 0.0) + seconds("own_byte", 0.0) * weights + seconds("own_value_byte", 0.0) * values
                  + seconds("latency", 0.0) / ahead + seconds("deep", 0.0) * (ahead >= DEEP))  # fmt: skip
         busy = (seconds("busy_byte", 0.0) * weights + seconds("busy_value_byte", 0.0) * values
@@ -110,13 +110,13 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
 
 def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], grid: Any) -> Steps:
     """A warp sums up a vector after the other: a step brings as many rows of one as were asked for together."""
-    (m, n, k), dim, pooling, told = sides, sizes["dim"], sizes["pooling"], machine.device.gather_step
+    (m, n, k), dim, pooling, step = sides, sizes["dim"], sizes["pooling"], machine.device.gather_step
     together = np.minimum(_power_below(k), _power_above(pooling))
     num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize
-    alone = told.get("latency", 0.0) + told.get("own_byte", 0.0) * num_bytes
-    if sizes.word("indices") == tiles.SKEWED and "found" in told:  # a step waits for the slowest of its rows
-        alone = alone + _found_share(machine, sizes) ** together * (told["found"] - alone)
-    busy = told.get("busy", 0.0) + told.get("busy_byte", 0.0) * num_bytes
+    alone = step.get("latency", 0.0) + step.get("own_byte", 0.0) * num_bytes
+    if sizes.word("indices") == tiles.SKEWED and "found" in step:  # a step waits for the slowest of its rows
+        alone = alone + _found_share(machine, sizes) ** together * (step["found"] - alone)
+    busy = step.get("busy", 0.0) + step.get("busy_byte", 0.0) * num_bytes
     most = int(tiles.resident_blocks(machine, "gather") * machine.device.slots)
     in_grid = np.where(np.asarray(grid) > 0, np.minimum(grid, most), most)
     return Steps(m * np.maximum(1, n // dim) * -(-pooling // together), alone, busy, in_grid)
