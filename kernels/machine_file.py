@@ -34,7 +34,6 @@ RESIDENT_BLOCKS: Mapping[str, float] = {"gemv": 6, "gather": 28}
 """Of a GPU whose file does not state them: as our GEMV and our pooled lookup compile for H200s."""
 ENDLESS = "assumed: not measured; operands are taken to come as fast as tiles are computed"
 WARM = "assumed: not measured; memory is taken to give its full speed at once"
-AWAITED = "assumed: not measured; any grid, warps and stages get what memory gives"
 UNMEASURED = {
     "costs.copy_engine_gap_seconds": "assumed: not measured; all of a launch",
     "device.load_latency_seconds": "assumed: not measured; operands are taken to come as fast as tiles are computed",
@@ -44,9 +43,6 @@ UNMEASURED = {
     "device.results_bytes_per_second": "assumed: not measured; every tile costs the same beside its work",
     "device.spill_bytes_per_second": "assumed: not stated; sums are taken to find registers",
     "device.awaited_memory_share": "assumed: not measured; loads get all of the memory's speed",
-    "device.gemv_step": AWAITED,
-    "device.few_tokens_step": AWAITED,
-    "device.gather_step": AWAITED,
     "costs.push_bytes_per_second": "assumed: not measured; SMs push as fast as where nobody computes",
     "costs.exchange_blocks": "assumed: not measured; as many as of other collectives",
     "costs.cluster_room": "assumed: not measured; blocks begin one by one",

@@ -154,6 +154,11 @@ def test_a_calibrated_machine_says_when_and_how_well(tmp_path: Path) -> None:
             r"matrix_flops_per_second = \{\} does not fit\. Accepted: a table of finite numbers above 0",
         ),
         (
+            "float32 = 5e10",
+            "float32 = 5e10\n[device.gather_step]\nwait = 1e-6",
+            r"\[device\] gather_step has the unknown key 'wait'\. Accepted: busy, .*latency",
+        ),
+        (
             'topology = "switch"',
             'topology = "star"',
             r"topology = 'star' is unknown\. Accepted: switch, ring, fully_connected, torus",
