@@ -163,7 +163,7 @@ def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: 
     saved = [100 * case["reduction"] for case in inside]
     assert (ours.low, ours.high) == (min(saved), max(saved))
     assert ours.low <= ours.value <= ours.high
-    assert all(abs(case["reduction"]) < 0.05 for case in (dense, sums)), "negative cases"
+    assert all(-0.1 < case["reduction"] < 0.05 for case in (dense, sums)), "negative cases"
     assert min(saved) > 0
     assert every["R12"].ours.cases == ours.cases
 
