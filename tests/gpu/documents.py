@@ -15,7 +15,7 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import caches_text, concurrent_summary, pieces_summary, pieces_targets, summary
+from tests.gpu import alone_text, caches_text, concurrent_summary, pieces_summary, pieces_targets, summary
 from tests.gpu.summary_text import NUMBERS, text
 from workbench.one_problem import question_of
 
@@ -39,7 +39,7 @@ class Piece:
     """Of the folder data/; None where it holds nothing of this yet."""
 
 
-OF_STREAMS, OF_PIECES = "_concurrent", "_pieces"
+OF_STREAMS, OF_PIECES, OF_COMPUTATIONS = "_concurrent", "_pieces", "_alone"
 """Ends of the names of recordings that have tables of their own."""
 
 
@@ -50,7 +50,7 @@ OF_SPACES = "_space"
 def recordings_of(data: Path, ending: str = "") -> list[Path]:
     """The recordings of GPUs whose names end so; without *ending* those that have no table of their own."""
     every = [path for path in sorted((data / "recordings").glob("h*_nvl*.jsonl")) if OF_SPACES not in path.stem]
-    apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES))]
+    apart = [path for path in every if path.stem.endswith(ending or (OF_STREAMS, OF_PIECES, OF_COMPUTATIONS))]
     return apart if ending else [path for path in every if path not in apart]
 
 
@@ -154,6 +154,18 @@ def caches(data: Path) -> str | None:
     return None if (told := probe(data, "caches")) is None else caches_text.counted_text(machine_words(told), told)
 
 
+def drawn_caches(data: Path) -> str | None:
+    """The same of kernels that were drawn when the tier was finished."""
+    told = probe(data, "caches_drawn")
+    return None if told is None else caches_text.counted_text(machine_words(told), told)
+
+
+def computations(data: Path) -> str | None:
+    """How far estimates of computations alone are off."""
+    [path] = recordings_of(data, OF_COMPUTATIONS) or [None]
+    return None if path is None else alone_text.text(path.stem)
+
+
 def cache_hints(data: Path) -> str | None:
     """What a GPU took with each cache hint, beside a replay."""
     return None if (told := probe(data, "caches")) is None else caches_text.hints_text(told)
@@ -161,7 +173,9 @@ def cache_hints(data: Path) -> str | None:
 
 PIECES = (
     Piece("counted", "docs/caches.md", caches),
+    Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
+    Piece("alone", "docs/kernels.md", computations),
     Piece("gpus", "README.md", tables),
     Piece("two streams", "README.md", two_streams),
     Piece("pieces", "docs/kernels.md", pieces),

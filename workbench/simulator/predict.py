@@ -17,7 +17,7 @@ from workbench.simulator.price.routes import are_measured
 from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
 
-PREDICTOR = "play 9"
+PREDICTOR = "play 10"
 """Name and version; the version rises whenever the same machine file would give another number."""
 
 UNCALIBRATED = (0.7, 3.0)

@@ -86,13 +86,15 @@ def test_the_closed_form_knows_it_as_well(of: Problem, axes: dict[str, Any]) -> 
     assert times(of, "fused", columns, GPUS, NVLINK) == pytest.approx(played, rel=0.1)
 
 
-@pytest.mark.parametrize("operator", ["gemv_all_reduce", "embedding_all_to_all"])
-def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str) -> None:
-    """One H200, 2026-11-23: GEMVs were estimated 33 % off in the middle before, lookups 83 %."""
+@pytest.mark.parametrize(("operator", "median", "p90"), [
+    ("gemm_all_to_all", 0.10, 0.32), ("gemv_all_reduce", 0.08, 0.22), ("embedding_all_to_all", 0.09, 0.28),
+])  # fmt: skip
+def test_drawn_schedules_of_problems_that_nothing_was_fitted_to(operator: str, median: float, p90: float) -> None:
+    """One H200, 2026-11-23: in the middle GEMMs were estimated 16 % off before, GEMVs 33 %, and lookups 83 %."""
     errors = []
     for one in (each.measurement for each in recordings.recordings("h200_nvl2_alone")):
         if one.trial.problem.operator == operator and held_out(one.trial.problem):
             errors.append(abs(predict(one.trial, GPUS, with_spans=False).time_s / one.time_s - 1))
     assert len(errors) > 30
-    assert np.median(errors) < 0.08
-    assert np.quantile(errors, 0.9) < 0.23
+    assert np.median(errors) < median
+    assert np.quantile(errors, 0.9) < p90
