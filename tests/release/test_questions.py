@@ -56,7 +56,8 @@ def test_every_operator_is_asked_and_runs(backend: str) -> None:
     assert list(questions.shapes) == list(OPERATORS)
     machine = machines.machine(MACHINES[backend])
     for operator, shape in questions.shapes.items():
-        request = Request(operator=operator, shape=pairs(shape.split(), "--shape"), machine=machine.name).measured()
+        sizes = pairs(shape.split(), "--shape", "m=1024")
+        request = Request(operator=operator, shape=sizes, machine=machine.name).measured()
         experiment = request.experiment()
         points = experiment.points(experiment.problems[0], machine, measured=True)
         assert tuple(chosen.scheme for chosen in points.schedules) == questions.schemes(operator)
