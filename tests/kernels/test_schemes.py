@@ -16,7 +16,7 @@ from kernels.operators import OPERATORS, Flow
 from kernels.plan import Kind, Plan, index_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import decomposed_plan, packets, reads
+from kernels.schemes import decomposed_plan, library, packets, reads
 from tests.kernels import covering
 from tests.kernels.ragged import WORLDS, ask, covered, known_axes, linked
 
@@ -266,7 +266,7 @@ class Walk:
         self.before = ancestors(plan)
         self.of_kind = {kind: [int(s) for s in np.flatnonzero(plan.kind == kind)] for kind in Kind}
         self.calls = bool(self.of_kind[Kind.COLLECTIVE])
-        self.adds_up = decomposed_plan.adds_up(plan.problem, plan.schedule)
+        self.adds_up = decomposed_plan.adds_up(plan.problem, library.carried_out(plan.schedule))
 
     def complaints(self) -> list[str]:
         receives = self.operator.flow is Flow.RECEIVE
