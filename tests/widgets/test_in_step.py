@@ -94,6 +94,13 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
+def test_a_guess_is_of_one_machine(explorer: Explorer) -> None:
+    explorer.page.guess.value = "60"
+    explorer.question.machine.value = "h200_nvl2"
+    assert explorer.page.guess.value == ""
+    assert "your guess" not in explorer.page.headline.value
+
+
 def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_and_can_be_undone(
     explorer: Explorer,
 ) -> None:

@@ -80,8 +80,8 @@ class Explorer:
         """The kernel's thread and the session's both draw."""
         self._running = False
         self._restore(run)
-        self._operator = self.question.asked.operator
-        """What guess, progress, report and pinned timeline are about."""
+        self._operator, self._machine = self.question.asked.operator, self.question.machine.value
+        """What progress and report are about; guess and pinned timeline are of this machine as well."""
         self._listen()
         self.refresh()
         self.finder.start()
@@ -114,6 +114,9 @@ class Explorer:
     # the question as it stands, redrawn on every change
 
     def _question_changed(self) -> None:
+        if self.question.machine.value != self._machine:
+            self._machine = self.question.machine.value
+            self.shown.forget()
         if self.question.asked.operator != self._operator:
             self._operator = self.question.asked.operator
             self.shown.forget()
