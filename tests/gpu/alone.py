@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from cluster.devices import local_ranks
-from kernels.axes import Value, tile
 from kernels.backends.base import Seat
 from kernels.backends.triton import own_gpu
 from kernels.fabric import parse
@@ -26,10 +25,9 @@ from kernels.operators import problem
 from kernels.outcome import Measurement
 from kernels.problem import Problem
 from kernels.protocol import PROTOCOLS
-from kernels.schedule import Refusal
-from kernels.schemes import axes, reads, schedule
+from kernels.schedule import Schedule
 from kernels.trial import Trial
-from tests.gpu import gang
+from tests.gpu import drawing, gang
 from tests.gpu.recording import provenance, recorded, told
 from workbench.machines import machine
 
@@ -40,15 +38,12 @@ EACH = {"gemm_all_to_all": (44, 5), "gemv_all_reduce": (24, 4), "embedding_all_t
 """By operator how many shapes, and schedules of each."""
 FLOPS = (2e9, 2e12)
 """Of a GEMM: a few microseconds to a few milliseconds."""
-TILE_LEAST = 64 * 64
-"""Elements of a GEMM's tile; smaller ones are for few rows."""
 UNREAD = ("store_hint", "load_hint", "shots")
 """Axes that keep their defaults: others compare hints, and a computation alone sends nothing."""
 COMPILERS = 12
 """Processes that compile at once."""
 TRIES = 200
 """Draws for one schedule: some are refused, or were drawn before."""
-Axes = dict[str, Value]
 
 
 def trials(seed: int) -> list[list[Trial]]:
@@ -60,32 +55,15 @@ def trials(seed: int) -> list[list[Trial]]:
 
 
 def _of_shape(chosen: random.Random, name: str) -> list[Trial]:
-    of, made = SHAPES[name](chosen), dict[Axes | str, Trial]()
+    of, place, made = SHAPES[name](chosen), machine(MACHINE), dict[Schedule, None]()
     for _ in range(TRIES):
-        one = _drawn(chosen, of)
+        one = drawing.fused(chosen, of, UNREAD, place, FABRIC)
         if one is not None:
-            made.setdefault(str(one.schedule), one)
+            made[one] = None
         if len(made) == EACH[name][1]:
             break
-    return list(made.values())
-
-
-def _drawn(chosen: random.Random, of: Problem) -> Trial | None:
-    """One schedule; None where it is refused."""
-    place = machine(MACHINE)
-    values: Axes = {axis.name: chosen.choice(axis.values) for axis in axes(of, "fused", place, FABRIC)
-                    if axis.name not in UNREAD}  # fmt: skip
-    if values["tile_order"] != reads.IN_TURNS:
-        values.pop("slice_tiles", None)
-    size = tile(values["tile"])
-    if of.operator.startswith("gemm_") and size.m * size.n < TILE_LEAST:
-        return None
-    try:
-        made = schedule(of, "fused", values, place, FABRIC)
-    except Refusal:
-        return None
-    return Trial(problem=of, schedule=made, backend="triton", machine=MACHINE, fabric=FABRIC,
-                 protocol=PROTOCOLS["default"], part="compute")  # fmt: skip
+    return [Trial(problem=of, schedule=one, backend="triton", machine=MACHINE, fabric=FABRIC,
+                  protocol=PROTOCOLS["default"], part="compute") for one in made]  # fmt: skip
 
 
 def _between(chosen: random.Random, least: int, most: int, unit: int) -> int:

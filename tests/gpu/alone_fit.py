@@ -6,8 +6,9 @@ moved while the mean error falls; they go into the machine's file by hand, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from workbench.simulator.held_out import held_out
 from workbench.simulator.predict import predict
 
 NAME = "h200_nvl2"
-DRAWN = f"{NAME}_alone"
 FITTED = ("device.load_latency_seconds", "device.shared_bytes_per_second",
           "device.short_bytes_per_second", "device.results_bytes_per_second", "costs.own_kernel_seconds")  # fmt: skip
 STEPS = (0.3, 0.1, 0.03, 0.01)
@@ -83,14 +83,11 @@ def with_value(of: Machine, key: str, number: float) -> Machine:
 
 def told(on: Machine, of: Sequence[Row]) -> Iterator[str]:
     """How far *on* is off, by what was recorded."""
-    sides: dict[str, Callable[[Trial], bool]] = {"fitted": lambda one: not held_out(one.problem),
-                                                 "held out": lambda one: held_out(one.problem)}  # fmt: skip
-    for drawn in (True, False):
-        for side, belongs in sides.items():
-            some = [row for row in of if belongs(row[0]) and (row[0].problem.world == 1) == drawn]
-            off = np.abs(errors(on, some))
-            yield (f"{'drawn' if drawn else 'tables'}, {side}: {len(off)}, median {np.median(off):.1%}, "
-                   f"p90 {np.quantile(off, 0.9):.1%}")  # fmt: skip
+    for drawn, held in product((True, False), (False, True)):
+        some = [row for row in of if held_out(row[0].problem) == held and (row[0].problem.world == 1) == drawn]
+        off = np.abs(errors(on, some))
+        yield (f"{'drawn' if drawn else 'tables'}, {'held out' if held else 'fitted'}: {len(off)}, "
+               f"median {np.median(off):.1%}, p90 {np.quantile(off, 0.9):.1%}")  # fmt: skip
 
 
 def main() -> None:

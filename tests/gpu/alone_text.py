@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernels.operators import operator
+from tests.gpu import alone_fit
 from workbench import recordings
 from workbench.machines import machine
 from workbench.simulator.held_out import held_out
-from workbench.simulator.predict import predict
 
 KINDS = {"gemm": "GEMM", "gemv": "GEMV", "gather": "lookups"}
 
@@ -19,7 +19,7 @@ def text(name: str) -> str:
     """A table of the computations of recording *name*."""
     known = [one.measurement for one in recordings.recordings(name)]
     place = machine(known[0].trial.machine)
-    off = [abs(predict(one.trial, place, with_spans=False).time_s / one.time_s - 1) for one in known]
+    off = np.abs(alone_fit.errors(place, [(one.trial, one.time_s) for one in known])).tolist()
     errors = {(operator(one.trial.problem.operator).work, held_out(one.trial.problem)): list[float]() for one in known}
     for one, error in zip(known, off, strict=True):
         errors[operator(one.trial.problem.operator).work, held_out(one.trial.problem)].append(error)

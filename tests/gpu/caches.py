@@ -87,8 +87,9 @@ def _is_timed(row: Row) -> bool:
 def _begun(counter: Counter, *, drawn: bool) -> Row:
     facts = recording.provenance(caches_kernels.MACHINE)
     facts |= {"launched_by": "tests/gpu/caches.py, one process under ncu for each batch", "ncu": counter.version()}
-    return {"provenance": facts, "seed": caches_drawn.SEED if drawn else caches_kernels.SEED, "flags": counter.flags,
-            "metrics": [], "kernels": caches_drawn.kernels() if drawn else caches_kernels.kernels()}  # fmt: skip
+    chosen = caches_drawn if drawn else caches_kernels
+    return {"provenance": facts, "seed": chosen.SEED, "flags": counter.flags, "metrics": [],
+            "kernels": chosen.kernels()}  # fmt: skip
 
 
 def _written(out: Path, document: Row) -> None:

@@ -9,11 +9,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kernels.axes import Value, tile
 from kernels.fabric import parse
 from kernels.operators import problem
-from kernels.schedule import Refusal
-from kernels.schemes import axes, reads, schedule
+from tests.gpu import drawing
 from tests.gpu.caches_kernels import MACHINE, Row, kernel, number
 from workbench.machines import machine
 
@@ -23,8 +21,6 @@ GEMMS, GEMVS, LOOKUPS = 28, 8, 10
 SIDES, CONTRACTIONS = (1024, 2048, 3072, 4096, 5120, 6144, 8192, 12288, 16384), (512, 1024, 2048, 4096, 7168, 14336)
 FLOPS_MOST = 4e12
 """Of a GEMM: ncu launches each kernel again for each group of counters."""
-TILE_LEAST = 64 * 64
-"""Elements of a tile; smaller ones are for few rows."""
 USUAL = ("store", "grid", "load_hint", "store_hint")
 """Axes that keep their defaults: hints are compared elsewhere, and the tier knows none."""
 
@@ -44,25 +40,15 @@ def kernels() -> list[Row]:
 def _drawn(work: str, operator: str, dtype: str, count: int, shape: Callable[[], dict[str, Any]],
            chosen: random.Random) -> Iterator[Row]:  # fmt: skip
     """So many of a class; what is refused is drawn again."""
-    made = 0
+    made, place = 0, machine(MACHINE)
     while made < count:
         sizes = shape()
         of = problem(operator, sizes, dtype=dtype, world=1)
-        values: dict[str, Value] = {
-            axis.name: chosen.choice(axis.values) for axis in axes(of, "fused", machine(MACHINE), parse("nvlink"))
-            if axis.name not in USUAL
-        }  # fmt: skip
-        if values["tile_order"] != reads.IN_TURNS:
-            values.pop("slice_tiles", None)
-        size = tile(values["tile"])
-        if work == "gemm" and size.m * size.n < TILE_LEAST:
-            continue
-        try:
-            schedule(of, "fused", values, machine(MACHINE), parse("nvlink"))
-        except Refusal:
+        one = drawing.fused(chosen, of, USUAL, place, parse("nvlink"))
+        if one is None:
             continue
         made += 1
-        yield kernel(work, operator, sizes, dtype, values)
+        yield kernel(work, operator, sizes, dtype, dict(one.axes))
 
 
 def _gemm(chosen: random.Random) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,18 @@ def rows(columns: Sequence[Kinds]) -> tuple[Ints, Ints]:
     return _one_of_each(which, count), which
 
 
+def each(columns: Sequence[Any], answer: Callable[..., Any]) -> Column:
+    """By row what *answer* says of its values, one argument for each of *columns*; asked once for equal rows.
+
+    Columns are of one length, or single values; where all are single there is one answer.
+    """
+    narrow = [_once(np.atleast_1d(column)) for column in columns]
+    varied = [kinds(column) for column in narrow if len(column) > 1]
+    one_of_each, which = rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    values = (np.broadcast_to(column, np.shape(which))[one_of_each].tolist() for column in narrow)
+    return np.array([answer(*row) for row in zip(*values, strict=True)])[which]
+
+
 def repeats(column: Column) -> bool:
     """Whether values of *column* come again and again, as choices do; sizes drawn from a wide range do not."""
     some = column[:: max(1, len(column) // SAMPLE)]
@@ -64,6 +76,11 @@ def groups(columns: Sequence[Kinds]) -> list[Ints]:
     _, which = rows(columns)
     ordered = np.argsort(which.astype(np.uint16) if which.max() < FEW else which, kind="stable")
     return np.split(ordered, np.cumsum(np.bincount(which))[:-1])
+
+
+def _once(column: Column) -> Column:
+    """A column that repeats one value, as that value."""
+    return column[:1] if column.strides == (0,) else column
 
 
 def _one_of_each(which: Ints, count: int) -> Ints:

@@ -86,20 +86,11 @@ def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: 
     """*sides* of tiles, and by name the KNOBS: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
-    columns = [_once(np.atleast_1d(column)) for column in (*sides, stages, warps, staged)]
-    varied = [distinct.kinds(column) for column in columns if len(column) > 1]
-    one_of_each, which = distinct.rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
-    kinds = zip(*(np.broadcast_to(column, np.shape(which))[one_of_each].tolist() for column in columns), strict=True)
     limits = limits_of(machine)
-    fit = np.array([_fitting(limits, itemsize, kind) for kind in kinds])[which]
+    fit = distinct.each((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
     return Blocks(m, n, k, warps, stages, resident)
-
-
-def _once(column: Ints) -> Ints:
-    """A column that repeats one value, as that value."""
-    return column[:1] if column.strides == (0,) else column
 
 
 @lru_cache(maxsize=4096)

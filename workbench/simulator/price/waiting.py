@@ -6,7 +6,7 @@ or few steps ahead leave memory idle: each block does its steps one after the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -93,7 +93,7 @@ def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knob
     (m, n, k), (warps, stages, grid), extent = sides, knobs, operator(sizes.operator).extent(sizes)
     tokens, itemsize = np.minimum(n, extent.columns), sizes.itemsize
     limits, slots = limits_of(machine), machine.device.slots
-    fit = _each((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
+    fit = distinct.each((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
     weights, values, ahead = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
     parts = []
     for table in (machine.device.gemv_step, machine.device.few_tokens_step):
@@ -126,16 +126,7 @@ def _found_share(machine: Machine, sizes: Problem) -> Any:
     """Of skewed lookups, the share that the L2 answers."""
     tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
     columns = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
-    return _each(columns, lambda *kind: found_share(*kind, l2_bytes))
-
-
-def _each(columns: Sequence[Any], answer: Callable[..., float]) -> Any:
-    """What *answer* says of each row of *columns*; asked once for equal rows."""
-    flat = [np.atleast_1d(column) for column in columns]
-    varied = [distinct.kinds(column) for column in flat if len(column) > 1]
-    one_of_each, which = distinct.rows(varied) if varied else (np.zeros(1, np.int64), np.zeros(1, np.int64))
-    kinds = zip(*(np.broadcast_to(column, np.shape(which))[one_of_each].tolist() for column in flat), strict=True)
-    return np.array([answer(*kind) for kind in kinds])[which]
+    return distinct.each(columns, lambda *kind: found_share(*kind, l2_bytes))
 
 
 @lru_cache(maxsize=4096)
