@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -45,15 +46,50 @@ def source_prints(kernels: Path = _HERE) -> dict[str, str]:
     """The same of the files below *kernels* as they are now, by backend: what a process would have that begins now."""
     files = {path.relative_to(kernels).as_posix(): path for path in kernels.rglob("*.py")}
     backends = sorted(path.parent.name for path in (kernels / "backends").glob("*/__init__.py"))
-    return {backend: _print(_in_use(files, backend, backends)) for backend in backends}
+    return {backend: _source_print(_in_use(files, backend, backends)) for backend in backends}
 
 
-def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes of the files that trials of *backend* may depend on, in the order of the names."""
+def _in_use(files: Mapping[str, Path], backend: str, backends: list[str]) -> Iterator[Path]:
+    """The files that trials of *backend* may depend on."""
     others = [f"backends/{other}" for other in backends if other != backend]
-    for name in sorted(files):
+    for name in files:
         if not any(name == aside or name.startswith(f"{aside}/") for aside in (*_ASIDE, *others)):
-            yield name, files[name].read_bytes()
+            yield files[name]
+
+
+def _source_print(files: Iterable[Path]) -> str:
+    """Of the statements that *files* execute: no docstring, comment or file name counts, nor which file has which."""
+    statements = [statement for file in files for statement in executed(file.read_text(encoding="utf-8"))]
+    return _print((statement, b"") for statement in sorted(set(statements)))
+
+
+def executed(source: str) -> list[str]:
+    """The top-level statements of *source* as text that is equal on every Python; an import of ours is each name."""
+    statements = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == _HERE.name:
+            statements += [f"import {alias.name} as {alias.asname}" for alias in statement.names]
+        elif not _is_docstring(statement):
+            statements.append(_text(statement))
+    return statements
+
+
+def _text(value: object) -> str:
+    """*value* of a syntax tree. `ast.dump` differs between 3.11, 3.12 and 3.13; what is absent or empty is left out."""
+    if isinstance(value, ast.JoinedStr):  # Python 3.12 writes an empty text behind the format of a value
+        return f"JoinedStr({', '.join(_text(part) for part in value.values if getattr(part, 'value', None) != '')})"
+    if isinstance(value, ast.AST):
+        fields = ((name, part) for name, part in ast.iter_fields(value) if part is not None and part != [])
+        return f"{type(value).__name__}({', '.join(f'{name}={_text(part)}' for name, part in fields)})"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(part) for part in value if not _is_docstring(part))}]"
+    return repr(value)
+
+
+def _is_docstring(statement: object) -> bool:
+    """A string that is a statement: it is read by people alone."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def versions() -> dict[str, str]:
@@ -85,7 +121,7 @@ def _version(library: str) -> str:
         return ABSENT
 
 
-def _print(parts: Iterator[tuple[str, bytes]]) -> str:
+def _print(parts: Iterable[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256()
     for name, content in parts:  # lengths keep the end of one from passing for the beginning of the next
         digest.update(f"{name}\0{len(content)}\0".encode())

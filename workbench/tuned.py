@@ -21,6 +21,7 @@ from workbench.better_baselines import Baselines, Better, beats, words
 from workbench.compared import leading
 from workbench.known import Facts, Known
 from workbench.metrics import speed_up
+from workbench.store import known_by
 
 FARTHEST = 2.0
 """Shapes whose sizes differ by more doublings and halvings together are not near enough to tell anything."""
@@ -218,7 +219,7 @@ def _different_versions(each: Known, here: Facts) -> list[str]:
     differences = [f"{name} {then}, here {versions.get(name) or 'none'}" for name, then in _versions(each)
             if then != versions.get(name)]  # fmt: skip
     kernels = _kernels(each)
-    if kernels != here["source_print"]:
+    if kernels not in known_by.same_source(here["source_print"]):
         differences.append(f"kernels {kernels or 'unknown'}, here {here['source_print']}")
     return differences
 

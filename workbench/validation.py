@@ -24,6 +24,7 @@ from workbench.simulator.held_out import held_out
 from workbench.simulator.predict import predict, resolved
 from workbench.simulator.price.trivial import trivial_seconds
 from workbench.store import Store
+from workbench.store.known_by import same_source
 
 CLOSE = 0.15
 """An estimate is close when it is within this share of the measured time."""
@@ -49,7 +50,7 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
 
 def off_now(rows: Iterable[Mapping[str, Any]]) -> list[Off]:
     """Which of today's estimates among the *rows* of `validate` are off; other kernels than today's are no evidence."""
-    fresh = [row for row in rows if row["source_print"] == source_print(row["backend"])]
+    fresh = [row for row in rows if row["source_print"] in same_source(source_print(row["backend"]))]
     return off_pairs(({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh)
 
 

@@ -1,7 +1,8 @@
-"""The source print is of the files in use, read as they are; the versions print is of the libraries below them."""
+"""The source print is of what the files in use execute; the versions print is of the libraries below them."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -11,7 +12,16 @@ import grimp
 import pytest
 
 from kernels.machine import BACKENDS
-from kernels.prints import ABSENT, LIBRARIES, different_versions, source_print, source_prints, versions, versions_print
+from kernels.prints import (
+    ABSENT,
+    LIBRARIES,
+    different_versions,
+    executed,
+    source_print,
+    source_prints,
+    versions,
+    versions_print,
+)
 
 FILES = (
     "bench.py", "schemes/fused.py", "ops/cpu.py", "backends/__init__.py", "backends/cpu/__init__.py",
@@ -25,7 +35,7 @@ def kernels(tmp_path: Path) -> Path:
     """A folder of such files."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_text(f"NAME = {name!r}\n")
     return tmp_path
 
 
@@ -46,18 +56,75 @@ def kernels(tmp_path: Path) -> Path:
 )
 def test_a_change_changes_the_prints_of_those_that_use_the_file(kernels: Path, changed: str, whose: set[str]) -> None:
     before = source_prints(kernels)
-    (kernels / changed).write_text("changed")
+    (kernels / changed).write_text("NAME = 'changed'\n")
     after = source_prints(kernels)
     assert {backend for backend in BACKENDS if before[backend] != after[backend]} == whose
 
 
-def test_a_renamed_file_is_a_change_and_a_compiled_one_is_none(kernels: Path) -> None:
+def test_names_of_files_and_which_file_holds_what_are_no_change(kernels: Path) -> None:
     before = source_prints(kernels)
     (kernels / "__pycache__").mkdir()
     (kernels / "__pycache__" / "bench.cpython-311.pyc").write_bytes(b"compiled")
-    assert source_prints(kernels) == before
     (kernels / "bench.py").rename(kernels / "bank.py")
-    assert set(source_prints(kernels).items()).isdisjoint(before.items())
+    (kernels / "bank.py").write_text((kernels / "bank.py").read_text() + (kernels / "schemes" / "fused.py").read_text())
+    (kernels / "schemes" / "fused.py").unlink()
+    assert source_prints(kernels) == before
+
+
+SOURCE = '''"""A file."""
+from __future__ import annotations
+import torch
+from kernels.units import about as words, bytes_text
+MOST: int = 3
+"""A number."""
+TABLE = {"a": 1.5, "b": (1, None, ...), **{}}
+@dataclass(frozen=True)
+class Rank(Base, metaclass=Kind):
+    """A rank."""
+    number: int = 0
+    """Its number."""
+    async def put(self, *tiles: int, last: bool = True, **rest: int) -> None:
+        """Puts."""
+        with suppress(OSError), lock as held:
+            return f"{self.number!r:>{MOST}} of {len(tiles):,}" f" and {last=}" "\\n"
+        for one in [x for x in tiles if (y := x) > 0]:
+            match one:
+                case {"a": 1, **others} | Rank(number=2) | [1, *_] if last:
+                    yield from others
+                case _:
+                    try:
+                        del one
+                    except* ValueError as error:
+                        raise KeyError from error
+                    finally:
+                        global MOST
+        assert lambda a, /, b=1, *, c: ~a @ b // 1_000j, b"\\x00"  # why
+'''
+PRINT = "6f998b685d0c"
+"""Of SOURCE, on every Python from 3.11 on."""
+
+
+def test_the_print_of_a_source_is_equal_on_every_python() -> None:
+    assert hashlib.sha256("\n".join(executed(SOURCE)).encode()).hexdigest()[:12] == PRINT
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_change"),
+    [
+        ('"""Puts."""', '"""Sends."""', False),
+        ("  # why", "  # because", False),
+        ('"""A number."""\n', "", False),
+        ("kernels.units", "kernels.words", False),
+        ("bytes_text", "rate_text", True),
+        ("about as words", "about", True),
+        ("MOST: int = 3", "MOST: int = 4", True),
+        ("import torch", "import numpy", True),
+        ("of {len", "and {len", True),
+    ],
+)
+def test_what_is_executed_counts_and_what_people_read_does_not(old: str, new: str, is_change: bool) -> None:
+    assert SOURCE.count(old) == 1
+    assert (executed(SOURCE.replace(old, new)) != executed(SOURCE)) == is_change
 
 
 def test_what_this_process_has_is_what_the_files_were_and_no_two_backends_share_it() -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
 
 from kernels.outcome import Measurement, Outcome
 from kernels.prints import Ran
 
-if TYPE_CHECKING:
-    pass
+CONDITION = "source_print IN (SELECT value FROM json_each(?)) AND versions_print = ? AND hardware = ?"
+SAME_SOURCES: Mapping[str, tuple[str, ...]] = {}
+"""By source print, older ones of the same kernels under other names and in other files: what they timed is known."""
 
-CONDITION = "source_print = ? AND versions_print = ? AND hardware = ?"
+
+def same_source(source_print: str) -> tuple[str, ...]:
+    """*source_print* and the older ones that are equal to it."""
+    return source_print, *SAME_SOURCES.get(source_print, ())
 
 
 def values(ran: Ran) -> tuple[str, str, str]:
     """What CONDITION compares with."""
-    return ran.source_print, ran.versions_print, ran.hardware.text
+    return json.dumps(same_source(ran.source_print)), ran.versions_print, ran.hardware.text
 
 
 def columns(outcome: Outcome) -> tuple[str | None, str | None, str | None]:
