@@ -1,4 +1,4 @@
-"""Recordings of two streams as README's table: a row a scenario, all modes of one block beside each other.
+"""Recordings of two streams as the table of docs/results/streams.md: a row a scenario, all modes of one block.
 
 Microseconds of one problem, of as many as one call holds: the slowest rank's median. Ratios are formed in the last
 block of each scenario. Behind the table stands what each control brings over the same streams without it.

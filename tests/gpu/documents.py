@@ -15,7 +15,15 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import trial_row
-from tests.gpu import alone_text, caches_text, concurrent_summary, pieces_summary, pieces_targets, summary
+from tests.gpu import (
+    alone_text,
+    caches_text,
+    concurrent_summary,
+    pieces_summary,
+    pieces_targets,
+    short_results,
+    summary,
+)
 from tests.gpu.summary_text import NUMBERS, text
 from workbench.one_problem import question_of
 
@@ -60,8 +68,15 @@ def has_blocks(path: Path) -> bool:
     return bool(lines) and all(json.loads(line).get("block") for line in lines)
 
 
+def results(data: Path) -> str | None:
+    """README's eight rows, once recordings with blocks have some."""
+    with_blocks = [path for path in recordings_of(data) if has_blocks(path)]
+    rows = short_results.text(summary.read(with_blocks), summary.read(recordings_of(data, OF_PIECES)))
+    return f"\n{rows}\n" if rows else None
+
+
 def two_streams(data: Path) -> str | None:
-    """README's table of two streams, once there is a recording of them."""
+    """The table of two streams, once there is a recording of them."""
     told = concurrent_summary.text(summary.read(recordings_of(data, OF_STREAMS)))
     return f"\n{told}\n" if told else None
 
@@ -73,13 +88,13 @@ def pieces(data: Path) -> str | None:
 
 
 def short_pieces(data: Path) -> str | None:
-    """README's answer to what pieces were to reach."""
+    """The answer to what pieces were to reach."""
     told = pieces_targets.short(summary.read(recordings_of(data, OF_PIECES)))
     return f"\n{told}\n" if told else None
 
 
 def tables(data: Path) -> str | None:
-    """README's tables, once recordings with blocks have a row; older ones give what those have no row of."""
+    """Tables of fused kernels, once recordings with blocks have a row; older ones give what those have no row of."""
     by_age: dict[bool, list[Path]] = {True: [], False: []}
     for path in recordings_of(data):
         by_age[has_blocks(path)].append(path)
@@ -175,11 +190,12 @@ PIECES = (
     Piece("counted", "docs/caches.md", caches),
     Piece("drawn kernels", "docs/caches.md", drawn_caches),
     Piece("hints", "docs/caches.md", cache_hints),
-    Piece("alone", "docs/kernels.md", computations),
-    Piece("gpus", "README.md", tables),
-    Piece("two streams", "README.md", two_streams),
-    Piece("pieces", "docs/kernels.md", pieces),
-    Piece("pieces by operator", "README.md", short_pieces),
+    Piece("alone", "docs/results/estimates.md", computations),
+    Piece("results", "README.md", results),
+    Piece("gpus", "docs/results/fused.md", tables),
+    Piece("two streams", "docs/results/streams.md", two_streams),
+    Piece("pieces", "docs/results/pieces.md", pieces),
+    Piece("pieces by operator", "docs/results/pieces.md", short_pieces),
     Piece("tutorial", "README.md", tutorial),
     Piece("litmus", "ARCHITECTURE.md", litmus),
     Piece("stamps", "ARCHITECTURE.md", stamps),

@@ -1,4 +1,4 @@
-"""All that README says of GPUs, measured in one go: `python -m tests.gpu.everything OUT SECONDS [STEP ...]`.
+"""All that docs/results/ says of GPUs, measured in one go: `python -m tests.gpu.everything OUT SECONDS [STEP ...]`.
 
 Steps run one after the other, each in a process of its own with its own limit; SECONDS is for all of them. After each,
 OUT/measured.tar.gz holds what there is so far, as it lies in data/, and OUT/log.txt what was said and how long each

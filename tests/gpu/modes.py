@@ -1,7 +1,7 @@
 """Two streams in all their modes beside the best baselines: which trials of one scenario are timed together.
 
 Pure decisions over plain values, as tests/gpu/sittings.py: first all baselines; then the ways to set SMs aside, by
-every partner; last, in one block, the modes of arXiv:2606.09200 and the best of these ways, from which README's row is.
+every partner; last, in one block, the modes of arXiv:2606.09200 and the best of these ways, of which the row is.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ ABOVE, BEYOND_S = 1.05, 8e-6
 NO_GAIN = 1.005
 """What is written 1.00 or less is no gain."""
 INTRO = """
-Pieces beside a computation (`decomposed`, arXiv:2512.10236): microseconds of one call, bfloat16. T_c is the best whole
+A computation in pieces (`decomposed`, arXiv:2512.10236): microseconds of one call, bfloat16. T_c is the best whole
 GEMM, T_comm the fastest transfer of the minimal bytes in which nothing is added. *Best baseline* is the fastest of
 cuBLAS or our GEMM with NCCL, NCCL tuned, our own stores, copy engines or torch's symmetric all-reduces, and torch's
 overlapped operators. *Fused* is ours with its defaults. *Pieces* is the fastest of four decomposed schedules, all moved

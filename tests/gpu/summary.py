@@ -1,4 +1,4 @@
-"""Recordings of GPUs as README's tables: `python -m tests.gpu.summary RECORDING ...`, a row a problem.
+"""Recordings of GPUs as the tables of docs/results/: `python -m tests.gpu.summary RECORDING ...`, a row a problem.
 
 Microseconds of one call: the slowest rank's median, with the tenth and nine tenths of its samples. All numbers of a
 row are of one block of one file: the last block that tests/gpu/sittings.py keeps for the winner. It has to hold a

@@ -1,4 +1,4 @@
-"""README's text around the GPU tables, as far as recordings say it: measured with what, how, and what is lost."""
+"""The text around the GPU tables of docs/results/: measured with what, how, and what is lost."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _clocks(entries: Sequence[Recorded]) -> str:
     if not clocks:
         return ""
     words = f"SM clocks were {min(clocks):,} to {max(clocks):,} MHz while it was measured"
-    return f"{words}; GPUs told: {capped}." if capped else f"{words}."
+    return f"{words}; the GPUs reported: {capped}." if capped else f"{words}."
 
 
 def _blocks(found: Sequence[Line]) -> str:

@@ -1,4 +1,4 @@
-"""What problems and baselines of the GPU tables are called in README."""
+"""What problems and baselines of the GPU tables are called."""
 
 from __future__ import annotations
 

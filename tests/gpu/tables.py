@@ -1,4 +1,4 @@
-"""The sittings behind README's tables of GPUs: `python -m tests.gpu.tables OUT_FOLDER SECONDS [TABLE ...]`.
+"""The sessions behind the tables of docs/results/: `python -m tests.gpu.tables OUT_FOLDER SECONDS [TABLE ...]`.
 
 Of each problem three blocks (tests/gpu/sittings.py). Each table's measurements become OUT_FOLDER/MACHINE_TABLE.jsonl, a
 recording; SECONDS is the most that one table may take, and what was not measured until then is named. TABLE@latency is
@@ -99,7 +99,7 @@ TABLES: dict[str, Callable[[int], Iterator[Question | Modes | Space]]] = {
     **{f"space_{name}": partial(spaces.question, name) for name in spaces.PROBLEMS},
 }  # fmt: skip
 USUAL = ("gemv", "embedding", "gemm", "layers", "gemv@latency", "short_layers@latency")
-"""What README shows."""
+"""What docs/results/ shows."""
 
 
 @dataclass
@@ -193,7 +193,7 @@ def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any
     """A line of the recording, and one on the screen.
 
     To keep the file small, spans are those of the last block, and what the devices said in the course of a block stands
-    in its first line. Facts have the block's kind: README's rows are of last blocks.
+    in its first line. Facts have the block's kind: the rows of docs/results/ are of last blocks.
     """
     measured, samples = found
     print(told(measured), flush=True)

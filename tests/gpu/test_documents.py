@@ -193,7 +193,8 @@ def test_what_is_written_is_plain_english(new: Path) -> None:
 @pytest.fixture
 def project(tmp_path: Path, new: Path) -> Path:
     """A folder with the documents, a recording with blocks, and all probes."""
-    for name in ("README.md", "ARCHITECTURE.md"):
+    for name in {piece.document for piece in documents.PIECES}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     data = tmp_path / "data"
     for name in ("recordings", "probes"):
@@ -215,18 +216,22 @@ def project(tmp_path: Path, new: Path) -> Path:
 
 
 def test_documents_are_rewritten_once_and_keep_what_is_around(project: Path) -> None:
-    assert documents.rewrite(project) == ["gpus", "tutorial", "litmus", "stamps"]
+    assert documents.rewrite(project) == ["results", "gpus", "tutorial", "litmus", "stamps"]
     assert documents.rewrite(project) == []
-    readme, architecture = ((project / name).read_text() for name in ("README.md", "ARCHITECTURE.md"))
+    readme, fused, architecture = (
+        (project / name).read_text() for name in ("README.md", "docs/results/fused.md", "ARCHITECTURE.md")
+    )
     assert "on two H200s 98 µs against 381 µs of torch and NCCL" in readme
-    assert "176 (174 to 178) | 0.67 |" in readme
-    assert "## For teachers" in readme
+    assert "| 2, 2026-11-23 | 264 µs, cuBLAS + our stores | 176 µs, `fused` | 0.67 |" in readme
+    assert "Of all 1 problems measured with `fused`, 0 are not faster" in readme
+    assert "## Clusters and classes" in readme
+    assert "176 (174 to 178) | 0.67 |" in fused
     assert "none of the right ways broke" in architecture
     assert "without the barrier 19,204 and 33,819" in architecture
     assert "without `drain` 0 and 1" in architecture
     assert "None broke with a relaxed signal or without the acquire or with packets in two halves." in architecture
     assert "stamps cost at most 0.8 % of a call (`gemv_all_reduce`)" in architecture
-    assert [fault for text in (readme, architecture) for words in prose(text) for fault in faults(words)] == []
+    assert [fault for text in (readme, fused, architecture) for words in prose(text) for fault in faults(words)] == []
 
 
 def test_an_empty_or_partial_table_leaves_older_rows_alone(project: Path, tmp_path: Path) -> None:
@@ -243,7 +248,7 @@ def test_an_empty_or_partial_table_leaves_older_rows_alone(project: Path, tmp_pa
     shown = cells(documents.tables(project / "data") or "", "gemm_all_to_all")
     assert {row[0] for row in shown} == {f"`gemm_all_to_all` {size}" for size in sizes}
     (folder / "h200_nvl2_gemm.jsonl").write_text("")
-    assert documents.tables(project / "data") is None, "nothing new, so that README stays as it is"
+    assert documents.tables(project / "data") is None, "nothing new, so that the page stays as it is"
 
 
 def test_a_number_that_a_file_does_not_hold_is_found(project: Path) -> None:
@@ -266,3 +271,12 @@ def test_todays_recordings_have_a_row_for_every_problem_with_both() -> None:
     assert set(found) >= {summary.MANY}
     assert all(0.2 < line.ratio < 2.0 for mine in found.values() for line in mine)
     assert all(line.floor_s is None or line.fused["time_s"] > 0.97 * line.floor_s for line in found[summary.MANY])
+
+
+def test_the_short_table_has_the_best_and_the_worst_row_of_each_group() -> None:
+    rows = [line for line in (documents.results(ROOT / "data") or "").splitlines() if line.startswith("| `")]
+    ratios = [float(row.split("|")[-2].strip(" *")) for row in rows]
+    assert len(rows) == 8
+    assert all(best < worst for best, worst in zip(ratios[::2], ratios[1::2], strict=True))
+    assert min(ratios) < 0.7, "a win"
+    assert max(ratios) > 1.0, "and a loss"

@@ -1,4 +1,4 @@
-"""One command measures all that README says of GPUs, in the seconds that it is given; tested without a GPU."""
+"""One command measures all that docs/results/ says of GPUs, in the seconds that it is given; tested without a GPU."""
 
 from __future__ import annotations
 

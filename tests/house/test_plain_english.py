@@ -28,7 +28,7 @@ DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
 )
 NO_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|^\|.*?$|^!\[.*?$", re.MULTILINE | re.DOTALL)
 """Code blocks, comments, tables and pictures of a document."""

@@ -23,7 +23,7 @@ SMALL = {
     "gemm_reduce_scatter": "m=512 n=8192 k=7168",
     "gemm_all_reduce": "m=512 n=8192 k=7168",
 }
-"""Of README's table the smallest of each operator, but for fewer lookups."""
+"""Of the tables of docs/results/ the smallest of each operator, but for fewer lookups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""README's examples as a terminal of 100 columns prints them; `python -m tests.workbench.readme_examples` writes them.
+"""Examples of documents as a terminal of 100 columns has them; `python -m tests.workbench.readme_examples` writes them.
 
 An example stands between <!-- NAME --> and <!-- /NAME -->; its first line is the command. What would be measured is
 replayed from a recording that is shipped, on machines as shipped: the text is the same on every computer.
@@ -13,17 +13,21 @@ from pathlib import Path
 
 from tests.workbench.terminals import ROOT, Command, run_on
 
-README = ROOT / "README.md"
+PLACES = {"run": "README.md", "predict": "docs/cli.md"}
+"""By name, the document of each example."""
 COLUMNS = 100
 RECORDING = "laptop_overlap_2_ranks"
-NAMES = ("run", "predict")
 FENCE = "```"
 
 
+def examples() -> dict[str, str]:
+    """The lines of every example as the documents have them, its command first."""
+    return {name: example(name, (ROOT / document).read_text()) for name, document in PLACES.items()}
+
+
 def example(name: str, text: str) -> str:
-    """The lines of one example, its command first."""
     block = re.search(rf"<!-- {name} -->\n{FENCE}\n(.*?){FENCE}\n<!-- /{name} -->", text, re.DOTALL)
-    assert block, f"README.md has no example {name}"
+    assert block, f"{PLACES[name]} has no example {name}"
     return block[1]
 
 
@@ -37,11 +41,10 @@ def printed(examples: list[str]) -> list[str]:
 
 
 def main() -> None:
-    text = README.read_text()
-    examples = [example(name, text) for name in NAMES]
-    for before, after in zip(examples, printed(examples), strict=True):
-        text = text.replace(before, after)
-    README.write_text(text)
+    known = examples()
+    for (name, before), after in zip(known.items(), printed(list(known.values())), strict=True):
+        path = ROOT / PLACES[name]
+        path.write_text(path.read_text().replace(before, after))
 
 
 if __name__ == "__main__":

@@ -272,10 +272,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_spaces_that_we_show_can_be_swept(tmp_path: Path) -> None:
-    """The shipped file, the one of the README, and the one of `workbench sweep --help`."""
+    """The shipped file, the one of docs/cli.md, and the one of `workbench sweep --help`."""
     shipped = sorted((data_directory() / "spaces").glob("*.toml"))
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    told = [block.partition("```")[0] for block in readme.split("```toml\n")[1:]]
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    told = [block.partition("```")[0] for block in page.split("```toml\n")[1:]]
     assert told == [path.read_text() for path in shipped]
     helped = (cli_answer.sweep.__doc__ or "").partition("measured:\n")[2].partition("\n\n")[0]
     curve = space_file.load(shipped[0])

@@ -1,0 +1,70 @@
+"""README's table of results: of each group of recorded problems the best row and the worst one.
+
+All numbers of a row are of one block, as in the tables of docs/results/ from which the rows are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.gpu import pieces_summary, summary
+from tests.gpu.summary import NO_GAIN, Column, bold, number, table
+from tests.gpu.summary_text import dates, wrapped
+from tests.gpu.summary_words import baseline_words, problem_words
+from workbench import metrics
+from workbench.answer import Recorded
+
+GROUPS = (("gemv_all_reduce",), ("embedding_all_to_all",), ("gemm_all_to_all", "all_gather_gemm", "all_to_all_gemm",
+          "gemm_reduce_scatter", "gemm_all_reduce"))  # fmt: skip
+"""Operators of the fused kernels whose rows are compared with each other."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A schedule of ours and the best baseline of its block."""
+
+    schedule: str
+    ours: summary.Row
+    baseline: summary.Row
+    day: str
+
+    @property
+    def ratio(self) -> float:
+        return metrics.time_ratio(self.ours["time_s"], self.baseline["time_s"])
+
+
+COLUMNS: tuple[Column[Result], ...] = (
+    ("operator and shape", lambda one: problem_words(one.ours)),
+    ("GPUs, date", lambda one: f"{one.ours['world']}, {one.day}"),
+    ("best baseline", lambda one: f"{number(one.baseline['time_s'])} µs, {baseline_words(one.baseline)}"),
+    ("overlapped", lambda one: f"{number(one.ours['time_s'])} µs, {one.schedule}"),
+    ("ratio", lambda one: bold(one.ratio)),
+)
+
+
+def text(entries: Sequence[Recorded], of_pieces: Sequence[Recorded]) -> str | None:
+    """The table and how many rows lose; None where nothing is recorded."""
+    many = summary.lines(summary.joined(entries)).get(summary.MANY, [])
+    fused = [Result("`fused`", line.fused, line.baseline, dates(entries)) for line in many]
+    pieces = [Result(f"`decomposed`, {pieces_summary.cut(line.pieces)}", line.pieces, line.baseline, dates(of_pieces))
+              for line in pieces_summary.lines(of_pieces)]  # fmt: skip
+    groups = [[one for one in fused if one.ours["operator"] in operators] for operators in GROUPS]
+    rows = [one for group in [*groups, pieces] for one in ends(group)]
+    if not rows:
+        return None
+    return "\n\n".join(["\n".join(table(COLUMNS, rows)), wrapped(f"{lost(fused, '`fused`')} {lost(pieces, 'pieces')}")])
+
+
+def ends(group: Sequence[Result]) -> list[Result]:
+    """The best and the worst of *group*."""
+    ordered = sorted(group, key=lambda one: one.ratio)
+    return [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
+
+
+def lost(some: Sequence[Result], name: str) -> str:
+    """In how many of *some* there is no gain."""
+    if not some:
+        return ""
+    count = sum(one.ratio >= NO_GAIN for one in some)
+    return f"Of all {len(some)} problems measured with {name}, {count} are not faster than the best baseline."
