@@ -10,8 +10,7 @@ from distributed import Client
 from distributed.versions import get_versions
 
 from kernels.events import Ran
-from kernels.hardware import Device, hardware_of
-from kernels.prints import different_versions, versions_print
+from kernels.hardware import Device, different_versions, hardware_of, versions_print
 
 Versions = Mapping[str, Any]
 """What `distributed.versions.get_versions` tells of one process."""

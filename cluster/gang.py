@@ -1,44 +1,19 @@
-"""Which client holds which workers: all ranks or none, as a pure state machine without Dask, clock or socket.
-
-One door: `Gang.handle(*events) -> commands`. The broker turns what happens in the Dask scheduler into events and
-carries the commands out; a test feeds events and compares lists.
-
-A *worker* says which GPUs it may have and is dealt one, or none (dealing.py), before its first rank process starts. It
-is `starting` (no rank process yet) -> `free` -> `granted` -> `free`. A killed or crashed rank process puts
-it back to `starting`. A start that fails is tried again, and requests wait for it; after `MOST_DEATHS` in a row it is
-`troubled`, and nobody counts on it until one succeeds. A worker that does not answer (pulse.py), or that left, is
-`away`: its grant ends, and requests count on it a little longer (`GIVE_UP_S`, `return_s`), until it answers again, or
-its nanny has brought it back. A request that cannot be met while such workers are ill waits `patient_s` for them.
-A *request* is `waiting` -> granted | refused | withdrawn (released, client gone or silent).
-A *grant* is `held` -> ended: released, released spoiled, client gone, client silent, or a worker lost. Every end but
-the clean release kills the rank processes, because nobody knows what they are doing; but for those that said so. A
-client that says nothing holds a grant for `HELD_FACTOR` times what it expected, and no longer.
-A *session* is the ordered workers whose benches were opened together. It is `intact` while none of them has joined
-another session or lost its rank process; an intact session is granted again under its name: warm.
-
-Hand-overs: dispatch asks (Requested), the broker answers (Granted), dispatch sends its orders to the granted ranks and
-gives the grant back (Released). Who goes first: the client with the fewest granted seconds; first come, first served
-within a client. The first request that only has to wait for busy workers holds back everyone behind it, so that small
-gangs never starve a large one; grants last about `SLICE_S`, so nobody is held back for long.
-"""
+"""For whom a request waits, in words: who is before it, who holds the workers, which of them are starting or away."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from cluster.dealing import Dealer
-from cluster.gpus import Gpu
-from cluster.members import Customer, Grant, Member, Session
-from cluster.seating import Workers, may, natural, room, turns
-from cluster.stimulus import (
+from cluster.gang_messages import (
     ClientGone,
     Command,
-    Dealt,
     Doomed,
     Ended,
     Event,
     Granted,
     Heartbeat,
+    Hello,
     Kill,
     Place,
     RankFailed,
@@ -54,6 +29,147 @@ from cluster.stimulus import (
     WorkerSees,
     WorkerSilent,
 )
+from cluster.gang_messages import (
+    Dealt as GangMessagesDealt,
+)
+from cluster.hosts import Gpu
+from cluster.seating import Workers, may, natural, room, turns
+
+# Which worker has which GPU: one each at most, by UUID, dealt before its rank process starts, kept until it leaves.
+
+Dealt = tuple[str, Gpu | None]
+"""A worker, and the GPU that it has; None: its ranks are CPU ranks."""
+
+
+class Dealer:
+    """All GPUs of one cluster. A GPU is known by its UUID, so that hosts, containers and pods need no names here."""
+
+    def __init__(self) -> None:
+        self._has: dict[str, Gpu | None] = {}
+        self._undecided: dict[str, Sequence[Gpu]] = {}
+
+    def sees(self, worker: str, gpus: Sequence[Gpu]) -> list[Dealt]:
+        """What *worker* gets of *gpus*, if that is decided at once: it asks again, or it has no choice.
+
+        A worker that may have any of several waits for the next `decide`: others that come meanwhile may depend on one.
+        """
+        if worker not in self._has and len(gpus) > 1:
+            self._undecided[worker] = gpus
+            return []
+        return [self._deal(worker, gpus)]
+
+    def decide(self) -> list[Dealt]:
+        """What those get that had a choice: who has the fewest to choose from goes first, then who came first."""
+        waiting, self._undecided = self._undecided, {}
+        return [self._deal(worker, waiting[worker]) for worker in sorted(waiting, key=lambda name: len(waiting[name]))]
+
+    def back(self, worker: str) -> None:
+        """*worker* has left: its GPU is for the next one that asks."""
+        self._has.pop(worker, None)
+        self._undecided.pop(worker, None)
+
+    def _deal(self, worker: str, gpus: Iterable[Gpu]) -> Dealt:
+        if worker not in self._has:
+            taken = {gpu.uuid for gpu in self._has.values() if gpu is not None}
+            # in the worker's own order: dask-cuda turns the list of each worker so that its own GPU comes first
+            self._has[worker] = next((gpu for gpu in gpus if gpu.uuid and gpu.uuid not in taken), None)
+        return worker, self._has[worker]
+
+
+# What the gang knows of each worker, client, grant and session, and on whom it can count: plain values.
+
+MOST_DEATHS = 3
+"""After so many starts of its rank process that failed in a row nobody counts on a worker, until one succeeds."""
+GIVE_UP_S = 14.0
+"""So long after its last answer requests count on a worker; it is away sooner (pulse.py)."""
+HELD_FACTOR, HELD_LEAST_S = 4.0, 10.0
+"""A silent client loses a grant that it has held for so many times what it expected to, and for so long at least."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A worker: there, silent, or gone a moment ago."""
+
+    address: str
+    name: str
+    host: str
+    gpu: Gpu | None = None
+    incarnation: str | None = None
+    hello: Hello = field(default_factory=Hello)
+    backend: str = ""
+    """Nothing until its rank process said hello once."""
+    session: str = ""
+    busy: bool = False
+    deaths: int = 0
+    """Starts of its rank process that failed, in a row."""
+    last_death: str = ""
+    silent_s: float = 0.0
+    """How long it has not answered, once that is too long."""
+    left_at: float = 0.0
+    """When it left; of one that is there, nothing."""
+    lost: bool = False
+    """It left, and did not come back in time."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a rank process waits there, or is busy."""
+        return self.incarnation is not None and not self.silent_s
+
+    @property
+    def free(self) -> bool:
+        return self.ready and not self.busy
+
+    @property
+    def trouble(self) -> str:
+        """Why nobody counts on it for now, or nothing: what is only starting will come."""
+        if self.lost:
+            return "it left the cluster and did not come back"
+        if self.silent_s > GIVE_UP_S:
+            return f"it has not answered for more than {GIVE_UP_S:.0f} s"
+        if self.deaths >= MOST_DEATHS:
+            return f"{self.deaths} starts of its rank process failed in a row, the last one: {self.last_death}"
+        return ""
+
+
+@dataclass(slots=True)
+class Customer:
+    """A client that asked once."""
+
+    seen: float
+    seconds: float
+    """Granted seconds of the grants that ended, never below what newcomers start with."""
+    sessions: dict[int, str] = field(default_factory=dict)
+    """The session last granted, by world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Who holds which workers; by client and stream."""
+
+    since: float
+    places: tuple[Place, ...]
+    expected_s: float | None
+
+    def is_overdue(self, at: float) -> bool:
+        """Whether its expected time has passed several times over."""
+        return self.expected_s is not None and at - self.since > max(HELD_LEAST_S, HELD_FACTOR * self.expected_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Workers whose benches were opened together."""
+
+    workers: tuple[str, ...]
+    shares_heap: bool
+    across: bool
+
+    def suits(self, request: Requested) -> bool:
+        """Whether benches opened for this session can serve the request."""
+        opened_for = (len(self.workers), self.shares_heap, self.across)
+        return opened_for == (request.world, request.shares_heap, request.across)
+
+
+# Which client holds which workers: all ranks or none, as a pure state machine without Dask, clock or socket.
 
 SLICE_S = 2.0
 """Seconds of work that a client should put into one grant."""
@@ -158,7 +274,7 @@ class Gang:
         commands: list[Command] = []
         for worker, gpu in dealt:
             self.workers[worker].gpu = gpu
-            commands.append(Dealt(worker, gpu))
+            commands.append(GangMessagesDealt(worker, gpu))
         return commands
 
     # what happens to requests and grants
@@ -387,3 +503,45 @@ class Gang:
         if (sentence := workers.refusal(*needs)) is None:
             return None
         return Refused(request.client, request.stream, sentence, for_now=workers.well().refusal(*needs) is None)
+
+
+# For whom a request waits, in words: who is before it, who holds the workers, which of them are starting or away.
+
+_NAMED_MOST = 3
+
+
+def words(gang: Gang, client: str, stream: str, at: float) -> str:
+    """Of a request that is not granted yet; nothing where there is no such request."""
+    request = gang.requests.get((client, stream))
+    if request is None:
+        return ""
+    line = gang.queue(at)
+    before = line.index(request) if request in line else len(line)
+    able = [worker for worker in gang.workers.values() if may(worker, request.backend)]
+    missed = (client, stream) in gang.unmet_since
+    gone = [each for each in gang.away.values() if may(each, request.backend) and (missed or not each.lost)]
+    said = [
+        f"{before} {'request is' if before == 1 else 'requests are'} before",
+        _held(gang, able),
+        *(_starting(worker) for worker in able if worker.incarnation is None and not worker.silent_s),
+        *(f"{worker.name} has not answered for {worker.silent_s:.0f} s" for worker in able if worker.silent_s),
+        *(f"{worker.name} left {at - worker.left_at:.0f} s ago and may come back" for worker in gone),
+    ]
+    reasons = [each for each in said if each]
+    return "; ".join(reasons[: 2 + _NAMED_MOST]) + ("; ..." if len(reasons) > 2 + _NAMED_MOST else "")
+
+
+def _held(gang: Gang, able: list[Member]) -> str:
+    """How many of the workers that could serve are in use, and by how many."""
+    places = {worker.address for worker in able}
+    held = {place.worker: client for (client, _), grant in gang.grants.items() for place in grant.places}
+    busy = [held[worker] for worker in places & held.keys()]
+    if not busy:
+        return ""
+    clients = len(set(busy))
+    return f"{clients} {'client holds' if clients == 1 else 'clients hold'} {len(busy)} of {len(able)} workers"
+
+
+def _starting(worker: Member) -> str:
+    failed = "1 start" if worker.deaths == 1 else f"{worker.deaths} starts"
+    return f"{worker.name} is starting" + (f" ({failed} failed)" if worker.deaths else "")

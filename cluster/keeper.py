@@ -20,9 +20,9 @@ from typing import Any, cast
 import psutil
 from distributed import Worker, WorkerPlugin, get_worker
 
-from cluster import devices, gpus
+from cluster import hosts
 from cluster.feed import Outbox
-from cluster.orders import Order
+from cluster.messages import Order
 from cluster.rank import Entry
 from kernels import events
 from kernels.events import BirthEvent, GoneEvent, RankEvent
@@ -135,7 +135,7 @@ class Keeper(WorkerPlugin):
         self.closing = False
         self.quick_deaths = 0
         self.dealt = False
-        self.gpu: gpus.Gpu | None = None
+        self.gpu: hosts.Gpu | None = None
         """That of the rank processes of this worker, once `dealt`; behind it they see those that it is linked to."""
         self.process: RankProcess | None = None
         worker.stream_handlers[KILL] = self.kill
@@ -157,7 +157,7 @@ class Keeper(WorkerPlugin):
     def begin(self, gpu: Mapping[str, Any] | None) -> None:
         """Start the first rank process with the GPU that was dealt, or none; torch is imported in the background."""
         if not self.dealt and not self.closing:
-            self.dealt, self.gpu = True, None if gpu is None else gpus.Gpu(**gpu)
+            self.dealt, self.gpu = True, None if gpu is None else hosts.Gpu(**gpu)
             self._start()
 
     def perform(self, order: Order, rank: int, address: tuple[str, str], incarnation: str) -> None:
@@ -184,7 +184,7 @@ class Keeper(WorkerPlugin):
                 return
 
     def _ask(self) -> None:
-        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in gpus.here()]})
+        self.worker.batched_send({"op": SEES, "gpus": [asdict(gpu) for gpu in hosts.gpus_here()]})
         self.worker.loop.call_later(DEALT_S, self._ask_again)
 
     def _ask_again(self) -> None:
@@ -194,10 +194,10 @@ class Keeper(WorkerPlugin):
             self._ask()
 
     def _start(self) -> None:
-        self.device = devices.device(self.gpu)
+        self.device = hosts.device(self.gpu)
         # in the event loop's thread: the kernel kills the child when the thread that started it ends
         try:
-            process = RankProcess(self.entry, self._told, gpus.environment(self.gpu, self.device.links or ()))
+            process = RankProcess(self.entry, self._told, hosts.environment(self.gpu, self.device.links or ()))
         except OSError as error:  # no memory, no more processes
             self._report("failed", "", f"{type(error).__name__}: {error}")
             self._start_later(quick=True)
@@ -242,7 +242,7 @@ class Keeper(WorkerPlugin):
         self.worker.loop.call_later(pause, self._start_unless_closing)
 
     def _report(self, change: str, incarnation: str, text: str = "", hello: dict[str, Any] | None = None) -> None:
-        backend = gpus.backend(self.gpu)
+        backend = hosts.backend(self.gpu)
         self.worker.batched_send({"op": NAME, "change": change, "incarnation": incarnation, "text": text,
                                   "hello": hello, "backend": backend})  # fmt: skip
 

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from cluster import door
-from cluster.orders import Order, SeatWords
+from cluster import rendezvous
+from cluster.messages import Order, SeatWords
 from cluster.process import die_with
 from kernels import events
 from kernels.schedule import Refusal
@@ -62,8 +62,8 @@ class Entry:
     bench: str = "kernels.bench:Bench"
     seat: str = "kernels.bench:Seat"
     trial: str = "kernels.trial:Trial"
-    source: str = "kernels.prints:source_prints"
-    versions: str = "kernels.prints:versions"
+    source: str = "kernels.hardware:source_prints"
+    versions: str = "kernels.hardware:versions"
     store: str = "cluster.rank:open_store"
 
     def load(self) -> dict[str, Any]:
@@ -99,16 +99,16 @@ class Meeting:
     port: int
     """Of loopback."""
     secret: str | None
-    entrance: door.Port | None
+    entrance: rendezvous.Port | None
 
     @classmethod
     def opened(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> Meeting:
         """*host*: where ranks of other hosts look for it; None: all are on this one."""
-        store, port = store_at(door.LOOPBACK)
+        store, port = store_at(rendezvous.LOOPBACK)
         if host is None:
             return cls(session, store, port, None, None)
-        secret = door.new_secret()
-        return cls(session, store, port, secret, door.door(host, port, secret))
+        secret = rendezvous.new_secret()
+        return cls(session, store, port, secret, rendezvous.door(host, port, secret))
 
     @property
     def number(self) -> int:
@@ -129,7 +129,7 @@ class Rank:
         """The stage that the bench last reported."""
         self.store: Meeting | None = None
         """The rendezvous that this rank opened."""
-        self.passage: door.Port | None = None
+        self.passage: rendezvous.Port | None = None
         """The way to another rank's rendezvous."""
 
     def obey(self, order: Order) -> None:
@@ -182,9 +182,9 @@ class Rank:
         if self.passage is not None:
             self.passage.close()
         if self.store is not None and self.store.session == seat["session"]:
-            return door.LOOPBACK, self.store.port
-        self.passage = door.passage(host, port, secret)
-        return door.LOOPBACK, self.passage.number
+            return rendezvous.LOOPBACK, self.store.port
+        self.passage = rendezvous.passage(host, port, secret)
+        return rendezvous.LOOPBACK, self.passage.number
 
     def _say(self, event: events.TrialEvent) -> None:
         if event["kind"] == "stage":

@@ -21,14 +21,14 @@ from distributed.comm.addressing import get_address_host_port
 
 from cluster.certificate import SCHEME, Certificate
 from cluster.process import is_alive, is_alive_by_clock
-from kernels import files, texts
-from kernels.failed import Failed
+from kernels import files
+from kernels.files import Failed
 
 KNOCK_S = 1.0
 """A host that does not take a connection within this time counts as gone."""
 SCHEMES = ("tcp://", SCHEME)
 """What the addresses of schedulers begin with."""
-_KIND = texts.TextKind(
+_KIND = files.TextKind(
     "scheduler file",
     "a scheduler file",
     "a file that `dask scheduler --scheduler-file` wrote; starting the cluster again writes a new one",
@@ -109,7 +109,7 @@ def read() -> Record | None:
 
 def _left() -> dict[str, Any]:
     try:
-        facts = texts.json_value(path(), _KIND)["workbench"]
+        facts = files.json_value(path(), _KIND)["workbench"]
     except (ValueError, KeyError, TypeError):
         return {}
     return facts if isinstance(facts, dict) else {}
@@ -187,7 +187,7 @@ def target_in(scheduler: str | Path | Target | None) -> Target:
 
 
 def _in_file(file: Path) -> Target:
-    content = texts.json_value(file, _KIND)
+    content = files.json_value(file, _KIND)
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):
         raise _KIND.unreadable(file, "it names no address")
     certificate = content.get("certificate")

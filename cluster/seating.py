@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kernels.hardware import Device, Hardware, hardware_of
-from kernels.prints import Ran, source_print, versions_print
+from kernels.hardware import Device, Hardware, Ran, hardware_of, source_print, versions_print
 
 
 class Worker(Protocol):

@@ -13,11 +13,35 @@ from kernels import events
 from kernels.backends import open_backend, warm_backends
 from kernels.backends.base import Backend, Compiling, Prepared, Seat, Unseen
 from kernels.outcome import span_values
-from kernels.reference import expected
+from kernels.reference import Verdict, badness, expected, verdict
 from kernels.schedule import Refusal
-from kernels.timing import interleaved, warm_up
 from kernels.trial import Trial
-from kernels.verify import Verdict, badness, verdict
+
+# The timing loop: trials of one sitting taken in turns, forwards and backwards, so that drift falls on all alike.
+
+
+def warm_up(prepared: Sequence[Prepared], warmups: int, each: Callable[[int], None]) -> None:
+    """Runs every trial *warmups* times untimed; calls each(trial number) before every one of these iterations."""
+    for _ in range(warmups):
+        for number, one in enumerate(prepared):
+            each(number)
+            one.run()
+
+
+def interleaved(prepared: Sequence[Prepared], repeats: int, each: Callable[[int, int, float], None]) -> None:
+    """Runs every trial *repeats* times, A B C C B A ...; what ran before is forgotten.
+
+    Calls each(trial number, sample index, seconds) after every iteration.
+    """
+    numbers = list(range(len(prepared)))
+    for one in prepared:
+        one.forget()
+    for index in range(repeats):
+        for number in numbers if index % 2 == 0 else reversed(numbers):
+            each(number, index, prepared[number].run())
+
+
+# One sitting on one rank: compile, verify against the reference, and only then start the clock.
 
 __all__ = ["Bench", "Seat"]
 

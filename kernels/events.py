@@ -158,7 +158,7 @@ class GrantedEvent(TypedDict):
     kind: Literal["granted"]
     session: str
     places: list[dict[str, Any]]
-    """By rank: a `cluster.stimulus.Place` as a dictionary."""
+    """By rank: a `cluster.gang_messages.Place` as a dictionary."""
 
 
 class RefusedEvent(TypedDict):

@@ -1,14 +1,29 @@
-"""A file is written whole or not at all: beside its place under another name, then renamed."""
+"""Text files that people name or leave in folders: regular files of a bounded size, and each fault is one sentence."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
+
+from kernels.units import bytes_text
+
+# Failed is an error of the world and not of the question: a full disk, a scheduler that is gone.
+
+
+class Failed(ValueError):
+    """What was asked can be asked, and yet it did not work: one sentence for people. A command ends with status 1."""
+
+
+# A file is written whole or not at all: beside its place under another name, then renamed.
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What the system says when a file that may be written cannot: then it is not the question that is wrong."""
@@ -51,3 +66,126 @@ def _reach_the_disk(unfinished: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Text files that people name or leave in folders: regular files of a bounded size, and each fault is one sentence.
+
+DEEPEST = 64
+"""Levels of brackets: what we write has ten, and libraries that walk a value give up at some hundred."""
+WORLDLY = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT})
+"""What the system says when the same file may be read another time."""
+_LEVELS = f"its brackets are nested more than {DEEPEST} levels deep"
+_OTHERS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+
+
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """What a text file is read as."""
+
+    noun: str
+    """The file: `space file`."""
+    words: str
+    """What is read from it: `a space`."""
+    accepted: str
+    most_bytes: int = 16 * 2**20
+    """A larger file is refused before it is read."""
+
+    def unreadable(self, path: Path, reason: object, kind: type[ValueError] = ValueError) -> ValueError:
+        """The error that says why *path* is not of this kind."""
+        return kind(f"{path} cannot be read as {self.words}: {reason}. Accepted: {self.accepted}.")
+
+
+def text(path: Path, kind: TextKind) -> str:
+    """What stands in file *path*, UTF-8; ValueError where it is no such file, Failed where the system failed.
+
+    A pipe is not waited for, and a device not read: neither has an end.
+    """
+    try:
+        content = _content(path, kind)
+    except FileNotFoundError:
+        raise ValueError(f"There is no {kind.noun} {path}. Accepted: {kind.accepted}.") from None
+    except (OSError, ValueError) as error:
+        worldly = isinstance(error, OSError) and error.errno in WORLDLY
+        raise kind.unreadable(path, reason(error), Failed if worldly else ValueError) from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise kind.unreadable(path, f"byte {error.start} of it is no UTF-8") from None
+
+
+def toml(path: Path, kind: TextKind) -> dict[str, Any]:
+    """The tables in TOML file *path*; errors as of `text`."""
+    return toml_of(text(path, kind), path, kind)
+
+
+def toml_of(content: str, path: Path, kind: TextKind) -> dict[str, Any]:
+    """The tables in *content*, which was read from file *path*."""
+    try:
+        return _shallow(tomllib.loads(content))
+    except RecursionError:
+        raise kind.unreadable(path, _LEVELS) from None
+    except ValueError as error:
+        raise kind.unreadable(path, error) from None
+
+
+def json_value(path: Path, kind: TextKind) -> Any:
+    """The value in JSON file *path*; errors as of `text`."""
+    content = text(path, kind)
+    try:
+        return parsed(content)
+    except ValueError as error:
+        raise kind.unreadable(path, error) from None
+
+
+def parsed(content: str | bytes) -> Any:
+    """The value that *content* is in JSON; ValueError says in a few words why it is none."""
+    try:
+        return _shallow(json.loads(content))
+    except RecursionError:
+        raise ValueError(_LEVELS) from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON ({error})") from None
+
+
+def modified_ns(path: Path) -> int:
+    """When *path* was written last: 0 where that cannot be told, which reading it will say."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def reason(error: Exception) -> str:
+    """Why the system does not give a file, in a few words."""
+    if isinstance(error, OSError) and error.errno:
+        if error.errno == errno.ENAMETOOLONG:
+            longest = max(map(len, os.fsencode(error.filename or "").split(b"/")))
+            return f"a name in it is too long, {longest} bytes of 255" if longest > 255 else "it is too long"
+        return os.strerror(error.errno)
+    return str(error)
+
+
+def _content(path: Path, kind: TextKind) -> bytes:
+    # without O_NONBLOCK, opening a pipe waits until somebody writes into it
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            what = next((words for is_one, words in _OTHERS if is_one(facts.st_mode)), "something else")
+            raise ValueError(f"it is {what} and no file")
+        content = file.read(kind.most_bytes + 1)
+        if len(content) > kind.most_bytes:
+            size = max(len(content), facts.st_size)
+            raise ValueError(f"it has {bytes_text(size)}, and at most {bytes_text(kind.most_bytes)} are read")
+        return content
+
+
+def _shallow(value: Any) -> Any:
+    """*value*, whose brackets are nested DEEPEST levels at most; ValueError otherwise."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level if isinstance(outer, dict | list)
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+        if not level:
+            return value
+    raise ValueError(_LEVELS)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.axes import Tile
 from kernels.machine import Machine
-from kernels.schedule import Refusal
+from kernels.schedule import Refusal, Tile
 
 BARRIER_BYTES = 132
 """Most that Triton 3.6 and 3.7 add to a GEMM's operands and result for barriers and alignment, compiled for sm_90."""

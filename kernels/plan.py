@@ -6,16 +6,80 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kernels import ranges
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
+# Columns of integers without loops: ranges laid end to end, the n-th of its kind, and who waits for whom by step.
+
 Ints = NDArray[np.int64]
+Ranges = tuple[Ints, Ints]
+"""Where ranges begin and where they end, as columns."""
+
+
+def some(parts: Ranges, chosen: Any) -> Ranges:
+    """The ranges at the places *chosen*: numbers in any shape, or whatever else an array is indexed with."""
+    return parts[0][chosen], parts[1][chosen]
+
+
+def bounds(counts: Ints) -> Ints:
+    """[0, counts[0], counts[0] + counts[1], ...]: where parts of these lengths begin and end when laid end to end."""
+    made = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=made[1:])
+    return made
+
+
+def inside(counts: Ints) -> Ints:
+    """0, 1 .. counts[0] - 1, 0, 1 .. counts[1] - 1, ...: the place of each entry inside its part."""
+    return np.arange(int(counts.sum())) - np.repeat(bounds(counts)[:-1], counts)
+
+
+def laid(start: Ints, stop: Ints) -> Ints:
+    """start[0] .. stop[0] - 1, start[1] .. stop[1] - 1, ...: ranges end to end."""
+    return np.repeat(start, stop - start) + inside(stop - start)
+
+
+def nth(key: Ints) -> Ints:
+    """How many equal entries stand before each one: 7 9 7 7 9 -> 0 0 1 2 1."""
+    order, at = np.argsort(key, kind="stable"), np.arange(len(key))
+    runs = key[order]
+    first = at.copy()
+    first[1:][runs[1:] == runs[:-1]] = 0
+    place = np.empty_like(at)
+    place[order] = at - np.maximum.accumulate(first)
+    return place
+
+
+def by_step(waiting: Ints, needed: Ints, count: int) -> tuple[Ints, Ints]:
+    """Pairs by step, of *count* steps: `flat[start[s]:start[s + 1]]` are what s needs, in the order of the pairs."""
+    start = bounds(np.bincount(waiting, minlength=count).astype(np.int64))
+    if (waiting[1:] >= waiting[:-1]).all():
+        return start, needed
+    return start, needed[np.argsort(waiting, kind="stable")]
+
+
+def distinct(waiting: Ints, needed: Ints) -> tuple[Ints, Ints]:
+    """The same pairs in order, each once."""
+    many = int(needed.max(initial=0)) + 1
+    first, second = np.divmod(np.unique(waiting * many + needed), many)
+    return first, second
+
+
+def before(key: Ints) -> Ints:
+    """The place of the last equal entry before each one, or -1: 7 9 7 7 9 -> -1 -1 0 2 1."""
+    order = np.argsort(key, kind="stable")
+    again = key[order[1:]] == key[order[:-1]]
+    place = np.full(len(key), -1, dtype=np.int64)
+    place[order[1:][again]] = order[:-1][again]
+    return place
+
+
+# A Plan is what a schedule expands to: the steps of every rank as columns, and who waits for whom.
+
 Range = tuple[Ints | int, Ints | int]
 """Begin and end of one range, or of many at once."""
 
@@ -259,7 +323,7 @@ class Plan:
     def _keep(self, kept: NDArray[np.bool_]) -> Plan:
         number, waiting = np.cumsum(kept) - 1, np.repeat(np.arange(len(self)), np.diff(self.after_start))
         both = kept[waiting] & kept[self.after]
-        start, flat = ranges.by_step(number[waiting[both]], number[self.after[both]], int(kept.sum()))
+        start, flat = by_step(number[waiting[both]], number[self.after[both]], int(kept.sum()))
         columns = {name: getattr(self, name)[kept] for name in COLUMNS}
         return replace(self, **columns, after_start=start, after=flat)
 
@@ -299,8 +363,8 @@ class Planner:
         self._waiting: list[Ints] = []
         self._needed: list[Ints] = []
         self._count = 0
-        areas = [ranges.bounds(each.areas()) for each in self.tiles]
-        self._first = ranges.bounds(np.array([len(area) for area in areas], dtype=np.int64))
+        areas = [bounds(each.areas()) for each in self.tiles]
+        self._first = bounds(np.array([len(area) for area in areas], dtype=np.int64))
         self._areas = np.concatenate([*areas, np.zeros(0, dtype=np.int64)])
 
     def add(self, step: Step, after: ArrayLike = ()) -> Ints:
@@ -347,7 +411,7 @@ class Planner:
         number = np.empty(self._count, dtype=np.int64)
         number[order] = np.arange(self._count)
         waiting, needed = (number[_end_to_end(parts)] for parts in (self._waiting, self._needed))
-        start, flat = ranges.by_step(waiting, needed, self._count)
+        start, flat = by_step(waiting, needed, self._count)
         launches, columns["launch"] = launched(columns)
         return Plan(
             problem=self.problem, schedule=self.schedule, **columns, after_start=start, after=flat, tiles=self.tiles,
@@ -375,4 +439,4 @@ def _end_to_end(parts: Sequence[Ints], nothing: tuple[int, ...] = (0,)) -> Ints:
 
 def index_of(columns: Mapping[str, Ints], world: int) -> Ints:
     """By step of *columns*, how many of its rank, kind and peer come before it: the column `index`."""
-    return ranges.nth((columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1)
+    return nth((columns["rank"] * len(Kind) + columns["kind"]) * (world + 1) + columns["peer"] + 1)

@@ -5,14 +5,100 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from kernels.fabric import Fabric
 from kernels.problem import Problem
-from kernels.protocol import Protocol, is_one_call
-from kernels.schedule import Schedule
+from kernels.schedule import Refusal, Schedule
+
+# A Protocol is how often and in what state a trial is timed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """Warm-ups are thrown away and never stored; each repeat is a sample on every rank."""
+
+    name: str
+    warmups: int
+    repeats: int
+    cuda_graph: bool = True
+    """Replay a captured graph (GPUs only; CPU ranks always call)."""
+    cold_l2: bool = True
+    """Operands rotated so that the L2 is cold (GPUs only)."""
+    calls_per_graph: int = 0
+    """How many calls follow each other between two meetings of the ranks; 0: as many as fill some milliseconds.
+
+    Many share what begins and ends them, one call pays for all of it (GPUs only).
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what was not asked for: trials from before there was a choice keep their keys."""
+        return {name: value for name, value in asdict(self).items() if name != "calls_per_graph" or value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Protocol:
+        return cls(**data)
+
+
+GPU_ONLY = ("cuda_graph", "cold_l2", "calls_per_graph")
+"""Fields that say nothing about CPU ranks."""
+
+PROTOCOLS = {
+    "quick": Protocol(name="quick", warmups=1, repeats=5),
+    "default": Protocol(name="default", warmups=3, repeats=15),
+    "thorough": Protocol(name="thorough", warmups=5, repeats=50),
+    "latency": Protocol(name="latency", warmups=5, repeats=50, calls_per_graph=1),
+}
+
+
+ONE_CALL = "latency"
+"""Ends the names of protocols with one call per graph, of the table and of gangs without Dask."""
+
+
+def is_one_call(name: str | None, backend: str | None = None) -> bool:
+    """Whether times of the protocol called *name* are of one call per graph: such times are compared among themselves.
+
+    One call pays for all that begins and ends it, which many in a row share. CPU ranks have no graphs.
+    """
+    known = PROTOCOLS.get(name or "")
+    return backend != "cpu" and _is_one_call(known, name or "")
+
+
+def _is_one_call(known: Protocol | None, name: str) -> bool:
+    return known.calls_per_graph == 1 if known else name.endswith(ONE_CALL)
+
+
+BESIDE_ONE_CALL = "estimates are of many calls in a row, which share what begins and ends them"
+"""What to know where they stand beside times of one call per graph."""
+
+
+FIRST_LOOK, AT_LENGTH = "first_", "device"
+"""Begin the names of protocols of gangs without Dask: a few iterations of everything, then many of the best."""
+
+
+def protocol_words(name: str | None, backend: str | None = None) -> str:
+    """How a row says in what way it was timed; empty where it says nothing."""
+    if not name:
+        return ""
+    meanings = {
+        "a first look, few iterations": name.startswith(FIRST_LOOK),
+        "at length, many iterations": name.startswith(AT_LENGTH),
+        "one call per graph": is_one_call(name, backend),
+    }
+    said = ", ".join(meaning for meaning, holds in meanings.items() if holds)
+    return f"protocol {name}: {said}" if said else f"protocol {name}"
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol called *name*."""
+    if name not in PROTOCOLS:
+        raise Refusal(f"There is no protocol {name!r}. Accepted: {', '.join(PROTOCOLS)}.")
+    return PROTOCOLS[name]
+
+
+# A Trial is everything that decides a time: problem, schedule, backend, machine, fabric, protocol and part.
 
 PARTS = ("whole", "compute", "communication")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cluster import gpus
+from cluster import hosts
 
 CHROMIUM = Path("/usr/bin/chromium")
 PARTS = ("all", "together", "alone")
@@ -67,9 +67,9 @@ def host_with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """host_with_gpus(count, name): what the driver says of this host, whatever it really has."""
 
     def make(count: int, name: str = "NVIDIA H200") -> None:
-        found = tuple(gpus.Gpu(number=number, name=name, uuid=f"GPU-{number}") for number in range(count))
-        monkeypatch.delenv(gpus.VISIBLE, raising=False)
-        monkeypatch.setattr(gpus, "_by_library", lambda: found)
-        monkeypatch.setattr(gpus, "_by_driver", lambda: ())
+        found = tuple(hosts.Gpu(number=number, name=name, uuid=f"GPU-{number}") for number in range(count))
+        monkeypatch.delenv(hosts.VISIBLE, raising=False)
+        monkeypatch.setattr(hosts, "_gpus_by_library", lambda: found)
+        monkeypatch.setattr(hosts, "_by_driver", lambda: ())
 
     return make

@@ -10,25 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernels.axes import Value
-from kernels.backends.offers import Runner
+from kernels.backends.capabilities import Runner
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
 from kernels.outcome import Estimate, Failure, Measurement
 from kernels.plan import Kind, Pool
 from kernels.problem import Problem
-from kernels.protocol import PROTOCOLS
+from kernels.schedule import Value
 from kernels.schemes import axes as offered_axes
-from kernels.schemes import expand, reads, schedule
-from kernels.trial import Trial
+from kernels.schemes import axis_rules, expand, schedule
+from kernels.trial import PROTOCOLS, Trial
 from kernels.units import bytes_text
-from workbench import machines, metrics, presets, recordings
-from workbench.answer import FromCluster
-from workbench.experiment import Experiment
-from workbench.predictions import predictions
-from workbench.recommend import fastest
+from workbench import machines
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.recommend import fastest
+from workbench.experiment.sources import FromCluster, predictions
+from workbench.experiment.space import EVERY, Choice, Space
+from workbench.machines import presets
+from workbench.results import metrics, recordings
 from workbench.simulator.predict import predict, resolved
-from workbench.space import EVERY, Choice, Space
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ class Lesson:
         Of an axis that this problem's kernel does not read there is none.
         """
         known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
-        unread = {name for name, values in axes.items() if values == EVERY and name in reads.FUSED} - known
+        unread = {name for name, values in axes.items() if values == EVERY and name in axis_rules.FUSED} - known
         space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
         best, _ = fastest(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
                           measured=False)  # fmt: skip
@@ -95,7 +95,7 @@ class Lesson:
         The ranks are started for it and ended after it, which takes some seconds. ValueError where a trial fails.
         """
         from cluster import launch
-        from cluster.dispatch import Cluster
+        from cluster.client import Cluster
 
         timed = [replace(trial, protocol=PROTOCOLS["quick"]) for trial in trials]
         with launch.local(self.problem.world, gpus=0, published=False) as ranks, Cluster.connect(ranks.address) as home:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from cluster.launch.attached import attach
-from cluster.launch.borrowed import borrow
 from cluster.launch.contract import Kind
 from cluster.launch.detached import down, up
-from cluster.launch.held import hold
 from cluster.launch.kinds import KINDS, kind_of
+from cluster.launch.lifetime import attach, borrow, hold
 from cluster.launch.local import Local
 from cluster.launch.roster import status
 from cluster.rank import Entry

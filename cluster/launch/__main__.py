@@ -15,10 +15,10 @@ from typing import Any
 
 from cluster import scheduler_file
 from cluster.launch.detached import ENDED
-from cluster.launch.held import hold
 from cluster.launch.kinds import kind_of
+from cluster.launch.lifetime import hold
 from cluster.scheduler_file import Target
-from kernels.failed import Failed
+from kernels.files import Failed
 
 LOOK_S = 2.0
 """How often the keeper looks whether its scheduler still takes connections."""

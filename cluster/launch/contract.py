@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from distributed.deploy.cluster import Cluster as DaskCluster
 
-from cluster import probe
+from cluster import hosts
 from cluster.broker import dask_settings
 
 DISTRIBUTION = "overlap-workbench"
@@ -118,11 +118,11 @@ def stranger(address: str, answers: Mapping[str, Mapping[str, Any]]) -> str | No
 
     One that does not answer is no reason: the broker does without it until it does.
     """
-    ours = probe.version(DISTRIBUTION)
+    ours = hosts.version(DISTRIBUTION)
     others = [
         f"{name}: {facts.get('trouble') or facts['version']}"
         for name, facts in answers.items()
-        if facts.get("version") != ours and not probe.is_silence(facts)
+        if facts.get("version") != ours and not hosts.is_silence(facts)
     ]
     if not others:
         return None

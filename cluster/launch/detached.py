@@ -16,10 +16,10 @@ import psutil
 
 from cluster import scheduler_file
 from cluster.launch.contract import Kind
-from cluster.launch.held import refuse_second
 from cluster.launch.kinds import kind_of
+from cluster.launch.lifetime import refuse_second
 from cluster.scheduler_file import Record
-from kernels.failed import Failed
+from kernels.files import Failed
 
 END_S = 20.0
 """A keeper ends its cluster within this time, or is killed: then its workers notice by themselves that it is gone."""

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
-from cluster import gpus
+from cluster import hosts as gpus
+from cluster.hosts import usable_cores
 from cluster.launch.contract import LOOPBACK, NEARBY, OPTIONS, RESOURCE, too_many
-from cluster.probe import usable_cores
 
 FEWEST, MOST = 4, 8
 """Worlds of 1, 2 and 4 are possible on any laptop; on a large host more ranks are asked for, not given."""
@@ -43,7 +43,7 @@ def most_ranks_here() -> int:
 
 def gpus_here() -> int:
     """GPUs for as many ranks; a single one would leave no world but 1, and is for who asks for it."""
-    count = len(gpus.here())
+    count = len(gpus.gpus_here())
     return count if count > 1 else 0
 
 
@@ -73,7 +73,7 @@ class Local:
             return f"num_ranks = {self.num_ranks} is too small: {self.num_ranks} < 1. Accepted: 1 or more."
         if (sentence := too_many(f"num_ranks = {self.num_ranks}", self.num_ranks, most_ranks_here())) is not None:
             return sentence
-        num_gpus = len(gpus.here()) if self.gpus else 0
+        num_gpus = len(gpus.gpus_here()) if self.gpus else 0
         if self.gpus > num_gpus:
             return f"gpus = {self.gpus} does not fit: this host has {num_gpus} GPUs. Accepted: 0 to {num_gpus}."
         if self.gpus and self.num_ranks > self.gpus:
@@ -111,7 +111,7 @@ class Local:
     def workers(self) -> dict[str, dict[str, Any]]:
         """What Dask is told of each of them, by name."""
         host = socket.gethostname().partition(".")[0]
-        here = gpus.here()
+        here = gpus.gpus_here()
         owned: list[gpus.Gpu | None] = [*here[: self.num_ranks]] if self.gpus else [None] * self.num_ranks
         hidden = bool(here)  # where there are none, the environment stays as it is
         return {

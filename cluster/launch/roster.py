@@ -8,10 +8,9 @@ from typing import Any
 
 from distributed import Client
 
-from cluster import agreement, broker, keeper, probe
+from cluster import agreement, broker, hosts, keeper
 from cluster.connection import open_client, workers_of
-from kernels.hardware import Device
-from kernels.prints import versions_print
+from kernels.hardware import Device, versions_print
 
 Row = dict[str, Any]
 
@@ -30,7 +29,7 @@ def status(address: str | Path | None = None) -> list[Row]:
         workers = workers_of(client)
         known, gone = _known(client)
         awake = [place for place in workers if not known.get(place, {}).get("away_s")]
-        answers = probe.ask(client, awake, _of_worker)
+        answers = hosts.ask(client, awake, _of_worker)
     rows = []
     for place, worker in workers.items():
         its = {"name": str(worker["name"]), "address": place, "host": worker["host"]}
@@ -81,4 +80,4 @@ def _of_worker(worker: Any) -> Row:
     plugin = worker.plugins.get(keeper.NAME)
     popen = plugin.process.popen if plugin and plugin.process else None
     rank = {"rank_pid": popen and popen.pid, "rank_alive": popen is not None and popen.poll() is None}
-    return {"trouble": None, "threads": worker.state.nthreads} | rank | probe.here()
+    return {"trouble": None, "threads": worker.state.nthreads} | rank | hosts.probe_here()

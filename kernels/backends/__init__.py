@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import util
 
 from kernels.backends.base import Backend, Seat
-from kernels.backends.refusals import dtypes, refusal
+from kernels.backends.capabilities import dtypes, refusal
 from kernels.schedule import Refusal
 
 __all__ = ["dtypes", "open_backend", "refusal", "warm_backends"]

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernels.operators import (
-    all_gather_gemm,
-    all_to_all_gemm,
-    embedding_all_to_all,
-    gemm_all_reduce,
-    gemm_all_to_all,
-    gemm_reduce_scatter,
-    gemv_all_reduce,
+    embedding,
+    gemm,
+    gemv,
 )
 from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout
 from kernels.problem import Problem
@@ -21,13 +17,13 @@ from kernels.units import DTYPE_BYTES
 __all__ = ["OPERATORS", "Extent", "Flow", "Key", "Operator", "ResultLayout", "operator", "problem"]
 
 OPERATORS: dict[str, Operator] = {
-    "embedding_all_to_all": embedding_all_to_all.OPERATOR,
-    "gemv_all_reduce": gemv_all_reduce.OPERATOR,
-    "gemm_all_to_all": gemm_all_to_all.OPERATOR,
-    "all_gather_gemm": all_gather_gemm.OPERATOR,
-    "all_to_all_gemm": all_to_all_gemm.OPERATOR,
-    "gemm_reduce_scatter": gemm_reduce_scatter.OPERATOR,
-    "gemm_all_reduce": gemm_all_reduce.OPERATOR,
+    "embedding_all_to_all": embedding.OPERATOR,
+    "gemv_all_reduce": gemv.OPERATOR,
+    "gemm_all_to_all": gemm.GEMM_ALL_TO_ALL_OPERATOR,
+    "all_gather_gemm": gemm.ALL_GATHER_GEMM_OPERATOR,
+    "all_to_all_gemm": gemm.ALL_TO_ALL_GEMM_OPERATOR,
+    "gemm_reduce_scatter": gemm.GEMM_REDUCE_SCATTER_OPERATOR,
+    "gemm_all_reduce": gemm.OPERATOR,
 }
 
 MOST_RANKS = 65_536

@@ -1,4 +1,4 @@
-"""What the five GEMM operators share: C[m, n] = A[m, k] B[k, n] on one rank, rows cut into one chunk per rank."""
+"""Row-parallel GEMM, then the all-reduce of its partial sums."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from kernels.operators.base import Extent, Flow, Key, Operator, ResultLayout, Shape, Sizes
 from kernels.problem import Problem
+
+# What the five GEMM operators share: C[m, n] = A[m, k] B[k, n] on one rank, rows cut into one chunk per rank.
 
 KEYS = (
     Key(name="m", doc="rows of the GEMM one rank computes", shared=True),
@@ -73,3 +75,144 @@ def operator(
         sizes=sizes,
         whole=whole,
     )
+
+
+# Expert GEMM on this rank, then the all-to-all that takes each row back to its token's rank.
+
+
+def _gemm_all_to_all_local(problem: Problem) -> Sizes:
+    """Rows m are the tokens routed to this rank's expert, m/world from each rank; they go back to those ranks."""
+    m, n, k = problem["m"], problem["n"], problem["k"]
+    return {"tokens": (m, k), "expert": (k, n), "output": (m, n)}
+
+
+def _gemm_all_to_all_whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
+
+
+GEMM_ALL_TO_ALL_OPERATOR = operator(
+    name="gemm_all_to_all",
+    title="GEMM -> all-to-all",
+    words="expert GEMM, then tokens go home",
+    occurs="MoE combine",
+    source="arXiv:2305.06942",
+    flow=Flow.SEND,
+    collective="all_to_all",
+    local=_gemm_all_to_all_local,
+    whole=_gemm_all_to_all_whole,
+)
+
+
+# The all-gather of row-sharded activations, then a GEMM over all rows.
+
+
+def _all_gather_gemm_local(problem: Problem) -> Sizes:
+    """Rank p holds row chunk p of A; n is this rank's share of the columns."""
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"shard": (m // w, k), "b": (k, n), "output": (m, n)}
+
+
+def _all_gather_gemm_whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"a": (m, k), "b": (k, w * n), "output": (m, w * n)}
+
+
+def _sizes(shard: Shape, b: Shape, world: int) -> dict[str, Any]:
+    return {"m": world * shard[0], "n": b[1], "k": shard[1]}
+
+
+ALL_GATHER_GEMM_OPERATOR = operator(
+    name="all_gather_gemm",
+    title="all-gather -> GEMM",
+    words="gather the sharded activations, then GEMM",
+    occurs="sequence and tensor parallel, FSDP",
+    source="arXiv:2512.10236",
+    flow=Flow.RECEIVE,
+    collective="all_gather",
+    local=_all_gather_gemm_local,
+    first_words="[m/world, k]",
+    sizes=_sizes,
+    whole=_all_gather_gemm_whole,
+)
+
+
+# The all-to-all that brings tokens to this rank's expert, then its GEMM.
+
+
+def _all_to_all_gemm_local(problem: Problem) -> Sizes:
+    """Rows m are the tokens this rank's expert works on, m/world of them from each rank."""
+    m, n, k = problem["m"], problem["n"], problem["k"]
+    return {"tokens": (m, k), "expert": (k, n), "output": (m, n)}
+
+
+def _all_to_all_gemm_whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"tokens": (w * m, k), "experts": (w, k, n), "output": (w * m, n)}
+
+
+ALL_TO_ALL_GEMM_OPERATOR = operator(
+    name="all_to_all_gemm",
+    title="all-to-all -> GEMM",
+    words="tokens go to their experts, then GEMM",
+    occurs="MoE dispatch",
+    source="arXiv:2512.10236",
+    flow=Flow.RECEIVE,
+    collective="all_to_all",
+    local=_all_to_all_gemm_local,
+    whole=_all_to_all_gemm_whole,
+)
+
+
+# Row-parallel GEMM, then the reduce-scatter of its partial sums.
+
+
+def _gemm_reduce_scatter_local(problem: Problem) -> Sizes:
+    """k is this rank's share of the contraction; the sum's row chunk p goes to rank p."""
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"a": (m, k), "b": (k, n), "output": (m // w, n)}
+
+
+def _gemm_reduce_scatter_whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
+
+
+GEMM_REDUCE_SCATTER_OPERATOR = operator(
+    name="gemm_reduce_scatter",
+    title="GEMM -> reduce-scatter",
+    words="GEMM, then partial sums go to their owners",
+    occurs="tensor parallel",
+    source="arXiv:2512.10236",
+    flow=Flow.SEND,
+    collective="reduce_scatter",
+    local=_gemm_reduce_scatter_local,
+    whole=_gemm_reduce_scatter_whole,
+)
+
+
+# Row-parallel GEMM, then the all-reduce of its partial sums.
+
+
+def _local(problem: Problem) -> Sizes:
+    """k is this rank's share of the contraction; rank p sums row chunk p and gives it to all."""
+    m, n, k = problem["m"], problem["n"], problem["k"]
+    return {"a": (m, k), "b": (k, n), "output": (m, n)}
+
+
+def _whole(problem: Problem) -> Sizes:
+    m, n, k, w = problem["m"], problem["n"], problem["k"], problem.world
+    return {"a": (m, w * k), "b": (w * k, n), "output": (m, n)}
+
+
+OPERATOR = operator(
+    name="gemm_all_reduce",
+    title="GEMM -> all-reduce",
+    words="GEMM, then everybody gets the sum",
+    occurs="tensor and data parallel training",
+    source="arXiv:2606.09200",
+    flow=Flow.BROADCAST,
+    collective="all_reduce",
+    local=_local,
+    whole=_whole,
+)

@@ -24,8 +24,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from kernels.backends.base import Hang
-from kernels.ops.calling import call, check, close
-from kernels.ops.registered import REGISTERED
+from kernels.ops.registered import REGISTERED, call, check, close
 
 __all__ = ["REGISTERED", "Hang", "check", "close", "output"]
 

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from kernels.backends.base import heap_bytes
 from kernels.backends.cpu import pooling
 from kernels.backends.cpu.heap import Heap
 from kernels.backends.cpu.layout import Memory
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.refusals import refusal
-from kernels.backends.regions import heap_bytes
 from kernels.operators import OPERATORS
-from kernels.ops.groups import Ranks
-from kernels.ops.schedules import cpu_machine, trial
+from kernels.ops.arguments import Ranks, cpu_machine, trial
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal

@@ -9,13 +9,10 @@ from torch import Tensor
 
 from kernels.backends.base import Hang
 from kernels.backends.triton import refusals
-from kernels.backends.triton.arena import Arena
-from kernels.backends.triton.context import Heap
-from kernels.backends.triton.heap import DeviceHeap
-from kernels.backends.triton.repeated import Places, Repeated, heap_bytes, ready
+from kernels.backends.triton.memory import DeviceHeap, Heap
+from kernels.backends.triton.repeated import Arena, Places, Repeated, heap_bytes, ready
 from kernels.machine import Machine
-from kernels.ops.groups import Ranks
-from kernels.ops.schedules import gpu_machine, trial
+from kernels.ops.arguments import Ranks, gpu_machine, trial
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import expand

@@ -2,17 +2,229 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.distributed import _functional_collectives
 
+from kernels.backends.base import Hang
 from kernels.operators import OPERATORS
-from kernels.ops.arguments import Operand, read, result_shape
-from kernels.ops.calling import call
-from kernels.ops.gradients import BACKWARD, remember
-from kernels.ops.groups import world_of
+from kernels.ops import arguments
+from kernels.ops.arguments import Operand, Ranks, read, result_shape, world_of
+from kernels.ops.arguments import problem as problem_of
+from kernels.ops.cpu import CpuCalls
+from kernels.problem import Problem
+from kernels.schedule import Refusal
+
+# One call of an operator, on whichever device its operands are; what a group's calls share is kept between them.
+
+
+class Calls(Protocol):
+    """The calls of one group on one kind of device."""
+
+    ranks: Ranks
+
+    def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
+        """The result of this rank, and whether its memory is its own; if not, it is valid until the next call."""
+
+    def check(self) -> None:
+        """Raises Hang when a wait of a call has expired; waits for all calls."""
+
+    def forget(self) -> None:
+        """All ranks together: the next calls are first calls again."""
+
+
+_CALLS: dict[tuple[str, torch.device], Calls] = {}
+"""By group name and device."""
+_BROKEN: dict[tuple[str, torch.device], str] = {}
+"""What went wrong in groups that can make no more calls: their ranks no longer agree on what was called last."""
+_LOCK = RLock()
+"""Backward passes run on threads of their own; calls come one after the other."""
+
+
+def call(operator: str, first: Tensor, second: Tensor, group_name: str, schedule: str) -> tuple[Tensor, bool]:
+    """The result of this rank, and whether its memory is its own; if not, it is valid until the group's next call.
+
+    Refusal where the operands, the group or the schedule cannot be; Hang where a rank did not come in time.
+    """
+    problem = problem_of(operator, Operand.of(first), Operand.of(second), arguments.world_of(group_name))
+    with _LOCK:
+        key = (group_name, first.device)
+        calls = _calls(group_name, first.device)
+        try:
+            return calls.call(
+                problem, schedule, dict(zip(OPERATORS[operator].operands(), (first, second), strict=True))
+            )
+        except Hang as hang:
+            _BROKEN[key] = str(hang)
+            raise Hang(_told(str(hang))) from None
+
+
+def check() -> None:
+    """Waits for all calls of this process and raises Hang, with the sentence, if a wait inside one has expired.
+
+    Without it such a wait is told by the next call of the same group: nothing is waited for in between.
+    """
+    with _LOCK:
+        for key, calls in _CALLS.items():
+            try:
+                calls.check()
+            except Hang as hang:
+                _BROKEN[key] = str(hang)
+                raise Hang(_told(str(hang))) from None
+
+
+def close(group_name: str | None = None) -> None:
+    """Forgets the calls of a group, or of all groups: the next ones are first calls again.
+
+    Collective: all ranks of the group call it, also after a Hang, since it is what makes them agree again. The
+    symmetric memory of GPUs stays with the group, for its next calls; that of CPU ranks goes back.
+    """
+    with _LOCK:
+        for key in [key for key in _CALLS if group_name in (None, key[0])]:
+            _BROKEN.pop(key, None)
+            if _current(key):
+                _CALLS[key].forget()
+            else:  # its ranks can no longer be asked
+                del _CALLS[key]
+
+
+def _calls(group_name: str, device: torch.device) -> Calls:
+    key = (group_name, device)
+    if key in _CALLS and not _current(key):  # the caller made another of that name
+        del _CALLS[key]
+        _BROKEN.pop(key, None)
+    if key in _BROKEN:
+        raise Hang(_told(_BROKEN[key]))
+    if key not in _CALLS:
+        _CALLS[key] = _begin(arguments.process_group(group_name), device)
+    return _CALLS[key]
+
+
+def _begin(group: Any, device: torch.device) -> Calls:
+    if device.type == "cpu":
+        return CpuCalls(Ranks.begin(group, device))
+    try:
+        from kernels.ops.gpu import GpuCalls
+    except ImportError as error:
+        raise Refusal(
+            f"An operator on {device} needs {error.name}, which is not installed: its kernels are written in "
+            "Triton. Accepted: CPU tensors, or an installation with the extra [gpu]."
+        ) from None
+    with torch.cuda.device(device):
+        return GpuCalls(Ranks.begin(group, device), device)
+
+
+def _current(key: tuple[str, torch.device]) -> bool:
+    """Whether the group of that name is still the one whose calls these are."""
+    try:
+        return _CALLS[key].ranks.nccl is arguments.process_group(key[0])
+    except Refusal:  # the caller has ended it
+        return False
+
+
+def _told(sentence: str) -> str:
+    return f"{sentence} The ranks no longer agree on the last call. Call kernels.ops.close() on all of them first."
+
+
+# The operators' gradients: an operator's backward is its dual operator, and one GEMM for the weights.
+
+collectives: Any = _functional_collectives  # a group may be its name, which its types leave out
+
+Gradients = tuple[Tensor | None, Tensor | None, None, None]
+"""Of the two operands, the group name and the schedule."""
+Backward = Callable[[Any, Tensor], Gradients]
+
+
+def remember(ctx: Any, inputs: tuple[Tensor, Tensor, str, str], output: Tensor) -> None:
+    """Keeps both operands for the backward pass: torch.library's setup_context, whose names these are."""
+    first, second, ctx.group_name, _ = inputs
+    ctx.save_for_backward(first, second)
+
+
+def dual(operator: str, moved: Callable[[Tensor, str], Tensor], *, receives: bool) -> Backward:
+    """The backward of a GEMM whose rows travel: *operator* carries the first operand's gradient back as it is computed.
+
+    The weights' gradient is one GEMM over all rows that the weights met, which are *moved* to them once more: those of
+    the first operand where the forward pass *receives* rows, else those of the upstream gradient.
+    """
+
+    def backward(context: Any, upstream: Tensor) -> Gradients:
+        (rows, weights), name = context.saved_tensors, context.group_name
+        first = second = None
+        if context.needs_input_grad[0]:
+            first = getattr(torch.ops.workbench, operator)(upstream, weights.t(), name)
+        if context.needs_input_grad[1]:
+            used, sent = (moved(rows, name), upstream) if receives else (rows, moved(upstream, name))
+            second = used.t() @ sent
+        return first, second, None, None
+
+    return backward
+
+
+def gemm_all_reduce(context: Any, upstream: Tensor) -> Gradients:
+    """Both are local: all ranks hold the same output and, by Megatron's convention, the same upstream gradient."""
+    a, b = context.saved_tensors
+    first = upstream @ b.t() if context.needs_input_grad[0] else None
+    second = a.t() @ upstream if context.needs_input_grad[1] else None
+    return first, second, None, None
+
+
+def embedding_all_to_all(context: Any, upstream: Tensor) -> Gradients:
+    """tables: each sample's upstream gradient goes to the tables' owner and is added to all rows it looked up.
+
+    Added in float32; on GPUs by atomics, so that the last bits differ from run to run.
+    """
+    (tables, indices), name = context.saved_tensors, context.group_name
+    if not context.needs_input_grad[0]:
+        return None, None, None, None
+    count, rows, dim = tables.shape
+    by_owner = upstream.view(upstream.shape[0], -1, count * dim).transpose(0, 1)
+    of_mine = _exchanged(by_owner.reshape(-1, count * dim), name).view(-1, dim).float()
+    first = torch.zeros(count * rows, dim, dtype=torch.float32, device=tables.device)
+    places = indices + rows * torch.arange(count, device=indices.device)[:, None]
+    for lookup in range(indices.shape[2]):
+        first.index_add_(0, places[:, :, lookup].reshape(-1), of_mine)
+    return first.view_as(tables).to(tables.dtype), None, None, None
+
+
+def gemv_all_reduce(context: Any, upstream: Tensor) -> Gradients:
+    """None: it is for decoding."""
+    raise Refusal(
+        "gemv_all_reduce has no gradient: it is for decoding, and 0 of its 2 operands have one. Accepted: "
+        "gemm_all_reduce, or torch.no_grad() around it."
+    )
+
+
+def _gathered(rows: Tensor, group_name: str) -> Tensor:
+    """The rows of all ranks, one rank's after the other's."""
+    if world_of(group_name) == 1:
+        return rows
+    return collectives.wait_tensor(collectives.all_gather_tensor(rows.contiguous(), 0, group_name))
+
+
+def _exchanged(rows: Tensor, group_name: str) -> Tensor:
+    """Chunk p of *rows* goes to rank p; what comes lies by source."""
+    if world_of(group_name) == 1:
+        return rows
+    return collectives.wait_tensor(collectives.all_to_all_single(rows.contiguous(), None, None, group_name))
+
+
+BACKWARD: dict[str, Backward] = {
+    "embedding_all_to_all": embedding_all_to_all,
+    "gemv_all_reduce": gemv_all_reduce,
+    "gemm_all_to_all": dual("all_to_all_gemm", _exchanged, receives=False),
+    "all_gather_gemm": dual("gemm_reduce_scatter", _gathered, receives=True),
+    "all_to_all_gemm": dual("gemm_all_to_all", _exchanged, receives=True),
+    "gemm_reduce_scatter": dual("all_gather_gemm", _gathered, receives=False),
+    "gemm_all_reduce": gemm_all_reduce,
+}
+
+
+# The operators as torch knows them: schema, implementation, shapes without data, gradient.
 
 NAMESPACE = "workbench"
 DEVICES = ("cpu", "cuda")

@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
+from threading import Lock
 
 from kernels import fabric as fabrics
-from kernels.axes import Axis, Value, tile
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.plan import Plan, Tiles
 from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import concurrent, decomposed, fused, library, reads, sequential
-from kernels.schemes.base import Scheme
+from kernels.schedule import Axis, Refusal, Schedule, Value, tile
+from kernels.schemes import axis_rules, concurrent, decomposed, fused, library, sequential
+from kernels.schemes.base import TILES_MOST, Scheme, num_tiles, too_large
 from kernels.schemes.concurrent import problems
-from kernels.schemes.kept import Kept
-from kernels.schemes.limits import too_large, too_many_steps
+from kernels.schemes.fused import STEPS_MOST, slice_size
+
+# The Plans that were used last, kept for whoever asks again: as many as fit into so many bytes.
+
+BYTES_MOST = 256 * 2**20
+"""Of all Plans that a process keeps. One of 30,720 steps takes 5 MB, the largest that are legal some 50."""
+
+
+class Kept:
+    """Plans by problem and schedule, for any thread. What was used longest ago leaves first."""
+
+    def __init__(self, bytes_most: int = BYTES_MOST) -> None:
+        self.bytes_most, self.num_bytes = bytes_most, 0
+        self._plans: OrderedDict[tuple[Problem, Schedule], Plan] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def plan(self, problem: Problem, schedule: Schedule, make: Callable[[Problem, Schedule], Plan]) -> Plan:
+        """The Plan that is kept, or the one that *make* makes; a Plan larger than all bytes together is not kept."""
+        key = (problem, schedule)
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+        made = make(problem, schedule)
+        num_bytes = made.memory_bytes
+        with self._lock:
+            if key not in self._plans and num_bytes <= self.bytes_most:
+                self._plans[key] = made
+                self.num_bytes += num_bytes
+            while self.num_bytes > self.bytes_most:
+                self.num_bytes -= self._plans.popitem(last=False)[1].memory_bytes
+        return made
+
+    def clear(self) -> None:
+        """Forgets all."""
+        with self._lock:
+            self._plans.clear()
+            self.num_bytes = 0
+
+
+# The table of schemes, and the one way to build a complete, legal Schedule and its Plan.
 
 __all__ = [
     "BASELINE",
@@ -94,7 +137,7 @@ def _refusal(
             return _no_axis(problem, chosen, name, machine, known)
         if (sentence := _of_value(problem, known[name], value, fabric)) is not None:
             return sentence
-    nothing = reads.refusal(problem, chosen, machine.backend)
+    nothing = axis_rules.refusal(problem, chosen, machine.backend)
     return nothing or too_many_steps(problem, chosen) or scheme(chosen.scheme).refusal(problem, chosen, machine, fabric)
 
 
@@ -106,7 +149,7 @@ def _of_value(problem: Problem, axis: Axis, value: Value, fabric: Fabric) -> str
 def _no_axis(problem: Problem, chosen: Schedule, name: str, machine: Machine, known: Iterable[str]) -> str:
     """Why *chosen* cannot have axis *name*: nobody knows it, or nobody reads it here."""
     alone = Schedule(chosen.scheme, ((name, chosen[name]),))
-    unread = reads.refusal(problem, alone, machine.backend)
+    unread = axis_rules.refusal(problem, alone, machine.backend)
     return unread or f"{chosen.scheme} has no axis {name!r}. Accepted: {', '.join(known)}."
 
 
@@ -131,8 +174,8 @@ def schedule(problem: Problem, name: str, values: Mapping[str, Value], machine: 
     known = tuple(replace(axis, default=instead.get(axis.name, axis.default)) for axis in known)
     for choice in chain([[values.get(axis.name, axis.default) for axis in known]], _choices(known, values)):
         complete = Schedule(name, tuple(zip(by_name, choice, strict=True)))
-        unread = reads.unread(problem, name, dict(complete.axes), machine.backend)
-        chosen = reads.read(problem, complete, machine.backend)
+        unread = axis_rules.unread(problem, name, dict(complete.axes), machine.backend)
+        chosen = axis_rules.read(problem, complete, machine.backend)
         judged = complete if unread.keys() & values.keys() else chosen  # which says why what is stated changes nothing
         sentence = _refusal(problem, judged, machine, fabric, known)
         if sentence is None:
@@ -170,3 +213,22 @@ def tile_order(problem: Problem, chosen: Schedule, rank: int) -> Tiles:
 def needs_peer_memory(chosen: Schedule) -> bool:
     """Whether the ranks must address each other's memory, and so sit on one host."""
     return scheme(chosen.scheme).needs_peer_memory(chosen)
+
+
+def too_many_steps(problem: Problem, schedule: Schedule) -> str | None:
+    """Why *schedule* would be cut too finely to be laid out, or None."""
+    tiles = num_tiles(problem, schedule["tile"])
+    if tiles > TILES_MOST:
+        return (
+            f"tile = {schedule['tile']} is too small. It cuts one rank's result into {tiles} tiles: {tiles} > "
+            f"{TILES_MOST}. Accepted: a larger tile."
+        )
+    units = -(-tiles // slice_size(problem, schedule)) if schedule.scheme == "fused" else 1
+    units = schedule.count("pieces") * problem.world if schedule.scheme == "decomposed" else units
+    if units * problem.world <= STEPS_MOST:
+        return None
+    axis = "slice_tiles" if schedule.scheme == "fused" else "pieces"
+    return (
+        f"{axis} = {schedule.get(axis, 'default')} sends too many units: {units * problem.world} > "
+        f"{STEPS_MOST}. Accepted: fewer and larger ones."
+    )

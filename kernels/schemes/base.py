@@ -1,23 +1,26 @@
-"""What a scheme is, and what all of them share: tile orders cut from blocks, the gather of sums, the broadcast."""
+"""How computed units reach their owners and, where the operator says so, are summed and given to all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernels import ranges
-from kernels.axes import Axis, Tile, Value, tile
+from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import OPERATORS, Operator
-from kernels.plan import EVERYTHING, Ints, Kind, Plan, Planner, Pool, Range, Step, Tiles
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow, Operator
+from kernels.plan import EVERYTHING, Ints, Kind, Plan, Planner, Pool, Range, Ranges, Step, Tiles
 from kernels.problem import Problem
-from kernels.ranges import Ranges
-from kernels.schedule import Schedule
-from kernels.schemes import packets
+from kernels.schedule import Axis, Schedule, Tile, Value, tile
+from kernels.schemes import axis_rules
+from kernels.units import bytes_text
+
+# What a scheme is, and what all of them share: tile orders cut from blocks, the gather of sums, the broadcast.
 
 LOOKUPS = 8
 """Lookups of one sample that a warp of a GPU has under way at once: 4 are 3 to 10 % slower on H200s, 16 no faster."""
@@ -250,7 +253,7 @@ def compute(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike = (), k
 def put_tiles(planner: Planner, rank: Ints, peer: Ints, at: Range, *, after: ArrayLike, in_place: bool = False) -> Ints:
     """The results of tiles *at* leave *rank* for *peer*."""
     pool, share = put_pool(planner.schedule)
-    num_bytes = planner.elements(rank, at) * packets.value_bytes(planner.problem, planner.schedule)
+    num_bytes = planner.elements(rank, at) * axis_rules.value_bytes(planner.problem, planner.schedule)
     step = Step(rank, Kind.PUT, pool, peer, share, tiles=at, num_bytes=num_bytes, in_place=in_place)
     return planner.add(step, after)
 
@@ -275,7 +278,7 @@ def put_pool(schedule: Schedule) -> tuple[Pool, int]:
 
 def reduce(planner: Planner, rank: Ints, at: Range, *, after: ArrayLike) -> Ints:
     """The sum over all ranks of tiles *at* here: world reads of what was sent, and one write."""
-    each = planner.problem.world * packets.value_bytes(planner.problem, planner.schedule) + planner.problem.itemsize
+    each = planner.problem.world * axis_rules.value_bytes(planner.problem, planner.schedule) + planner.problem.itemsize
     num_bytes = each * planner.elements(rank, at)
     return planner.add(Step(rank, Kind.REDUCE, Pool.COMPUTE, tiles=at, num_bytes=num_bytes), after)
 
@@ -296,3 +299,111 @@ def peers_of(world: int) -> Ints:
 def peers_from(rank: int, world: int) -> list[int]:
     """The same of one rank."""
     return [(rank + step) % world for step in range(1, world)]
+
+
+# How computed units reach their owners and, where the operator says so, are summed and given to all.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """Ranges of tiles, each of one chunk on one rank, as columns: by rank, in the order in which they should leave.
+
+    The n-th unit of a chunk has the same extent on every rank, so that sums pair up by it.
+    """
+
+    rank: Ints
+    chunk: Ints
+    start: Ints
+    stop: Ints
+    step: Ints
+    """What computes it."""
+
+    @classmethod
+    def of(cls, rank: Ints, chunk: Ints | int, at: Range, step: Ints) -> Units:
+        """Units from arrays of one shape, or of shapes that go together."""
+        return cls(*(column.ravel() for column in np.broadcast_arrays(rank, chunk, *at, step)))
+
+    @property
+    def at(self) -> Range:
+        return self.start, self.stop
+
+    def where(self, chosen: np.ndarray) -> Units:
+        """Those that are *chosen*."""
+        return Units(*(getattr(self, column.name)[chosen] for column in fields(self)))
+
+
+def exchange(planner: Planner, units: Units, *, in_place: bool = False) -> None:
+    """Puts of every unit to everybody, who sums alone: (world - 1) x the bytes, one hop."""
+    world = planner.problem.world
+    rank, peers = units.rank[:, None], peers_of(world)[units.rank]
+    start, stop = units.start[:, None], units.stop[:, None]
+    sent = put_tiles(planner, rank, peers, (start, stop), after=units.step[:, None, None], in_place=in_place)
+    chunk, nth = units.chunk[:, None], ranges.nth(units.rank * world + units.chunk)[:, None]
+    arrived = np.full((world, world, int(chunk.max(initial=-1)) + 1, int(nth.max(initial=-1)) + 1), -1)
+    arrived[peers, rank, chunk, nth] = sent
+    reduce(planner, units.rank, units.at, after=np.column_stack([units.step, arrived[rank, peers, chunk, nth]]))
+
+
+def deliver(planner: Planner, units: Units, *, in_place: bool = False, added_up: bool = False) -> None:
+    """Puts for every unit whose chunk another rank owns, then reduce and broadcast if the operator reduces.
+
+    *added_up*: own units are computed onto what has arrived, and nothing is left to be summed.
+    """
+    stays = units.chunk == units.rank
+    sent = units.where(~stays)
+    puts = put_tiles(planner, sent.rank, sent.chunk, sent.at, after=sent.step[:, None], in_place=in_place)
+    if operator_of(planner.problem).reduces:
+        finish = _onto if added_up else _sum
+        finish(planner, units.where(stays), sent, puts)
+
+
+def _contributions(planner: Planner, kept: Units, sent: Units, puts: Ints) -> Ints:
+    """[unit, turn] the puts that bring the n-th unit of every peer to the owner's n-th one."""
+    world = planner.problem.world
+    number, peers = ranges.nth(kept.rank), peers_of(world)[kept.rank]
+    arrived = np.full((world, world, int(number.max(initial=-1)) + 1), -1)
+    arrived[sent.chunk, sent.rank, ranges.nth(sent.rank * world + sent.chunk)] = puts
+    return arrived[kept.rank[:, None], peers, number[:, None]]
+
+
+def _onto(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
+    """Each owner computes its n-th unit onto the n-th one of every peer, and where all want it, tells them.
+
+    It tells them behind all contributions: a copy stream that told a sum first would keep back what the peer adds to.
+    """
+    planner.wait(kept.step[:, None], _contributions(planner, kept, sent, puts))
+    if operator_of(planner.problem).flow is Flow.BROADCAST:
+        rank, start, stop, total = (column[:, None] for column in (kept.rank, kept.start, kept.stop, kept.step))
+        peers = peers_of(planner.problem.world)[kept.rank]
+        put_tiles(planner, rank, peers, (start, stop), after=total[..., None])
+
+
+def _sum(planner: Planner, kept: Units, sent: Units, puts: Ints) -> None:
+    """Each owner sums its n-th unit when the n-th one of every peer is there, and where all want it, tells them."""
+    peers = peers_of(planner.problem.world)[kept.rank]
+    contributions = _contributions(planner, kept, sent, puts)
+    summed = reduce(planner, kept.rank, kept.at, after=np.column_stack([kept.step, contributions]))
+    if operator_of(planner.problem).flow is Flow.BROADCAST:
+        rank, start, stop, total = (column[:, None] for column in (kept.rank, kept.start, kept.stop, summed))
+        planner.follow(put_tiles(planner, rank, peers, (start, stop), after=total[..., None]), total)
+
+
+INDEX_BYTES = 8
+
+
+def too_large(problem: Problem, machine: Machine) -> str | None:
+    """Why *problem* does not fit one rank of *machine*, or None: its operands and its result must lie in memory."""
+    needed = needed_bytes(problem)
+    if needed <= machine.device.memory_bytes:
+        return None
+    return (
+        f"{problem.operator} of these sizes is too large. Its operands and result take {bytes_text(needed)} on "
+        f"each rank, but a rank of {machine.name} has {bytes_text(machine.device.memory_bytes)}. Accepted: smaller "
+        "sizes, more ranks where they share them, or a machine with more memory."
+    )
+
+
+def needed_bytes(problem: Problem) -> int:
+    """Bytes of one rank's operands and result."""
+    shapes = operator_of(problem).local(problem)
+    return sum(prod(s) * (INDEX_BYTES if name == "indices" else problem.itemsize) for name, s in shapes.items())

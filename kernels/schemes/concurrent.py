@@ -2,19 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from kernels.axes import Axis, Value
+import numpy as np
+
+from kernels import plan
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.plan import Plan
+from kernels.occupancy import gemm_block, limits_of, padding
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
+from kernels.plan import COLUMNS, Ints, Kind, Launches, Plan, index_of
 from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.schemes import launches, library, reads, residency, sequential
-from kernels.schemes.base import Scheme
-from kernels.schemes.limits import needed_bytes
-from kernels.schemes.micro_batches import repeated
+from kernels.schedule import Axis, Refusal, Schedule, Value, tile
+from kernels.schemes import axis_rules, base, fused, launches, library, sequential
+from kernels.schemes.axis_rules import KERNEL, OURS, RESIDENT
+from kernels.schemes.base import Scheme, needed_bytes
 from kernels.units import bytes_text
+
+# Which tiles let an SM hold as many blocks of our computation as are wanted: padding can only make them fewer.
+
+
+def refusal(problem: Problem, size: Value, blocks: int, machine: Machine) -> str | None:
+    """Why an SM of *machine* cannot be made to hold *blocks* blocks of tiles of *size*, or None.
+
+    None also where nobody knows: of kernels that are no GEMM, and of machines that do not state what an SM has. What is
+    compiled decides there.
+    """
+    if not blocks or not machine.device.limits or base.operator_of(problem).work != "gemm":
+        return None
+    alone = fused.alone(problem, size)
+    block = gemm_block(tile(size), problem.itemsize, alone.count("num_stages"), alone.count("num_warps"))
+    try:
+        padding(limits_of(machine), block, blocks)
+    except Refusal as sentence:
+        return str(sentence)
+    return None
+
+
+def beside(problem: Problem, machine: Machine, values: Mapping[str, Value]) -> dict[str, Value]:
+    """What is taken beside the resident blocks among *values*: our kernel, and the largest tile that leaves room."""
+    blocks = values.get(RESIDENT)
+    if not isinstance(blocks, int) or not blocks:
+        return {}
+    known = base.tile_axis(problem, machine)
+    sizes = sorted(known.values, key=_largest_and_squarest)
+    fits = (size for size in (known.default, *sizes) if refusal(problem, size, blocks, machine) is None)
+    return {KERNEL: OURS, "tile": next(fits, known.default)}
+
+
+def _largest_and_squarest(size: Value) -> tuple[int, int]:
+    sides = tile(size)
+    return -sides.m * sides.n, abs(sides.m - sides.n)
+
+
+# The Plan of one problem as that of several independent ones, whose computations and collectives take turns.
+
+
+def repeated(one: Plan, count: int) -> Plan:
+    """*count* problems like that of *one*, one behind the other on every stream; nobody waits for another problem."""
+    number = np.repeat(np.arange(count), len(one))
+    columns: dict[str, Any] = {name: np.tile(getattr(one, name), count) for name in COLUMNS}
+    columns["launch"] += number * len(one.launches)
+    columns["index"] = index_of(columns, one.problem.world)
+    after = np.tile(one.after, count) + np.repeat(np.arange(count), len(one.after)) * len(one)
+    start = plan.bounds(np.tile(np.diff(one.after_start), count))
+    return replace(one, **columns, after=after, after_start=start, launches=_launches(one, count))
+
+
+def _launches(one: Plan, count: int) -> Launches:
+    each = one.launches
+    rank, stream, priority, resident, grid = (
+        np.tile(column, count) for column in (each.rank, each.stream, each.priority, each.resident_blocks, each.grid)
+    )
+    micro_batch = np.repeat(np.arange(count), len(each))
+    computes = np.zeros(len(each), dtype=bool)
+    computes[one.launch[one.kind == Kind.COMPUTE]] = True
+    comes_in = OPERATORS[one.problem.operator].flow is Flow.RECEIVE
+    return Launches(rank, each.name * count, stream, priority, resident, grid, micro_batch,
+                    place=_places(micro_batch, np.tile(computes, count) != comes_in))  # fmt: skip
+
+
+def _places(micro_batch: Ints, begins: np.ndarray) -> Ints:
+    """By launch, its place among all: first come, first served.
+
+    What *begins* problem i + 1 was queued before what ends problem i could begin: C0, C1, X0, C2, X1 ... where results
+    are sent, and X0, X1, C0, X2, C1 ... where operands come in.
+    """
+    return np.where(begins, np.maximum(2 * micro_batch - 1, 0), 2 * micro_batch + 2)
+
+
+# Concurrent: computation and collective of different micro-batches on two streams (resource-aware overlap).
 
 MICRO_BATCHES = "micro_batches"
 FEWEST, MOST = 2, 32
@@ -41,11 +121,11 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
         ),
         "collective": replace(collective, values=moved_alone, doc=collective.doc.partition(" Overlapped")[0]),
         "comm_priority": Axis(
-            "comm_priority", (reads.HIGH, reads.NORMAL), reads.HIGH,
+            "comm_priority", (axis_rules.HIGH, axis_rules.NORMAL), axis_rules.HIGH,
             "Whether communication goes first where both could; what runs is never interrupted.",
         ),
-        reads.RESIDENT: Axis(
-            reads.RESIDENT, (0, 1, 2, 3, 4), 0,
+        axis_rules.RESIDENT: Axis(
+            axis_rules.RESIDENT, (0, 1, 2, 3, 4), 0,
             "Blocks of the computation that an SM holds, by padding of their shared memory; 0: as many as fit.",
         ),
         "comm_sms": Axis(
@@ -54,14 +134,14 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
             "aside.",
         ),
     }  # fmt: skip
-    return tuple(known[name] for name in reads.of_concurrent(problem, machine.backend))
+    return tuple(known[name] for name in axis_rules.of_concurrent(problem, machine.backend))
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
-    blocks = int(schedule.get(reads.RESIDENT) or 0)
+    blocks = int(schedule.get(axis_rules.RESIDENT) or 0)
     return (
         _of_count(schedule)
-        or residency.refusal(problem, schedule["tile"], blocks, machine)
+        or refusal(problem, schedule["tile"], blocks, machine)
         or _of_memory(problem, schedule, machine)
     )
 
@@ -105,5 +185,5 @@ SCHEME = Scheme(
     needs_peer_memory=sequential.SCHEME.needs_peer_memory,
     run_by=("cpu", "triton"),
     is_compared=False,
-    beside=residency.beside,
+    beside=beside,
 )

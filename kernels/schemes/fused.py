@@ -4,22 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from kernels import ranges
-from kernels.axes import Axis, Tile, Value, tile
+from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import Flow
-from kernels.plan import Ints, Plan, Planner, Tiles
+from kernels.operators.base import Flow
+from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
-from kernels.ranges import Ranges
-from kernels.schedule import Schedule
-from kernels.schemes import base, hints, launches, packets, reads
-from kernels.schemes.base import Blocks, Cut, Scheme
-from kernels.schemes.finish import Units, deliver, exchange
-from kernels.schemes.slices import SLICES, TURNS, offered_sizes, slice_size
+from kernels.schedule import Axis, Schedule, Tile, Value, tile
+from kernels.schemes import axis_rules, base, launches
+from kernels.schemes.base import Blocks, Cut, Scheme, Units, deliver, exchange, fewest_tiles, num_tiles, operator_of
+
+# How many tiles one step of a fused Plan tells: as the schedule says, or where tiles leave one by one, as is drawn.
+
+TURNS = 64
+"""Slices at least, where ranks take turns: with fewer the last wave of a small problem is all for one peer."""
+SLICES = 8
+"""The default slice size gives about this many slices per rank: fill and drain are then 1/8 of the whole."""
+
+STEPS_MOST = 100_000
+"""Units that are sent on their own, over all ranks."""
+
+
+def offered_sizes(problem: Problem, tile: Axis) -> tuple[int, ...]:
+    """Powers of two up to all tiles of a rank, none so small that even with the largest *tile* it is refused."""
+    tiles = num_tiles(problem, tile.default)
+    sizes = tuple(2**e for e in range(tiles.bit_length()))
+    if tiles * problem.world <= STEPS_MOST:
+        return sizes
+    fewest = fewest_tiles(problem, tile.values)
+    return tuple(size for size in sizes if -(-fewest // size) * problem.world <= STEPS_MOST) or sizes[-1:]
+
+
+def slice_size(problem: Problem, schedule: Schedule) -> int:
+    """Tiles of one step of the Plan. Where the kernel sends each tile by itself, so many are told and drawn as one."""
+    size = schedule.get("slice_tiles")
+    return int(size) if size else int(told_together(problem, num_tiles(problem, schedule["tile"])))
+
+
+def told_together(problem: Problem, tiles: Any) -> Any:
+    """The power of two that cuts a rank's *tiles*, a number or a column, into TURNS parts or SLICES of many small ones.
+
+    A GEMM's tiles are the large ones.
+    """
+    parts = TURNS if operator_of(problem).work == "gemm" else SLICES
+    return 2 ** np.log2(np.maximum(1, tiles // parts)).astype(np.int64)
+
+
+# Fused: one kernel, in which a workgroup sends its result as soon as it is done.
 
 COMM_SMS = 16
 """SMs whose bulk copies fill a GPU's links; B200s are reported to need about 15."""
@@ -33,7 +68,7 @@ STORE, STAGES = "tma", 3
 
 def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...]:
     known = {axis.name: axis for axis in (*_plan_axes(problem, machine), *_kernel_axes(problem, machine))}
-    return tuple(known[name] for name in reads.of_fused(problem, machine.backend))
+    return tuple(known[name] for name in axis_rules.of_fused(problem, machine.backend))
 
 
 def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
@@ -57,13 +92,13 @@ def _plan_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
 def _tile_order(problem: Problem, machine: Machine) -> Axis:
     """Sums wait in the epilogue of own tiles for what peers send: their own rows come last there."""
     operator = base.operator_of(problem)
-    sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in reads.of_fused(problem, machine.backend)
-    orders = ("remote_first", "rotated", "natural", *((reads.IN_TURNS,) if sliced else ()))
+    sliced = operator.flow is not Flow.RECEIVE and "slice_tiles" in axis_rules.of_fused(problem, machine.backend)
+    orders = ("remote_first", "rotated", "natural", *((axis_rules.IN_TURNS,) if sliced else ()))
     in_turns = machine.device.kind == "gpu" and operator.flow is Flow.SEND and not operator.reduces
     return Axis(
         "tile_order",
         orders,
-        reads.IN_TURNS if in_turns else "rotated",
+        axis_rules.IN_TURNS if in_turns else "rotated",
         "Whose rows come first: remote ones in rank order, remote ones from the next rank on, as they lie, or a "
         "slice of each in turns. When data come in, the first two begin with a rank's own rows, which need no "
         "wire.",
@@ -115,12 +150,12 @@ def _kernel_axes(problem: Problem, machine: Machine) -> tuple[Axis, ...]:
         *_group_rows(problem),
         Axis("grid", (0, slots, 2 * slots), 0, "Persistent blocks; 0 = as many as fit at once."),
         Axis(
-            packets.SHOTS, (1, 2), packets.unnamed(problem),
+            axis_rules.SHOTS, (1, 2), axis_rules.packets_unnamed(problem),
             "1: every rank sends its partial sums to all and sums alone; 2: to the owner of their rows, who sends the "
             "sums to all.",
         ),
         Axis("comm_sms", blocks, _comm_sms(problem, blocks), "SMs that communicate first; 0 = all compute and send."),
-        *hints.axes(),
+        *axis_rules.axes(),
     )  # fmt: skip
 
 
@@ -171,7 +206,7 @@ def _order(problem: Problem, schedule: Schedule) -> Order:
     """Chunk after chunk, or one slice of each chunk in turns."""
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
     turn, number = np.indices((problem.world, len(one.bounds) - 1))
-    if schedule["tile_order"] == reads.IN_TURNS:
+    if schedule["tile_order"] == axis_rules.IN_TURNS:
         turn, number = turn.T, number.T
     turn, number = turn.ravel(), number.ravel()
     start, stop = ranges.some(one.ranges, number)
@@ -244,7 +279,7 @@ def _send(planner: Planner, order: Order) -> None:
     rank = np.arange(planner.problem.world)[:, None]
     computed = base.compute(planner, rank, order.ranges)
     problem, schedule = planner.problem, planner.schedule
-    one_shot = packets.are_sent(problem, schedule) and packets.shots(problem, schedule) == 1
+    one_shot = axis_rules.are_sent(problem, schedule) and axis_rules.shots(problem, schedule) == 1
     reach = exchange if one_shot else deliver
     in_place = schedule.get("write") != "staged"
     reach(planner, Units.of(rank, order.chunk, order.ranges, computed), in_place=in_place)
@@ -305,11 +340,11 @@ def alone(problem: Problem, size: Value) -> Schedule:
     usual: dict[str, Value] = {
         "tile": size, "store": STORE, "num_warps": _warps(problem), "num_stages": STAGES,
         "group_rows": _rows_together(problem), "tile_order": "natural", "slice_tiles": _arriving(problem, tile(size)),
-        "grid": 0, "comm_sms": 0, packets.SHOTS: packets.unnamed(problem),
-        hints.LOAD: hints.NORMAL, hints.STORE: hints.NORMAL,
+        "grid": 0, "comm_sms": 0, axis_rules.SHOTS: axis_rules.packets_unnamed(problem),
+        axis_rules.LOAD: axis_rules.NO_HINT, axis_rules.STORE: axis_rules.NO_HINT,
     }  # fmt: skip
-    known = tuple((name, usual[name]) for name in reads.of_fused(problem, "triton"))
-    return reads.read(problem, Schedule("fused", known), "triton")
+    known = tuple((name, usual[name]) for name in axis_rules.of_fused(problem, "triton"))
+    return axis_rules.read(problem, Schedule("fused", known), "triton")
 
 
 def order_alone(problem: Problem, size: Value) -> Cut:

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import ranges
-from kernels.operators import OPERATORS, Flow
+from kernels import plan
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.plan import ANY_STREAM, Ints, Kind, Launched, Launches
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import reads
+from kernels.schemes import axis_rules
 
 Columns = Mapping[str, Ints]
 """Of a Plan's steps, by name."""
@@ -79,11 +80,11 @@ def on_two_streams(problem: Problem, schedule: Schedule) -> Launched:
         key = (rank * (problem.world + 3) + stream) * 2 + (kind == Kind.COPY)
         _, first, launch = np.unique(key, return_index=True, return_inverse=True)
         computes = (stream[first] == 0).astype(np.int64)
-        high = schedule["comm_priority"] == reads.HIGH
+        high = schedule["comm_priority"] == axis_rules.HIGH
         made = Launches.of(
             rank[first], names[kind[first]].tolist(), stream=stream[first], priority=high * (1 - computes)
         )
-        return replace(made, resident_blocks=computes * int(schedule.get(reads.RESIDENT) or 0)), launch
+        return replace(made, resident_blocks=computes * int(schedule.get(axis_rules.RESIDENT) or 0)), launch
 
     return launched
 
@@ -109,7 +110,7 @@ def on_streams(problem: Problem, schedule: Schedule) -> Launched:
     names[Kind.PUT] = PUSHED["copy_engine" if schedule["engine"] == "copy_engine" else "direct"]
     names[Kind.COPY] = "unpack"
     one_kernel = KERNELS.get((OPERATORS[problem.operator].work, OPERATORS[problem.operator].flow is Flow.RECEIVE), "")
-    if schedule[reads.LAUNCHES] == reads.ONE:
+    if schedule[axis_rules.LAUNCHES] == axis_rules.ONE:
         names[Kind.COMPUTE] = one_kernel
 
     def launched(columns: Columns) -> tuple[Launches, Ints]:
@@ -128,7 +129,7 @@ def _together(problem: Problem, schedule: Schedule, columns: Columns) -> Ints:
     """By step a number that the steps of one launch share, lower ones first: of each rank in the Plan's order."""
     rank, kind, count = columns["rank"], columns["kind"], len(columns["rank"])
     key = rank * count + np.arange(count)
-    shared = (kind == Kind.COMPUTE) & (schedule[reads.LAUNCHES] == reads.ONE)
+    shared = (kind == Kind.COMPUTE) & (schedule[axis_rules.LAUNCHES] == axis_rules.ONE)
     if OPERATORS[problem.operator].flow is Flow.RECEIVE and schedule["engine"] == "sm":
         shared = shared | (kind == Kind.PUT)
     first = np.full((problem.world, len(Kind)), count)
@@ -141,8 +142,8 @@ def _streams(schedule: Schedule, columns: Columns) -> Ints:
     rank, kind = columns["rank"], columns["kind"]
     works = np.isin(kind, (Kind.COMPUTE, Kind.REDUCE))
     turns = np.zeros_like(rank)
-    if schedule[reads.LAUNCHES] != reads.ONE:
-        turns[works] = ranges.nth(rank[works]) % 2
+    if schedule[axis_rules.LAUNCHES] != axis_rules.ONE:
+        turns[works] = plan.nth(rank[works]) % 2
     moved = 2 + (columns["peer"] if schedule["engine"] == "copy_engine" else 0)
     return np.where(works, turns, moved)
 

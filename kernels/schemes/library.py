@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
-from kernels.operators import Flow
+from kernels.operators.base import Flow
 from kernels.plan import Ints, Kind, Planner, Pool, Range, Step
 from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.schemes import base, reads
+from kernels.schedule import Axis, Schedule, Value
+from kernels.schemes import axis_rules, base
 
 CALLS = ("library", "library_tuned")
 """Values of `collective` that call the library: as it comes, or on GPUs as a sweep of its settings found it fastest."""
@@ -23,7 +22,7 @@ OVERLAPPED_OPERATORS = ("all_gather_gemm", "gemm_reduce_scatter")
 """Operators that torch has so: `torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter`."""
 OVERLAPPED_AXES: Mapping[str, Value] = {
     "pieces": 1, "split": "rows", "steps": "uniform", "grouping": "unfused", "pattern": "ring", "engine": "copy_engine",
-    reads.LAUNCHES: reads.PER_PIECE,
+    axis_rules.LAUNCHES: axis_rules.PER_PIECE,
 }  # fmt: skip
 """The decomposed schedule that these are: shard by shard in a ring, moved by copy engines, each by a call of cuBLAS."""
 

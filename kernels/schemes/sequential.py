@@ -7,19 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernels import ranges
-from kernels.axes import Axis, Value
+from kernels import plan
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import Flow
+from kernels.operators.base import Flow
 from kernels.plan import Ints, Launched, Plan, Planner, Range
 from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.schemes import base, decomposed_plan, fused, launches, library, reads
-from kernels.schemes.base import Cut, Scheme
-from kernels.schemes.finish import Units, deliver, exchange
+from kernels.schedule import Axis, Schedule, Value
+from kernels.schemes import axis_rules, base, decomposed, fused, launches, library
+from kernels.schemes.base import Cut, Scheme, Units, deliver, exchange
 
-OURS = reads.OURS
+OURS = axis_rules.OURS
 KERNELS = ("library", OURS)
 """Values of `kernel`; lookups have ours alone, and CPU ranks their own."""
 
@@ -46,14 +44,16 @@ def _axes(problem: Problem, machine: Machine, fabric: Fabric) -> tuple[Axis, ...
     known = {
         "tile": base.tile_axis(problem, machine),
         "collective": Axis("collective", values, values[0], doc),
-        reads.KERNEL: Axis(reads.KERNEL, KERNELS, KERNELS[0], "Who computes: cuBLAS, or our kernel without its sends."),
+        axis_rules.KERNEL: Axis(
+            axis_rules.KERNEL, KERNELS, KERNELS[0], "Who computes: cuBLAS, or our kernel without its sends."
+        ),
     }
-    return tuple(known[name] for name in reads.of_sequential(problem, machine.backend))
+    return tuple(known[name] for name in axis_rules.of_sequential(problem, machine.backend))
 
 
 def is_ours(problem: Problem, schedule: Schedule) -> bool:
     """Whether a GPU computes *schedule*, in one launch, by our kernel: asked for, or because there is no other."""
-    return base.operator_of(problem).work == "gather" or schedule.get(reads.KERNEL) == OURS
+    return base.operator_of(problem).work == "gather" or schedule.get(axis_rules.KERNEL) == OURS
 
 
 def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
@@ -63,13 +63,13 @@ def of_half(axes: Mapping[str, Value], part: str) -> dict[str, Value]:
     """
     if axes.get("collective") == library.OVERLAPPED:
         return dict(axes)
-    by_library = ("tile",) if axes.get(reads.KERNEL) == KERNELS[0] else ()
-    unread = ("collective", *by_library) if part == "compute" else (reads.KERNEL,)
+    by_library = ("tile",) if axes.get(axis_rules.KERNEL) == KERNELS[0] else ()
+    unread = ("collective", *by_library) if part == "compute" else (axis_rules.KERNEL,)
     return {name: value for name, value in axes.items() if name not in unread}
 
 
 def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fabric) -> str | None:
-    if schedule[reads.KERNEL] == OURS and schedule["collective"] == library.OVERLAPPED:
+    if schedule[axis_rules.KERNEL] == OURS and schedule["collective"] == library.OVERLAPPED:
         return (
             f"kernel = {OURS} does not go with collective = {library.OVERLAPPED}: 1 operator of torch computes and "
             "communicates. Accepted: kernel = library, or another collective."
@@ -79,14 +79,14 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 def _order(problem: Problem, schedule: Schedule) -> Cut:
     """All tiles, chunk after chunk: of our kernel as it computes them."""
-    if schedule.get(reads.KERNEL) == OURS:
+    if schedule.get(axis_rules.KERNEL) == OURS:
         return fused.order_alone(problem, schedule["tile"])
     return base.cut(base.whole_chunks(problem, np.arange(problem.world)), base.size_of(schedule))
 
 
 def _expand(problem: Problem, schedule: Schedule) -> Plan:
     if schedule["collective"] == library.OVERLAPPED:
-        return replace(decomposed_plan.expand(problem, library.carried_out(schedule)), schedule=schedule)
+        return replace(decomposed.expand(problem, library.carried_out(schedule)), schedule=schedule)
     return one_by_one(problem, schedule, launches.in_order(problem, schedule))
 
 
@@ -111,7 +111,7 @@ def _send(planner: Planner, everything: Range, order: Cut) -> None:
         exchange(planner, Units.of(rank, 0, everything, computed))
     else:
         chunk = np.column_stack([peers, rank])
-        deliver(planner, Units.of(rank[:, None], chunk, ranges.some(order.ranges, chunk), computed[:, None]))
+        deliver(planner, Units.of(rank[:, None], chunk, plan.some(order.ranges, chunk), computed[:, None]))
 
 
 def _receive(planner: Planner, everything: Range) -> None:

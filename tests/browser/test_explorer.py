@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ElementHandle
 
-from kernels.protocol import PROTOCOLS
+from kernels.trial import PROTOCOLS
 from tests.browser.explorer_lab import ExplorerPage, explorer_server, opened_explorer
-from workbench.store import STORE_FILE, Store
+from workbench.results.store import STORE_FILE, Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, BrowserContext
 from tests.browser.explorer_lab import NOTEBOOK, ExplorerPage, StartedLab, started_lab
 from tests.browser.lab import REPOSITORY
 from tests.browser.measure_explorer import ask_for_a_thousand
-from workbench.first_page import SHOWN
-from workbench.store import STORE_FILE, Store
+from workbench.lab import SHOWN
+from workbench.results.store import STORE_FILE, Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
@@ -56,7 +56,7 @@ def wait_drawn(explorer: ExplorerPage) -> None:
 
 def explorers_of_the_kernel(lab: StartedLab) -> str:
     """How many explorers there are, and threads of a run."""
-    count = "import gc, threading; from workbench.widgets.exploring import Explorer; "
+    count = "import gc, threading; from workbench.widgets.explorer import Explorer; "
     count += "len([1 for found in gc.get_objects() if isinstance(found, Explorer)]), "
     count += "len([1 for thread in threading.enumerate() if thread.name == 'workbench run'])"
     with lab.kernel() as kernel:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import ElementHandle, Locator
 
 from tests.browser.lab import Lab, Notebook
-from workbench.widgets import vega_runtime
+from workbench.widgets import live_chart
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
@@ -353,7 +353,7 @@ def test_six_charts_share_one_vega(lab: Lab) -> None:
         figures.nth(5).locator("svg.marks").wait_for()
         for chart in range(6):
             wait_marks(figures.nth(chart), 3)
-        bundle = len(vega_runtime.bundle())
+        bundle = len(live_chart.bundle())
         assert bundle < notebook.received["bytes"] < 1.8 * bundle
         assert (notebook.outside, notebook.complaints) == ([], [])
 

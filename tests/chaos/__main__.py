@@ -24,7 +24,7 @@ from typing import Any
 from tests.chaos import family
 from tests.chaos.disk import DISK_BYTES, MEMORY_BYTES, SHARED, Full, Limited, Mounted, again_with_own_mounts
 from tests.chaos.playing import REST_EVERY, Play, Rooms
-from workbench.provenance import provenance
+from workbench.results.provenance import provenance
 
 RECOVERY_S = 30.0
 

@@ -16,8 +16,8 @@ from typing import Any
 from tests.chaos import judging
 from tests.chaos.judging import Ended
 from tests.chaos.sweeping import LINK, Client
-from workbench.store import Store
-from workbench.store.store import RUNNING
+from workbench.results.decode import RUNNING
+from workbench.results.store import Store
 
 AGAIN_S = 120.0
 

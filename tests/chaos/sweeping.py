@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.chaos.disk import Full
-from workbench import machines, space_file
+from workbench import machines
+from workbench.experiment import question
 
 SPACES = (
     (("gemm_all_to_all", "gemv_all_reduce"), 2),
@@ -46,7 +47,7 @@ class Space:
     @cached_property
     def schedules(self) -> frozenset[Schedule]:
         """What a sweep of it measures when nothing is in its way."""
-        experiment = space_file.load(self.file)
+        experiment = question.load(self.file)
         machine = machines.machine(experiment.machine)
         return frozenset(
             (problem.operator, json.dumps(schedule.to_json(), sort_keys=True))

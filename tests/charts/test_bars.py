@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernels.outcome import Span
 from tests.charts.made import made_span
-from workbench.charts.bars import at_most, bar_words, merged, step_words, waits
+from workbench.charts.timeline import at_most, bar_words, merged, step_words, waits
 
 
 def computes(*times: tuple[float, float]) -> list[Span]:

@@ -132,6 +132,6 @@ def test_charts_import_no_store_no_widgets_and_no_cluster() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module
         and node.module.startswith(("workbench.", "cluster", "ipywidgets", "anywidget"))
-        and not node.module.startswith(("workbench.charts", "workbench.naming", "workbench.one_problem"))
+        and not node.module.startswith(("workbench.charts", "workbench.naming", "workbench.results.rows"))
     }  # fmt: skip
     assert not found

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kernels.axes import Tile
 from kernels.occupancy import NCCL, SHOT, Block, gemm_block
+from kernels.schedule import Tile
 from tests.charts.made import svg
 from workbench.charts import residency, theme
 from workbench.machines import shipped_machine

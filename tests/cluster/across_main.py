@@ -17,7 +17,7 @@ import psutil
 from distributed import Scheduler, SpecCluster
 
 from cluster import keeper
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from cluster.launch.contract import ARGUMENTS
 from kernels.trial import Trial
 

@@ -18,7 +18,7 @@ import fake_bench
 from fake_cluster import HOSTS, await_ranks, eventually, ranks_alive
 
 from cluster.broker import dask_settings
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 
 
 @pytest.fixture(scope="session")

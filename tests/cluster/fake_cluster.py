@@ -11,7 +11,7 @@ import psutil
 from fake_bench import FakeTrial
 
 from cluster import broker, keeper
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from kernels.events import ToldEvent
 
 Events = list[ToldEvent]

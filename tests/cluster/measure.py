@@ -20,7 +20,7 @@ from fake_bench import FakeTrial
 from fake_cluster import eventually
 
 from cluster.broker import dask_settings
-from cluster.dispatch import Attempt, Cluster
+from cluster.client import Attempt, Cluster
 
 
 def stream(cluster: Cluster, *trials: FakeTrial, shares_heap: bool = True) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def grants_s(cluster: Cluster) -> list[float]:
 def dead_client_s(cluster: Cluster) -> float:
     """From killing a client that holds both workers to another client's first event."""
     script = (
-        "import sys; from cluster.dispatch import Cluster; from fake_bench import FakeTrial\n"
+        "import sys; from cluster.client import Cluster; from fake_bench import FakeTrial\n"
         "for e in Cluster.connect(sys.argv[1]).stream([FakeTrial(key='h', does='hang')], world=2, shares_heap=True,"
         " deadline_s=600.0): print(e, flush=True)"
     )

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from cluster.door import LOOPBACK
+from cluster.rendezvous import LOOPBACK
 from kernels.fabric import parse
-from kernels.machine_file import load
+from kernels.machine import load
 from kernels.operators import problem
-from kernels.protocol import Protocol
 from kernels.schemes import needs_peer_memory, schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 
 ROOT = Path(__file__).parents[2]
 MACHINE = load(ROOT / "data" / "machines" / "laptop_cpu.toml")

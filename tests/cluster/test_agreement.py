@@ -15,7 +15,7 @@ from fake_bench import FakeTrial
 from fake_cluster import Events, await_ranks, eventually, failures, measured_keys, pids_of, stream
 
 from cluster import agreement, launch
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from kernels.hardware import Hardware
 
 
@@ -179,8 +179,8 @@ def test_a_client_of_another_python_is_refused_before_any_code_is_sent(
     address: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agreement, "get_versions", lambda: told_versions(python="3.99.0.final.0"))
-    monkeypatch.setattr("cluster.dispatch.dumps", lambda plugin: pytest.fail("code was sent"))
-    monkeypatch.setattr("cluster.probe.ask", lambda *_: pytest.fail("code was sent"))
+    monkeypatch.setattr("cluster.client.dumps", lambda plugin: pytest.fail("code was sent"))
+    monkeypatch.setattr("cluster.hosts.ask", lambda *_: pytest.fail("code was sent"))
     for connect in (Cluster.connect, launch.attach, launch.status):
         with pytest.raises(ValueError, match=r"which has Python 3\.99, dask .*: the scheduler has Python 3\.\d+"):
             connect(address)

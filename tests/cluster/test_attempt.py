@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from fake_bench import FakeTrial
 
-from cluster import attempt
-from cluster.ask import Ask
-from cluster.attempt import Attempt, _Broken
-from cluster.deadline import Limits, Verdict, Watch
+from cluster import client
+from cluster.client import Attempt, _Broken
 from cluster.feed import Batches
+from cluster.messages import Ask
+from cluster.watchdog import Limits, Verdict, Watch
 from kernels import events
 from kernels.events import BrokerEvent, FailureEvent, ToldEvent
 
@@ -62,7 +62,7 @@ def attempt_at(broker: Broker) -> Attempt:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "_WAITING_BEAT_S", 0.0)
+    monkeypatch.setattr(client, "_WAITING_BEAT_S", 0.0)
 
 
 def failure_of(broker: Broker) -> FailureEvent:
@@ -100,7 +100,7 @@ def test_a_request_that_was_not_answered_in_time_is_taken_back_for_it_may_be_hea
 def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     one = attempt_at(broker)
-    monkeypatch.setattr(attempt.agreement, "ran", lambda places, backend: {})
+    monkeypatch.setattr(client.agreement, "ran", lambda places, backend: {})
     verdict = Verdict(1, "launch", None, "CUDA error")
 
     def breaks() -> Iterator[ToldEvent]:

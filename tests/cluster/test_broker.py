@@ -13,7 +13,7 @@ from fake_cluster import HOSTS, eventually, measured
 
 from cluster import broker, feed, keeper
 from cluster.broker import Broker, dask_settings
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 
 
 def test_every_setting_is_one_that_dask_knows() -> None:

@@ -8,12 +8,11 @@ from typing import Any, cast
 import pytest
 
 from cluster import broker
-from cluster.broker import Broker
+from cluster.broker import Awake, Broker, Pulse
 from cluster.feed import Topics
 from cluster.gang import Gang
-from cluster.pulse import Awake, Pulse
+from cluster.gang_messages import Hello, RankReady, WorkerJoined
 from cluster.rank import Entry
-from cluster.stimulus import Hello, RankReady, WorkerJoined
 
 SLEPT_S = 600.0
 

@@ -9,7 +9,7 @@ import fake_bench
 from fake_cluster import eventually, measured
 from relay import Relay
 
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 
 
 def connections(cluster: Cluster, client: str) -> list[int]:

@@ -9,7 +9,7 @@ import certificates
 import pytest
 from cryptography import x509
 
-from cluster import greeting
+from cluster import connection
 from cluster.certificate import Certificate
 
 
@@ -40,4 +40,4 @@ def test_one_that_is_not_valid_yet_says_compare_the_clocks(certificate: Certific
 def test_what_the_other_side_shows_is_told_apart(code: int, says: str) -> None:
     error = ssl.SSLCertVerificationError(1, "refused")
     error.verify_code, error.verify_message = code, "refused"
-    assert greeting._verdict(error, True, 5.0) == says
+    assert connection._verdict(error, True, 5.0) == says

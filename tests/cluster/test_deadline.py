@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.deadline import GRACE_S, OPENING_S, Limits, Verdict, Watch
+from cluster.watchdog import GRACE_S, OPENING_S, Limits, Verdict, Watch
 from kernels import events
 
 

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.dealing import Dealer
-from cluster.gang import Gang
-from cluster.gpus import Gpu
-from cluster.stimulus import Command, Dealt, Granted, RankReady, Requested, Tick, WorkerJoined, WorkerLeft, WorkerSees
+from cluster.gang import Dealer, Gang
+from cluster.gang_messages import (
+    Command,
+    Dealt,
+    Granted,
+    RankReady,
+    Requested,
+    Tick,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerSees,
+)
+from cluster.hosts import Gpu
 
 A, B, C, D = (Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number, letter in enumerate("abcd"))
 

@@ -14,10 +14,11 @@ from distributed import Scheduler, SpecCluster, Worker
 from fake_bench import FakeTrial
 from fake_cluster import eventually
 
-from cluster import gpus, keeper, probe_gpu
+from cluster import hosts, keeper
+from cluster import hosts as gpus
 from cluster.broker import Broker, dask_settings
-from cluster.dispatch import Cluster
-from cluster.launch import status
+from cluster.client import Cluster
+from cluster.launch.roster import status
 
 HostWithGpus = Callable[..., None]
 
@@ -60,7 +61,7 @@ def test_each_rank_process_sees_the_gpus_that_its_own_is_linked_to_behind_it(
     on_two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links = {"GPU-0": ("GPU-1",), "GPU-1": ("GPU-0",)}
-    monkeypatch.setattr(probe_gpu, "linked_to", lambda gpu: links[gpu.uuid])
+    monkeypatch.setattr(hosts, "linked_to", lambda gpu: links[gpu.uuid])
     with on_workers(2) as cluster:
         assert ready(cluster, 2)
         assert sorted(visible(cluster, 2, backend="triton")) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]

@@ -17,10 +17,10 @@ from distributed import Client
 from fake_bench import FakeTrial
 from fake_cluster import await_ranks
 
-from cluster.dispatch import Cluster
-from cluster.launch.attached import attach
+from cluster.client import Cluster
+from cluster.launch.lifetime import attach
 from cluster.rank import Entry
-from kernels.failed import Failed
+from kernels.files import Failed
 
 Events = list[dict[str, Any]]
 

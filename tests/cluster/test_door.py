@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from cluster import door
+from cluster import rendezvous
 from cluster.rank import Meeting, open_store
 
 HOST = "127.0.0.2"
@@ -30,8 +30,8 @@ def test_a_rank_that_knows_the_secret_meets_the_others(meeting: Meeting) -> None
     from torch.distributed import TCPStore
 
     assert meeting.secret is not None
-    with contextlib.closing(door.passage(HOST, meeting.number, meeting.secret)) as passage:
-        away = TCPStore(door.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=20))
+    with contextlib.closing(rendezvous.passage(HOST, meeting.number, meeting.secret)) as passage:
+        away = TCPStore(rendezvous.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=20))
         waits = threading.Timer(0.2, lambda: meeting.store.set("late", "came"))
         waits.start()
         assert away.get("late") == b"came"
@@ -48,8 +48,8 @@ def test_the_store_itself_is_on_loopback_and_only_its_door_on_the_network(meetin
 
 def test_a_rank_with_another_secret_finds_the_door_closed(meeting: Meeting) -> None:
     with (
-        contextlib.closing(door.passage(HOST, meeting.number, door.new_secret())) as passage,
-        socket.create_connection((door.LOOPBACK, passage.number), timeout=5) as guest,
+        contextlib.closing(rendezvous.passage(HOST, meeting.number, rendezvous.new_secret())) as passage,
+        socket.create_connection((rendezvous.LOOPBACK, passage.number), timeout=5) as guest,
     ):
         assert guest.recv(1) == b""
 
@@ -69,27 +69,27 @@ def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_
 ) -> None:
     from torch.distributed import TCPStore
 
-    monkeypatch.setattr(door, "PROOF_S", 1)
+    monkeypatch.setattr(rendezvous, "PROOF_S", 1)
     assert meeting.secret is not None
-    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(door.GUESTS + 8)]
+    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.GUESTS + 8)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
     meeting.store.set("key", "value")
-    with contextlib.closing(door.passage(HOST, meeting.number, meeting.secret)) as passage:
-        friend = TCPStore(door.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=60))
+    with contextlib.closing(rendezvous.passage(HOST, meeting.number, meeting.secret)) as passage:
+        friend = TCPStore(rendezvous.LOOPBACK, passage.number, is_master=False, timeout=timedelta(seconds=60))
         assert friend.get("key") == b"value"
     for stranger in strangers:
         closed_within(stranger, 30.0)
 
 
 def test_strangers_hold_a_bounded_number_of_threads(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "PROOF_S", 60)
+    monkeypatch.setattr(rendezvous, "PROOF_S", 60)
     before = threading.active_count()
-    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(door.GUESTS + 16)]
-    for stranger in strangers[: door.GUESTS]:
+    strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.GUESTS + 16)]
+    for stranger in strangers[: rendezvous.GUESTS]:
         assert b"CHALLENGE" in stranger.recv(1 << 10)
     # each is led by a thread and has a timer that hangs up
-    assert threading.active_count() - before <= 2 * door.GUESTS
-    for stranger in strangers[door.GUESTS :]:
+    assert threading.active_count() - before <= 2 * rendezvous.GUESTS
+    for stranger in strangers[rendezvous.GUESTS :]:
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.recv(1)
@@ -98,7 +98,7 @@ def test_strangers_hold_a_bounded_number_of_threads(meeting: Meeting, monkeypatc
 
 
 def test_a_proof_that_drips_in_is_too_late(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "PROOF_S", 1)
+    monkeypatch.setattr(rendezvous, "PROOF_S", 1)
     over = threading.Event()
     stranger = socket.create_connection((HOST, meeting.number), timeout=20)
 
@@ -119,7 +119,7 @@ def test_a_proof_that_drips_in_is_too_late(meeting: Meeting, monkeypatch: pytest
 
 
 def test_a_proof_that_is_long_is_not_waited_for(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "PROOF_S", 100)
+    monkeypatch.setattr(rendezvous, "PROOF_S", 100)
     stranger = socket.create_connection((HOST, meeting.number), timeout=20)
     stranger.sendall((1 << 30).to_bytes(4, "big"))
     assert closed_within(stranger, 50.0) < 50.0

@@ -30,8 +30,8 @@ from fake_cluster import (
 )
 
 from cluster import broker
-from cluster.dispatch import Cluster
-from cluster.members import MOST_DEATHS
+from cluster.client import Cluster
+from cluster.gang import MOST_DEATHS
 
 
 def stream_until(
@@ -95,7 +95,7 @@ def test_a_spoiled_cuda_context_costs_its_own_rank_process_and_no_other(cluster:
 def test_a_rank_that_does_not_notice_that_its_peer_was_replaced_is_replaced_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.attempt._PARTING_S", 0.5)
+    monkeypatch.setattr("cluster.client._PARTING_S", 0.5)
     stream(cluster, FakeTrial(key="warm"))
     before = pids_of(cluster)
     (failure,) = failures(stream(cluster, FakeTrial(key="bad", does="spoil_unseen", on=1, num_samples=1)))
@@ -189,7 +189,7 @@ def holding(address: str) -> subprocess.Popen[str]:
     """Another process that holds a gang whose ranks hang."""
     script = f"""
 import fake_bench
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from fake_bench import FakeTrial
 events = Cluster.connect({address!r}).stream(
     [FakeTrial(key="held", does="hang", num_samples=1)], world=2, shares_heap=True, deadline_s=600.0

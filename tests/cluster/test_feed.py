@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster import feed
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from cluster.feed import FORGET_S, NUM_IN_BATCH, Outbox, Topics, topic_of
 
 

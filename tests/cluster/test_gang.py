@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.gang import RELEASED_KEPT_S, Gang
-from cluster.stimulus import (
+from cluster.gang_messages import (
     ClientGone,
     Doomed,
     Ended,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from test_gang import ask, clean, gang_of, granted, place
 
-from cluster.gang import LEFT_KEPT_S, Gang
-from cluster.members import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, MOST_DEATHS
-from cluster.pulse import AWAY_S
-from cluster.stimulus import (
+from cluster.broker import AWAY_S
+from cluster.gang import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, LEFT_KEPT_S, MOST_DEATHS, Gang, words
+from cluster.gang_messages import (
     ClientGone,
     Ended,
     Granted,
@@ -26,7 +25,6 @@ from cluster.stimulus import (
     WorkerLeft,
     WorkerSilent,
 )
-from cluster.waiting import words
 
 PATIENT_S = Gang("").patient_s
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.gang import Gang
-from cluster.stimulus import (
+from cluster.gang_messages import (
     ClientGone,
     Command,
     Ended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_gang import ask, clean, gang_of, granted
 
-from cluster.stimulus import Granted, Requested
+from cluster.gang_messages import Granted, Requested
 
 
 @pytest.mark.parametrize("count", [16, 32])

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster import gpus
-from cluster.gpus import Gpu, visible
+from cluster import hosts
+from cluster.hosts import Gpu, visible
 
 HostWithGpus = Callable[..., None]
 FOUR = [Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for number, letter in enumerate("abcd")]
@@ -36,14 +36,14 @@ def test_what_cuda_would_see(said: str | None, numbers: list[int]) -> None:
 
 def test_the_variable_of_this_process_counts(host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with_gpus(4)
-    monkeypatch.setenv(gpus.VISIBLE, "3")
-    assert [gpu.number for gpu in gpus.here()] == [3]
+    monkeypatch.setenv(hosts.VISIBLE, "3")
+    assert [gpu.number for gpu in hosts.gpus_here()] == [3]
 
 
 def test_a_process_has_its_own_gpu_first_and_the_linked_ones_behind_it() -> None:
-    assert gpus.environment(FOUR[2], ("GPU-a", "GPU-d"))[gpus.VISIBLE] == "GPU-c,GPU-a,GPU-d"
-    assert gpus.environment(FOUR[2])[gpus.VISIBLE] == "GPU-c"
-    assert gpus.environment(None, ("GPU-a",))[gpus.VISIBLE] == "", "a CPU rank sees none"
+    assert hosts.environment(FOUR[2], ("GPU-a", "GPU-d"))[hosts.VISIBLE] == "GPU-c,GPU-a,GPU-d"
+    assert hosts.environment(FOUR[2])[hosts.VISIBLE] == "GPU-c"
+    assert hosts.environment(None, ("GPU-a",))[hosts.VISIBLE] == "", "a CPU rank sees none"
 
 
 @pytest.mark.parametrize(("count", "triton", "backend"), [(0, True, "cpu"), (2, True, "triton"), (2, False, "cpu")])
@@ -51,8 +51,8 @@ def test_triton_needs_a_gpu_and_itself(
     count: int, triton: bool, backend: str, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host_with_gpus(count)
-    monkeypatch.setattr(gpus.util, "find_spec", lambda name: object() if triton else None)
-    assert {gpus.backend(gpu) for gpu in gpus.here() or [None]} == {backend}
+    monkeypatch.setattr(hosts.util, "find_spec", lambda name: object() if triton else None)
+    assert {hosts.backend(gpu) for gpu in hosts.gpus_here() or [None]} == {backend}
 
 
 def test_the_drivers_files_tell_what_the_missing_library_does_not(
@@ -61,10 +61,10 @@ def test_the_drivers_files_tell_what_the_missing_library_does_not(
     for bus, letter in (("0000:20:00.0", "b"), ("0000:10:00.0", "a"), ("0000:30:00.0", "????????-????")):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(f"Model: \t\t NVIDIA H200\nIRQ:   5\nGPU UUID: \t GPU-{letter}\n")
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path)
-    monkeypatch.setattr(gpus.util, "find_spec", lambda name: None)
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
-    assert gpus.here() == (
+    monkeypatch.setattr(hosts, "DRIVER", tmp_path)
+    monkeypatch.setattr(hosts.util, "find_spec", lambda name: None)
+    monkeypatch.delenv(hosts.VISIBLE, raising=False)
+    assert hosts.gpus_here() == (
         Gpu(number=0, name="NVIDIA H200", uuid="GPU-a"),
         Gpu(number=1, name="NVIDIA H200", uuid="GPU-b"),
         Gpu(number=2, name="NVIDIA H200", uuid=""),
@@ -116,11 +116,11 @@ class Library:
 def test_the_library_is_ended_again_whatever_it_says(
     library: Library, count: int, ended: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gpus.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(gpus, "import_module", lambda name: library)
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "none")
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
-    assert [(gpu.name, gpu.uuid, gpu.memory_bytes) for gpu in gpus.here()] == [
+    monkeypatch.setattr(hosts.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(hosts, "import_module", lambda name: library)
+    monkeypatch.setattr(hosts, "DRIVER", tmp_path / "none")
+    monkeypatch.delenv(hosts.VISIBLE, raising=False)
+    assert [(gpu.name, gpu.uuid, gpu.memory_bytes) for gpu in hosts.gpus_here()] == [
         ("NVIDIA H100", f"GPU-{number}", 80 << 30) for number in range(count)
     ]
     assert library.ended == ended

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.connection import open_client
-from cluster.greeting import stranger_at
+from cluster.connection import open_client, stranger_at
 from cluster.scheduler_file import Target
 
 SECONDS = 3.0

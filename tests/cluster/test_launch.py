@@ -22,9 +22,10 @@ from distributed import Nanny, Scheduler, SpecCluster
 from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, family, measured
 
-from cluster import launch, probe, scheduler_file
-from cluster.devices import local_ranks
-from cluster.dispatch import Cluster
+from cluster import hosts as probe
+from cluster import launch, scheduler_file
+from cluster.client import Cluster
+from cluster.hosts import local_ranks
 from cluster.launch import contract, detached
 from cluster.process import began
 from cluster.scheduler_file import Record

@@ -8,8 +8,8 @@ import pytest
 from fake_cluster import measured
 
 from cluster import launch, scheduler_file
-from cluster.dispatch import Cluster
-from cluster.launch import Record
+from cluster.client import Cluster
+from cluster.scheduler_file import Record
 
 
 @pytest.fixture(scope="module")

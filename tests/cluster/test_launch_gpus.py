@@ -13,8 +13,8 @@ import pytest
 from fake_bench import FakeTrial
 from fake_cluster import measured
 
-from cluster import gpus, launch
-from cluster.dispatch import Cluster
+from cluster import hosts, launch
+from cluster.client import Cluster
 
 HostWithGpus = Callable[..., None]
 Local = import_module("cluster.launch.local").Local
@@ -39,7 +39,7 @@ def test_each_rank_has_a_gpu_or_none_has(
     assert [option["resources"] for option in options] == (
         [{"rank": 1, "GPU": 1}] * owned if owned else [{"rank": 1}] * num_ranks
     )
-    sees = [option.get("env", {}).get(gpus.VISIBLE) for option in options]
+    sees = [option.get("env", {}).get(hosts.VISIBLE) for option in options]
     assert sees == ([f"GPU-{number}" for number in range(owned)] if owned else [("" if count else None)] * num_ranks)
     assert {option["nthreads"] for option in options} == {1}
 
@@ -48,8 +48,8 @@ def test_only_gpus_that_this_process_sees_are_given_away(
     host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host_with_gpus(8)
-    monkeypatch.setenv(gpus.VISIBLE, "6,4")
-    assert [worker["options"]["env"][gpus.VISIBLE] for worker in Local().workers().values()] == ["GPU-6", "GPU-4"]
+    monkeypatch.setenv(hosts.VISIBLE, "6,4")
+    assert [worker["options"]["env"][hosts.VISIBLE] for worker in Local().workers().values()] == ["GPU-6", "GPU-4"]
 
 
 def test_a_host_without_several_gpus_has_a_rank_per_core(

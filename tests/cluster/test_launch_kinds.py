@@ -18,8 +18,8 @@ from fake_bench import FakeTrial
 from fake_cluster import alive, eventually, measured
 
 from cluster import launch
-from cluster.dispatch import Cluster
-from cluster.greeting import speaks_tls
+from cluster.client import Cluster
+from cluster.connection import speaks_tls
 from cluster.launch import contract, kinds
 from cluster.launch.kubernetes import Kubernetes
 from cluster.launch.slurm import Slurm

@@ -19,7 +19,7 @@ from fake_cluster import alive, eventually, measured
 from loops import apart
 
 from cluster import launch
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from cluster.launch import ssh
 from cluster.launch.ssh import Ssh
 

@@ -17,10 +17,10 @@ import pytest
 
 from cluster import scheduler_file
 from cluster.certificate import Certificate
-from cluster.launch import __main__ as keeping
+from cluster.launch import __main__
 from cluster.process import began
 from cluster.scheduler_file import Record, Target
-from kernels.failed import Failed
+from kernels.files import Failed
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_scheduler_that_is_busy_keeps_its_cluster_and_is_found(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     ended = threading.Event()
     threading.Timer(0.5, ended.set).start()
-    keeping.watch(busy, ended, look_s=0.01, gone_s=0.1)
+    __main__.watch(busy, ended, look_s=0.01, gone_s=0.1)
     record = Record(address=busy.address, dashboard="", kind="ssh", num_ranks=1, detached=True, pid=os.getpid(),
                     began=began())  # fmt: skip
     scheduler_file.write(record, busy.certificate)
@@ -80,11 +80,11 @@ def test_only_failures_in_a_row_end_a_cluster(nobody: Target, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(scheduler_file, "reach", reach)
-        keeping.watch(nobody, ended, look_s=0.0, gone_s=0.5)
+        __main__.watch(nobody, ended, look_s=0.0, gone_s=0.5)
     assert looks > 40
     began_at = time.monotonic()
     with pytest.raises(Failed, match="is gone: it took no connection for 1 s"):
-        keeping.watch(nobody, threading.Event(), look_s=0.05, gone_s=0.6)
+        __main__.watch(nobody, threading.Event(), look_s=0.05, gone_s=0.6)
     assert time.monotonic() - began_at >= 0.6
 
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from cluster import agreement, broker, launch, scheduler_file
-from cluster.dispatch import Cluster
-from cluster.launch.held import refuse_second
-from kernels.failed import Failed
+from cluster.client import Cluster
+from cluster.launch.lifetime import refuse_second
+from kernels.files import Failed
 
 AGO_S = 7200.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster import gpus, probe_gpu
+from cluster import hosts
 
 HostWithGpus = Callable[..., None]
 
@@ -49,8 +49,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> Iterator[Any]:
         yield Library()
 
-    monkeypatch.setattr(gpus, "library", found)
-    for name in probe_gpu.MULTICAST_OFF:
+    monkeypatch.setattr(hosts, "library", found)
+    for name in hosts.MULTICAST_OFF:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -67,7 +67,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_gpus_and_their_links_are_counted(count: int, named: str, links: str, host_with_gpus: HostWithGpus) -> None:
     host_with_gpus(count)
-    facts = probe_gpu.facts()
+    facts = hosts.facts()
     assert (facts["gpus"], facts["nvlink"]) == (named, links)
     assert facts["gpu_driver"] == {0: "none", 5: "unknown: GPU is lost"}.get(count, "580.1")
 
@@ -75,8 +75,8 @@ def test_gpus_and_their_links_are_counted(count: int, named: str, links: str, ho
 @pytest.mark.usefixtures("library")
 def test_a_worker_tells_of_the_gpu_that_it_sees(host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with_gpus(4)
-    monkeypatch.setenv(gpus.VISIBLE, "2")
-    assert (probe_gpu.facts()["gpus"], probe_gpu.facts()["nvlink"]) == ("1 x NVIDIA H200", "1 x 3 links")
+    monkeypatch.setenv(hosts.VISIBLE, "2")
+    assert (hosts.facts()["gpus"], hosts.facts()["nvlink"]) == ("1 x NVIDIA H200", "1 x 3 links")
 
 
 @pytest.mark.usefixtures("library")
@@ -84,17 +84,17 @@ def test_multicast_is_off_where_every_library_is_told_so(
     host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host_with_gpus(2)
-    assert probe_gpu.facts()["multicast"] == "not turned off"
+    assert hosts.facts()["multicast"] == "not turned off"
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    assert probe_gpu.facts()["multicast"] == "off by NCCL_NVLS_ENABLE"
+    assert hosts.facts()["multicast"] == "off by NCCL_NVLS_ENABLE"
     monkeypatch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
     monkeypatch.setenv("NVSHMEM_DISABLE_NVLS", "1")
-    assert probe_gpu.facts()["multicast"] == "off"
+    assert hosts.facts()["multicast"] == "off"
 
 
 def test_without_the_library_it_says_what_is_missing(
     host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host_with_gpus(2)
-    monkeypatch.setattr(gpus.util, "find_spec", lambda name: None)
-    assert probe_gpu.facts()["gpu_driver"] == "unknown: nvidia-ml-py is not installed or finds no driver"
+    monkeypatch.setattr(hosts.util, "find_spec", lambda name: None)
+    assert hosts.facts()["gpu_driver"] == "unknown: nvidia-ml-py is not installed or finds no driver"

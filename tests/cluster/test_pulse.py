@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from distributed.scheduler import heartbeat_interval
 
-from cluster.pulse import AWAY_S, LONGEST_TICK_S, MISSED_BEATS, NO_ANSWER_S, Awake, Pulse, away_s, no_answer_s
-from cluster.stimulus import WorkerAnswers, WorkerSilent
+from cluster.broker import AWAY_S, LONGEST_TICK_S, MISSED_BEATS, NO_ANSWER_S, Awake, Pulse, away_s, no_answer_s
+from cluster.gang_messages import WorkerAnswers, WorkerSilent
 
 
 def silent_after(pulse: Pulse, seconds: float) -> list[WorkerSilent]:

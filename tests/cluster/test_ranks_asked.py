@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.dispatch import Cluster
-from kernels.failed import Failed
+from cluster.client import Cluster
+from kernels.files import Failed
 
 
 class Frozen(Cluster):

@@ -16,11 +16,11 @@ from fake_cluster import Events, await_ranks, eventually, failures, impatient, m
 from test_faults import ended, holding, is_sampled, stream_until
 
 from cluster import broker
-from cluster.deadline import WAIT_S, Limits
-from cluster.dispatch import Cluster
-from cluster.launch import status
-from cluster.pulse import AWAY_S
-from kernels.failed import Failed
+from cluster.broker import AWAY_S
+from cluster.client import Cluster
+from cluster.launch.roster import status
+from cluster.watchdog import WAIT_S, Limits
+from kernels.files import Failed
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     No less: on a busy host of two cores a worker that lives may not answer for a while, too.
     """
     assert AWAY_S <= 15.0
-    monkeypatch.setattr("cluster.pulse.AWAY_S", 6.0)
-    monkeypatch.setattr("cluster.members.GIVE_UP_S", 8.0)
+    monkeypatch.setattr("cluster.broker.AWAY_S", 6.0)
+    monkeypatch.setattr("cluster.gang.GIVE_UP_S", 8.0)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_stopped_worker_is_away_its_gang_is_told_and_it_is_taken_back(
 def test_a_trial_is_not_to_blame_for_a_worker_that_stopped_a_moment_ago(
     cluster: Cluster, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.pulse.AWAY_S", 100.0)
+    monkeypatch.setattr("cluster.broker.AWAY_S", 100.0)
     limits = Limits(silence_s=8.0, total_s=200.0)
     events = stream_until(cluster, is_sampled, lambda: os.kill(worker, signal.SIGSTOP), LONG, deadline_s=limits)
     (failure,) = failures(events)
@@ -120,7 +120,7 @@ def test_a_wait_that_ends_with_a_grant_ends_with_a_word_that_says_nothing(cluste
 def test_a_client_that_is_stopped_loses_what_it_held_several_times_too_long(
     cluster: Cluster, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.members.HELD_LEAST_S", 1.0)
+    monkeypatch.setattr("cluster.gang.HELD_LEAST_S", 1.0)
 
     def shorten(seconds: float) -> Callable[..., None]:
         def change(dask_scheduler: Any) -> None:

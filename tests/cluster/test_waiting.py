@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from test_gang import ask, gang_of
 
-from cluster.stimulus import Heartbeat, RankFailed, RankGone, WorkerLeft, WorkerSilent
-from cluster.waiting import words
+from cluster.gang import words
+from cluster.gang_messages import Heartbeat, RankFailed, RankGone, WorkerLeft, WorkerSilent
 
 
 def test_who_waits_hears_who_is_before_and_who_holds_the_workers() -> None:

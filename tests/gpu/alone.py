@@ -1,7 +1,7 @@
 """Computations alone, of drawn shapes and schedules, on one GPU: `python -m tests.gpu.alone OUT.jsonl SECONDS SEED`.
 
 Shapes are drawn by a committed seed, and for each one schedules of our kernel, with values of all axes that matter to
-its computation. Half of the computations are held out (`workbench/simulator/held_out.py`). Some processes compile
+its computation. Half of the computations are held out (`workbench/machines/calibrate_gpu.py`). Some processes compile
 first. The same schedule's whole operator, of one rank, is verified beside each: a wrong one is not recorded.
 """
 
@@ -17,16 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cluster.devices import local_ranks
+from cluster.hosts import local_ranks
 from kernels.backends.base import Seat
-from kernels.backends.triton import own_gpu
+from kernels.backends.triton import playground
 from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.outcome import Measurement
 from kernels.problem import Problem
-from kernels.protocol import PROTOCOLS
 from kernels.schedule import Schedule
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 from tests.gpu import drawing, gang
 from tests.gpu.recording import provenance, recorded, told
 from workbench.machines import machine
@@ -113,7 +112,7 @@ def _compile(number: int, queue: list[dict[str, Any]]) -> None:
 
     from kernels.backends.triton.backend import TritonBackend
 
-    own_gpu.take(0, 1)
+    playground.take(0, 1)
     backend = TritonBackend(Seat(rank=0, world=1, session=f"alone{number}", shares_heap=True))
     for entry in queue:
         try:

@@ -15,9 +15,9 @@ import numpy as np
 from kernels.machine import Machine
 from kernels.operators import operator
 from kernels.trial import Trial
-from workbench import recordings
 from workbench.machines import machine
-from workbench.simulator.held_out import held_out
+from workbench.machines.calibrate_gpu import held_out
+from workbench.results import recordings
 from workbench.simulator.predict import predict
 
 NAME = "h200_nvl2"

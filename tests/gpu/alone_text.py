@@ -8,9 +8,9 @@ import numpy as np
 
 from kernels.operators import operator
 from tests.gpu import alone_fit
-from workbench import recordings
 from workbench.machines import machine
-from workbench.simulator.held_out import held_out
+from workbench.machines.calibrate_gpu import held_out
+from workbench.results import recordings
 
 KINDS = {"gemm": "GEMM", "gemv": "GEMV", "gather": "lookups"}
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any
 
-from workbench import machines, recordings
-from workbench.accuracy import accuracy
-from workbench.bounds import ERRORS, NAMES, bounds
+from workbench import machines
+from workbench.analysis.accuracy import ERRORS, NAMES, accuracy, bounds, validate_recordings
 from workbench.resources import data_directory
-from workbench.validation import validate_recordings
+from workbench.results import recordings
 
 SLACK = 1.1
 HEAD = """# The most that errors of estimates may be, by machine, operator and scheme: of whole trials of a recording.

@@ -20,7 +20,7 @@ from typing import Any
 
 from kernels import files
 from kernels.outcome import Measurement
-from kernels.protocol import PROTOCOLS
+from kernels.trial import PROTOCOLS
 from tests.gpu import caches_drawn, caches_kernels, gang, recording
 from tests.gpu.caches_ncu import Counter, NotCounted
 

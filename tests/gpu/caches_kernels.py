@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from kernels.axes import Value
 from kernels.fabric import parse
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.protocol import Protocol
-from kernels.schedule import Schedule
-from kernels.schemes import hints, reads, schedule
-from kernels.trial import Trial
+from kernels.schedule import Schedule, Value
+from kernels.schemes import axis_rules, schedule
+from kernels.trial import Protocol, Trial
 from workbench.machines import machine
 
 MACHINE = "h200_nvl2"
@@ -38,12 +36,16 @@ MORE: tuple[tuple[tuple[int, int, int], dict[str, Value]], ...] = (
 GEMVS = ((8192, 8192, 1), (8192, 28672, 1), (8192, 28672, 8), (28672, 8192, 4), (4096, 4096, 2), (2048, 16384, 8))
 TABLES = ((8, 1_000_000, 128, 4096, 20), (8, 100_000, 128, 4096, 20), (4, 20_000, 128, 8192, 8),
           (16, 1_000_000, 64, 2048, 32), (2, 50_000, 256, 8192, 10))  # fmt: skip
-STORES: tuple[dict[str, Value], ...] = tuple({hints.STORE: hint} for hint in hints.MODIFIER if hint != hints.NORMAL)
-LOADS: tuple[dict[str, Value], ...] = tuple({hints.LOAD: hint} for hint in hints.EVICTION if hint != hints.NORMAL)
+STORES: tuple[dict[str, Value], ...] = tuple(
+    {axis_rules.STORE: hint} for hint in axis_rules.MODIFIER if hint != axis_rules.NO_HINT
+)
+LOADS: tuple[dict[str, Value], ...] = tuple(
+    {axis_rules.LOAD: hint} for hint in axis_rules.EVICTION if hint != axis_rules.NO_HINT
+)
 COMPARED = "hints"
 """The class of kernels that are compared with each other, seconds, hits and bytes. The tier knows no hint, and nothing
 is fitted to them. A GEMV has none: Triton drops them where it loads ahead."""
-HINTED_GEMM, BY_THREADS = (8192, 4096, 1792), {"store": reads.REGISTERS}
+HINTED_GEMM, BY_THREADS = (8192, 4096, 1792), {"store": axis_rules.REGISTERS}
 Row = dict[str, Any]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from kernels.backends.base import Seat
-from kernels.backends.triton import own_gpu
+from kernels.backends.triton import playground
 from kernels.backends.triton.backend import TritonBackend
-from kernels.protocol import protocol
+from kernels.trial import protocol
 from tests.gpu.caches_kernels import Row, trial
 
 REPEATS = 5
@@ -24,7 +24,7 @@ def main(batch: Path, ended: Path) -> None:
 
     *ended* gets the number of each kernel whose launches are over: what fails ends the process behind it.
     """
-    own_gpu.take(0, 1)
+    playground.take(0, 1)
     backend = TritonBackend(Seat(rank=0, world=1, session="caches", shares_heap=True))
     rows: Sequence[Row] = json.loads(batch.read_text())
     for row in rows:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from workbench import counted
+from workbench.analysis import kernel_counters
 from workbench.machines import machine
 from workbench.simulator.cache import measured
 from workbench.simulator.cache.counters import READ, WRITTEN, hit_rate
@@ -20,9 +20,9 @@ def counted_text(where: str, told: Facts) -> str:
     """Two tables, of classes and of the deepest GEMMs, both of kernels that were held out; then which bounds hold."""
     truths = measured.truths(told)
     rows = list(measured.errors(truths, of_machine(machine(told["provenance"]["machine"]))))
-    deep = [row for row in rows if row["shape"] == counted.DEEP]
+    deep = [row for row in rows if row["shape"] == kernel_counters.DEEP]
     axes = {kernel["number"]: kernel["axes"] for kernel in told["kernels"]}
-    broken = counted.missed(rows)
+    broken = kernel_counters.missed(rows)
     parts = [
         f"{where}: {len(truths)} of {len(told['kernels'])} kernels are counted. Those that were held out:",
         _table(("class", "kernels", "DRAM bytes off, median", "p90", "hit rate off, mean"), [
@@ -44,12 +44,12 @@ def hints_text(told: Facts) -> str:
     """A table of kernels with hints, and what it advises."""
     kernels = [kernel for kernel in told["kernels"] if kernel.get("seconds") and kernel.get("repeats")]
     rows = []
-    for operator in counted.advised(kernels):
+    for operator in kernel_counters.advised(kernels):
         of = [kernel for kernel in kernels if kernel["operator"] == operator["operator"]]
         rows += [_hinted(kernel, times) for kernel, times in zip(of, operator["rows"], strict=True)]
     table = _table(("operator", "hint", "µs, middle 80 %", "L2 hits", "MB read", "MB written", "replayed: MB read",
                     "MB written"), rows)  # fmt: skip
-    return _framed([table, " ".join(counted.advice(kernels))])
+    return _framed([table, " ".join(kernel_counters.advice(kernels))])
 
 
 def _framed(parts: Sequence[str]) -> str:

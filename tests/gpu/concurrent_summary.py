@@ -12,14 +12,14 @@ from functools import cached_property
 from statistics import median
 
 from kernels.problem import Problem
-from kernels.schemes import BASELINE, controls
-from tests.gpu import concurrent_scenarios as scenarios
+from kernels.schemes import BASELINE, stream_controls
+from tests.gpu import concurrent_scenarios
 from tests.gpu.last_blocks import last_blocks
 from tests.gpu.summary import NO_GAIN, NONE, Column, Row, bold, fastest, number, table
 from tests.gpu.summary_text import NUMBERS, small_print, wrapped
 from tests.gpu.summary_words import COLLECTIVES, baseline_words
-from workbench import metrics
-from workbench.answer import Recorded
+from workbench.results import metrics
+from workbench.results.recordings import Recorded
 
 INTRO = """
 Computation and collective of sixteen independent problems on two streams (`concurrent`, arXiv:2606.09200): microseconds
@@ -32,7 +32,7 @@ OURS = "streams, ours"
 """Two streams alone whose computation is our kernel: what shaping is compared with."""
 TO_REACH, NEAR, MIDDLE = 0.75, 0.12, (0.7, 1.4)
 """What is to be reached of the best sequential schedule, and above the longer half, where T_comm / T_c is so."""
-MODES = (controls.SHAPING, controls.PRIORITISED, controls.BOTH, controls.SHARED)
+MODES = (stream_controls.SHAPING, stream_controls.PRIORITISED, stream_controls.BOTH, stream_controls.SHARED)
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,20 @@ class Line:
 
 def _mode(row: Row) -> str | None:
     axes = row["axes"]
-    mode = controls.mode(axes)
-    if mode == controls.STREAMS and axes.get("kernel") == "ours":
+    mode = stream_controls.mode(axes)
+    if mode == stream_controls.STREAMS and axes.get("kernel") == "ours":
         return OURS
-    apart = mode in (controls.STREAMS, controls.PRIORITISED) and axes["collective"] != "library"
-    return controls.SHARED if apart else mode
+    apart = mode in (stream_controls.STREAMS, stream_controls.PRIORITISED) and axes["collective"] != "library"
+    return stream_controls.SHARED if apart else mode
 
 
 def lines(entries: Sequence[Recorded]) -> list[Line]:
     """A line for each scenario whose last block has a right baseline and a right mode, in the workloads' order."""
     known = [line for line in map(Line, last_blocks(entries)) if line.baseline and line.best]
-    order = [each.name for each in scenarios.WORKLOADS]
-    return sorted(known, key=lambda line: (order.index(scenarios.workload_of(line.problem)), line.balance or 0.0))
+    order = [each.name for each in concurrent_scenarios.WORKLOADS]
+    return sorted(
+        known, key=lambda line: (order.index(concurrent_scenarios.workload_of(line.problem)), line.balance or 0.0)
+    )
 
 
 def _time(mode: str) -> Callable[[Line], str]:
@@ -110,10 +112,10 @@ def _time(mode: str) -> Callable[[Line], str]:
 
 def _share(line: Line) -> str:
     """The time of the fastest way to set SMs aside, and which it is."""
-    row = line.modes.get(controls.SHARED)
+    row = line.modes.get(stream_controls.SHARED)
     if row is None:
         return NONE
-    count, partner = row["axes"].get(controls.SHARE, 0), COLLECTIVES[row["axes"]["collective"]]
+    count, partner = row["axes"].get(stream_controls.SHARE, 0), COLLECTIVES[row["axes"]["collective"]]
     return f"{number(row['time_s'])}, {f'{count} SMs, ' if count else ''}{partner}"
 
 
@@ -123,10 +125,10 @@ def _baseline(line: Line) -> str:
 
 
 COLUMNS: tuple[Column[Line], ...] = (
-    ("workload and shape", lambda line: f"{scenarios.workload_of(line.problem)} "
+    ("workload and shape", lambda line: f"{concurrent_scenarios.workload_of(line.problem)} "
      + " x ".join(str(line.problem[key]) for key in "mnk")),
     ("T_c", lambda line: number(line.halves[0])), ("T_comm", lambda line: number(line.halves[1])),
-    ("best sequential", _baseline), ("streams", _time(controls.STREAMS)), (OURS, _time(OURS)),
+    ("best sequential", _baseline), ("streams", _time(stream_controls.STREAMS)), (OURS, _time(OURS)),
     *((mode, _time(mode)) for mode in MODES[:3]), ("SM share", _share),
     ("best of these", lambda line: NONE if line.ratio is None else bold(line.ratio)),
     ("above the longer half", lambda line: NONE if line.above is None else f"{line.above * 100:.0f} %"),

@@ -23,10 +23,9 @@ from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.outcome import Measurement
 from kernels.problem import Problem
-from kernels.protocol import Protocol
 from kernels.schedule import Refusal
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import controls, gang
 from tests.gpu.modes import MICRO_BATCHES
 from tests.gpu.recording import provenance

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kernels.backends.base import Seat
-from kernels.backends.triton import controls, cublas, device, padded
+from kernels.backends.triton import device, streams
+from kernels.backends.triton import launch as padded
 from kernels.backends.triton.backend import TritonBackend
-from kernels.backends.triton.kernels.meet import write_now
-from kernels.backends.triton.kernels.stamp import PROCESSOR, SENT, STARTED, WORDS
+from kernels.backends.triton.kernels.sync import PROCESSOR, SENT, STARTED, WORDS, write_now
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.schemes import concurrent
 from kernels.occupancy import resident_blocks
 from kernels.schedule import Refusal
 from kernels.trial import Trial
@@ -195,10 +196,10 @@ def shares(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for share in SHARES:
         mine = replace(kernel, spared=share).launcher()
-        of_library = cublas.on_fewer(lambda: _multiply(a, b, out), share, gpu)
+        of_library = streams.on_fewer(lambda: _multiply(a, b, out), share, gpu)
         for who, call in (("library", of_library), ("ours", mine)):
             seen = beside(call)
-            (node, *_) = sorted(controls.captured(call), key=lambda each: -each.blocks)
+            (node, *_) = sorted(concurrent.controls_captured(call), key=lambda each: -each.blocks)
             rows.append({"who": who, "comm_sms": share, "free": seen.free(), "us": seen.ended / 1e3,
                          "kernel": node.name, "blocks": node.blocks, "threads": node.threads,
                          "shared_bytes": node.shared_bytes})  # fmt: skip

@@ -13,7 +13,7 @@ from distributed import Nanny, Scheduler, SpecCluster
 
 from cluster import launch
 from cluster.broker import dask_settings
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from cluster.launch.contract import NEARBY, OPTIONS
 from kernels.trial import Trial
 from tests.kernels.triton.conftest import gpu_trial

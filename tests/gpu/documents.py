@@ -25,7 +25,7 @@ from tests.gpu import (
     summary,
 )
 from tests.gpu.summary_text import NUMBERS, text
-from workbench.one_problem import question_of
+from workbench.results.rows import question_of
 
 ROOT = Path(__file__).parents[2]
 Facts = Mapping[str, Any]

@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.devices import local_ranks
+from cluster.hosts import local_ranks
 from kernels import events
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Seat
-from kernels.backends.triton import own_gpu
-from kernels.backends.triton.heap import meeting_place
+from kernels.backends.triton import playground
+from kernels.backends.triton.memory import meeting_place
 from kernels.bench import Bench, Emit
 from kernels.events import RankEvent, TrialEvent
 from kernels.outcome import Failure, Gather, Measurement, Outcome, Sample
@@ -65,7 +65,7 @@ class Ended(Exception):
 
 def gpu_bench(seat: Seat, emit: Emit) -> Bench:
     """The bench of one rank, on the GPU with its number."""
-    own_gpu.take(seat.rank, seat.world)
+    playground.take(seat.rank, seat.world)
     return Bench(seat, emit)
 
 
@@ -283,7 +283,7 @@ def _answer(talk: Conversation, outcomes: list[Outcome]) -> Sitting | None:
 
 def work_main(rank: int, world: int, port: int, trials: list[dict[str, Any]], work: Work, answers: Any) -> None:
     """One rank of a gang that does something else than measure: a dictionary per trial goes back."""
-    own_gpu.take(rank, world)
+    playground.take(rank, world)
     for number, entry in enumerate(trials):
         seat = seat_of(rank, world, port, f"work{number}")
         try:

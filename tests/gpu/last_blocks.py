@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kernels.outcome import BLOCK_KIND
 from tests.gpu.sittings import LAST
 from tests.gpu.summary import Row, joined
-from workbench.answer import Recorded
-from workbench.one_problem import question_of
+from workbench.results.recordings import Recorded
+from workbench.results.rows import question_of
 
 
 def last_blocks(entries: Sequence[Recorded]) -> list[list[Row]]:

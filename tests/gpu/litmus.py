@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.backends.regions import Region, aligned, place
+from kernels.backends.base import Region, aligned, place
 from kernels.backends.triton import device
-from kernels.backends.triton.context import Heap
-from kernels.backends.triton.heap import meeting_place
+from kernels.backends.triton.memory import Heap, meeting_place
 from tests.gpu import gang, messages, recording
 from tests.gpu.messages import BURST, ROW
 from tests.gpu.tables import machine_here
@@ -187,7 +186,7 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
     import faulthandler
 
     from kernels.backends.base import Seat
-    from kernels.backends.triton.heap import DeviceHeap, Group
+    from kernels.backends.triton.memory import DeviceHeap, Group
 
     faulthandler.dump_traceback_later(100.0)
     where = torch.device("cuda", rank)

@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kernels.axes import Value
-from kernels.backends.offers import Runner
-from kernels.backends.refusals import refusal
+from kernels.backends.capabilities import Runner, refusal
 from kernels.outcome import CHOOSING
 from kernels.problem import Problem
-from kernels.protocol import Protocol
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import controls, reads, schedule
+from kernels.schedule import Refusal, Schedule, Value
+from kernels.schemes import axis_rules, schedule, stream_controls
 from kernels.schemes.library import CALLS
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import sittings
 from tests.gpu.sittings import Axes, Block, Talk
 
@@ -27,9 +24,9 @@ SCHEME = "concurrent"
 MICRO_BATCHES = 16
 TILE = "64x128x64"
 """Of our kernel: an SM of an H200 holds two of its blocks. torch's `two_shot` fits beside one or both, NCCL never."""
-LEFT, FIRST = ({controls.PRIORITY: value} for value in (reads.NORMAL, reads.HIGH))
+LEFT, FIRST = ({stream_controls.PRIORITY: value} for value in (axis_rules.NORMAL, axis_rules.HIGH))
 OURS: Axes = {"kernel": "ours", "tile": TILE}
-SHAPED: Axes = {**OURS, reads.RESIDENT: 1}
+SHAPED: Axes = {**OURS, axis_rules.RESIDENT: 1}
 MODES: tuple[Axes, ...] = (
     LEFT, {**OURS, **LEFT}, {**SHAPED, **LEFT}, FIRST, {**SHAPED, **FIRST},
 )  # fmt: skip
@@ -37,9 +34,9 @@ MODES: tuple[Axes, ...] = (
 SHARES = (8, 16, 24, 32)
 """SMs that are left to the library's collective."""
 PARTNERS: tuple[Axes, ...] = (
-    {"collective": "direct", controls.SHARE: 16}, {"collective": "direct", controls.SHARE: 32},
-    {"collective": "two_shot"}, {"collective": "two_shot", controls.SHARE: 24}, {"collective": "copy_engine"},
-    {"collective": "copy_engine", controls.SHARE: 4},
+    {"collective": "direct", stream_controls.SHARE: 16}, {"collective": "direct", stream_controls.SHARE: 32},
+    {"collective": "two_shot"}, {"collective": "two_shot", stream_controls.SHARE: 24}, {"collective": "copy_engine"},
+    {"collective": "copy_engine", stream_controls.SHARE: 4},
 )  # fmt: skip
 """Others that may communicate: our own stores, torch's symmetric all-reduce in its 24 blocks, copy engines, which need
 no SM for copies but places for the kernels in which ranks meet."""
@@ -85,13 +82,13 @@ class Modes:
         """What T_c and T_comm, and the losses of contention are formed of: halves of baselines and of modes alone."""
         legal = [each for each in sittings.baselines(self.problem, ranks) if each["collective"] == CALLS[0]]
         plain = self._trials(legal, beside[0].protocol, ranks)
-        for part, several in ((controls.COMPUTE, plain), (controls.COMMUNICATION, beside)):
+        for part, several in ((stream_controls.COMPUTE, plain), (stream_controls.COMMUNICATION, beside)):
             able = [each for each in several if refusal(each.of_part(part), ranks.shares_heap) is None]
-            alike = [replace(trial, schedule=controls.half(trial.schedule, part)) for trial in modes]
+            alike = [replace(trial, schedule=stream_controls.half(trial.schedule, part)) for trial in modes]
             yield from sittings.unique(trial.of_part(part) for trial in (*able, *alike))
 
 
 def shares_of(ranks: Runner) -> Iterator[Axes]:
     """The ways to set SMs aside, communication first in all of them."""
-    yield from ({controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
+    yield from ({stream_controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
     yield from PARTNERS

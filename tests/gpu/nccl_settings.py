@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.problem import Problem
 from tests.gpu import tables
 from tests.gpu.sittings import Question

@@ -13,9 +13,8 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS, problem
-from kernels.reference import expected
+from kernels.reference import bound, expected
 from kernels.schedule import Refusal
-from kernels.verify import bound
 from tests.kernels.ops_checks import Here, told
 
 NOISE_MOST_CYCLES = 400_000

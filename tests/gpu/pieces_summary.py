@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernels.schemes import BASELINE
-from kernels.schemes.reads import LAUNCHES, ONE
+from kernels.schemes.axis_rules import LAUNCHES, ONE
 from tests.gpu.last_blocks import last_blocks
 from tests.gpu.pieces_limits import Limits, limits
 from tests.gpu.sittings import PIECES
 from tests.gpu.summary import Column, Row, fastest, named, number, percent, spread, table
 from tests.gpu.summary_text import NUMBERS, small_print, wrapped
 from tests.gpu.summary_words import ORDER, problem_words
-from workbench import metrics
-from workbench.answer import Recorded
+from workbench.results import metrics
+from workbench.results.recordings import Recorded
 
 EVEN = 0.5
 """Where the shorter of T_c and T_comm is at least this share of the longer, there is most to hide."""

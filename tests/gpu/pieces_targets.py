@@ -11,7 +11,7 @@ from tests.gpu.pieces_summary import ABOVE, BEYOND_S, EVEN, NO_GAIN, Line, by_wo
 from tests.gpu.summary import NONE, Column, number, percent, table
 from tests.gpu.summary_text import wrapped
 from tests.gpu.summary_words import ORDER
-from workbench.answer import Recorded
+from workbench.results.recordings import Recorded
 
 LONG_S = 100e-6
 """A longer half beside which a few launches are little."""

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
-from kernels import ranges
+from kernels import plan
 from kernels.backends.base import Seat
 from kernels.bench import Bench, Emit
 from kernels.fabric import parse
@@ -28,10 +28,9 @@ from kernels.operators import problem
 from kernels.outcome import Measurement
 from kernels.plan import Ints, Kind
 from kernels.problem import Problem
-from kernels.protocol import Protocol
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import launches, schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import gang
 from tests.gpu.tables import machine_here
 from tests.gpu.test_decomposed import LEAVES, left_behind, sittings, stressed_schedules, words
@@ -106,7 +105,7 @@ def on_two_lanes(seat: Seat, emit: Emit) -> Bench:
     def laned(schedule: Schedule, columns: launches.Columns) -> Ints:
         streams, puts = plain(schedule, columns), columns["kind"] == Kind.PUT
         world = int(columns["rank"].max()) + 1
-        streams[puts] += world * (ranges.nth(columns["rank"][puts] * world + columns["peer"][puts]) % 2)
+        streams[puts] += world * (plan.nth(columns["rank"][puts] * world + columns["peer"][puts]) % 2)
         return streams
 
     launches._streams = laned

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch.nn.functional import rms_norm
 
-from kernels.backends.triton.playground import Gang, ranks
-from kernels.backends.triton.rank import Rank
+from kernels.backends.triton.playground import Gang, Rank, ranks
 from tests.gpu import recording
 from tests.gpu.tables import machine_here
 from tests.kernels.triton import tutorial
@@ -84,7 +83,7 @@ def gang() -> Iterator[Gang]:
 
 
 def main() -> int:
-    from tests.gpu import playground as this  # ranks import what they run by its name
+    from tests.gpu import playground  # ranks import what they run by its name
 
     with gang() as made:
         operator, steps = import_module("norm_all_to_all"), import_module("first_steps")
@@ -93,9 +92,9 @@ def main() -> int:
             "world": made.world,
             "first steps": [made.run(steps.send), made.run(steps.add)],
             "largest error": {order: max(made.run(operator.check, ODD, 20, torch.bfloat16, order)) for order in orders},
-            "wrong values back to back": made.run(this.back_to_back, ODD, CALLS),
+            "wrong values back to back": made.run(playground.back_to_back, ODD, CALLS),
             "seconds": made.run(timing.compared, TIMED, orders)[0],
-            "ranks": made.run(this.state),
+            "ranks": made.run(playground.state),
         }
     facts = {"provenance": recording.provenance(machine_here().name), "protocol": PROTOCOL,
              "shape": dict(zip(("tokens", "heads", "dim"), TIMED, strict=True)), "dtype": "bfloat16"}  # fmt: skip

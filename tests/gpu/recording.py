@@ -18,9 +18,9 @@ import torch
 from cluster.seating import Ranks
 from kernels import files
 from kernels.backends.triton import nccl
-from kernels.backends.triton.meter import Meter
+from kernels.backends.triton.timing import Meter
+from kernels.hardware import source_print
 from kernels.outcome import Measurement, Outcome, Sample, Span, row, span_values
-from kernels.prints import source_print
 
 WHO = ("gpu", "gpu_name")
 """Which card it was: the hardware says its model, and a recording for everybody names no single one."""
@@ -80,7 +80,7 @@ def recorded(
     outcome: Measurement, samples: Sequence[Sample], facts: Mapping[str, Any], *, block: str | None = None,
     ran: Ranks | None = None, with_spans: bool = True,
 ) -> str:  # fmt: skip
-    """One line of a recording: workbench/recordings.py reads it.
+    """One line of a recording: workbench/results/recordings.py reads it.
 
     *ran*: the GPUs and libraries of this host. Tiles, most of the bytes of spans, come with KEEP_TILES=1 alone.
     """

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from math import exp, log
 from random import Random
 
-from kernels.operators import OPERATORS, Flow, problem
+from kernels.operators import OPERATORS, problem
+from kernels.operators.base import Flow
 from kernels.problem import Problem
 from tests.gpu.sittings import Axes, Question
 

@@ -12,8 +12,8 @@ from tests.gpu import pieces_summary, summary
 from tests.gpu.summary import NO_GAIN, Column, bold, number, table
 from tests.gpu.summary_text import dates, wrapped
 from tests.gpu.summary_words import baseline_words, problem_words
-from workbench import metrics
-from workbench.answer import Recorded
+from workbench.results import metrics
+from workbench.results.recordings import Recorded
 
 GROUPS = (("gemv_all_reduce",), ("embedding_all_to_all",), ("gemm_all_to_all", "all_gather_gemm", "all_to_all_gemm",
           "gemm_reduce_scatter", "gemm_all_reduce"))  # fmt: skip

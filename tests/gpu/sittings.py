@@ -11,18 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.axes import Value
-from kernels.backends import offers
-from kernels.backends.offers import Runner
-from kernels.backends.refusals import refusal
+from kernels.backends import capabilities
+from kernels.backends.capabilities import Runner, refusal
 from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
-from kernels.protocol import Protocol
-from kernels.schedule import Refusal, Schedule
+from kernels.schedule import Refusal, Schedule, Value
 from kernels.schemes import BASELINE, schedule
 from kernels.schemes.library import CALLS
-from kernels.trial import Trial
-from workbench.blocks import Beside
+from kernels.trial import Protocol, Trial
+from workbench.experiment.experiment import Beside
 
 MOST = 8
 """Schedules that are timed in turns, parts not counted."""
@@ -94,7 +91,7 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
 def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
     """Every sequential schedule of the usual tile that the ranks run."""
     usual = schedule(problem, BASELINE, {}, ranks.machine, ranks.fabric)
-    return list(offers.baselines(problem, usual["tile"], ranks))
+    return list(capabilities.baselines(problem, usual["tile"], ranks))
 
 
 def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:

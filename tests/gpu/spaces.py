@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 
-from kernels.axes import Value
-from kernels.backends.offers import Runner
-from kernels.backends.triton.compilations import Compilation, compilations
+from kernels.backends.capabilities import Runner
+from kernels.backends.triton.recipes import Compilation, compilations
 from kernels.operators import problem
 from kernels.problem import Problem
-from kernels.protocol import Protocol
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import BASELINE, axes, reads, schedule
+from kernels.schedule import Refusal, Schedule, Value
+from kernels.schemes import BASELINE, axes, axis_rules, schedule
+from kernels.trial import Protocol
 from tests.gpu import sittings
 from tests.gpu.sittings import Block, Talk
 
@@ -84,7 +83,7 @@ def drawn(random: Random, asked: Problem, scheme: str, ranks: Runner) -> Schedul
     offered = {axis.name: [value for value in axis.values if axis.name != "tile" or _is_large(value)] for axis in known}
     point = Schedule(scheme, tuple((name, random.choice(values)) for name, values in offered.items()))
     with suppress(Refusal):
-        read = reads.read(asked, point, ranks.machine.backend)
+        read = axis_rules.read(asked, point, ranks.machine.backend)
         legal = schedule(asked, scheme, dict(read.axes), ranks.machine, ranks.fabric)
         return legal if ranks.refusal(asked, legal) is None else None
     return None

@@ -18,10 +18,10 @@ from unittest import mock
 import torch
 
 from kernels.backends.base import Seat, Unseen
-from kernels.backends.triton import clock, watch
+from kernels.backends.triton import timeline, timing
 from kernels.backends.triton.backend import TritonBackend
-from kernels.backends.triton.calls import runner
-from kernels.backends.triton.graph import Replay, turns
+from kernels.backends.triton.schemes import runner
+from kernels.backends.triton.timing import Replay, turns
 from kernels.operators import problem
 from kernels.trial import Trial
 from tests.gpu import gang, recording, tables
@@ -68,7 +68,7 @@ def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
             samples[name] += [seconds] if index >= 2 else []
     state, begin = recording.state(backend.device), time.monotonic()
     spans = prepared.spans(0)
-    found = clock.measured(torch.device(backend.device))
+    found = timing.measured(torch.device(backend.device))
     return {
         "rank": seat.rank, "samples": samples, "failure": prepared.context.failure(),
         "tick_s": found.tick_s, "read_s": found.read_s, "timeline_took_s": time.monotonic() - begin,
@@ -88,7 +88,7 @@ def broken(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     timed = [prepared.run() for _ in range(2)]
     begin = time.monotonic()
     said = ""
-    with mock.patch.object(watch, "_moments", fails) if seat.rank == 0 else nullcontext():
+    with mock.patch.object(timeline, "_moments", fails) if seat.rank == 0 else nullcontext():
         try:
             prepared.spans(0)
         except Unseen as unseen:

@@ -12,11 +12,9 @@ from typing import Any
 import torch
 
 from kernels.backends.base import VALUES, Seat
-from kernels.backends.triton.backend import TritonBackend
-from kernels.backends.triton.rotation import values_of
-from kernels.reference import expected
+from kernels.backends.triton.backend import TritonBackend, values_of
+from kernels.reference import bound, expected
 from kernels.trial import Trial
-from kernels.verify import bound
 
 NOISE_MOST_CYCLES = 400_000
 """About 0.2 ms: some dozens of calls of a peer."""

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 from kernels.outcome import BLOCK_KIND
 from kernels.schemes import BASELINE
+from kernels.schemes.axis_rules import LAUNCHES
 from kernels.schemes.library import CALLS
-from kernels.schemes.reads import LAUNCHES
 from tests.gpu.sittings import LAST
 from tests.gpu.summary_words import ORDER, baseline_words, problem_words
-from workbench import machines, metrics, recordings
-from workbench.answer import Recorded
-from workbench.one_problem import question_of
+from workbench import machines
+from workbench.results import metrics, recordings
+from workbench.results.recordings import Recorded
+from workbench.results.rows import question_of
 
 NONE = "–"
 MANY, ONCE = "device", "device_latency"
@@ -41,7 +42,7 @@ class Line:
     """One problem by one protocol: all of one block."""
 
     rows: Sequence[Row]
-    """Of the block, joined (workbench/metrics.py)."""
+    """Of the block, joined (workbench/results/metrics.py)."""
     baseline: Row
     fused: Row
     others: tuple[float, ...] = ()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from cluster.probe_gpu import MULTICAST_OFF
+from cluster.hosts import MULTICAST_OFF
 from kernels.backends.triton.nccl import OF_RANKS
 from tests.gpu.summary import EXPOSED, MANY, NO_GAIN, ONCE, TIMES, Line, joined, lines, once, table
-from workbench.answer import Recorded
+from workbench.results.recordings import Recorded
 
 WIDTH = 124
 INTRO = """

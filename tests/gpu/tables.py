@@ -17,17 +17,15 @@ from typing import Any
 
 import torch
 
-from cluster.devices import local_ranks
-from kernels.backends.offers import Runner
+from cluster.hosts import local_ranks
+from kernels.backends.capabilities import Runner
 from kernels.fabric import parse
-from kernels.machine import Machine
-from kernels.machine_file import load
+from kernels.machine import Machine, load
 from kernels.operators import problem
 from kernels.outcome import BLOCK_KIND, Measurement, Outcome, Sample
 from kernels.problem import Problem
-from kernels.protocol import Protocol
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import concurrent_scenarios, gang, scenarios, sittings, spaces
 from tests.gpu.modes import Modes
 from tests.gpu.recording import provenance, recorded, told

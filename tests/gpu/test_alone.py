@@ -4,7 +4,7 @@ import pytest
 
 from kernels.backends.triton import refusals
 from tests.gpu import alone
-from workbench.simulator.held_out import held_out
+from workbench.machines.calibrate_gpu import held_out
 
 
 @pytest.mark.parametrize("seed", alone.SEEDS)

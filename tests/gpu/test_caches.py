@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kernels.backends.triton import refusals
-from kernels.protocol import protocol
+from kernels.trial import protocol
 from tests.gpu import caches, caches_drawn, caches_fit, caches_kernels, caches_ncu, caches_text, documents
 from tests.gpu.caches_rank import REPEATS
-from workbench import counted
+from workbench.analysis import kernel_counters
 from workbench.resources import data_directory
 from workbench.simulator.cache import counters, measured, reuse
 from workbench.simulator.cache.counters import ASKED, HIT, MISSED, PROGRAMS, READ, SECONDS, WRITTEN
@@ -226,11 +226,11 @@ def test_what_is_off_is_told_by_class_of_those_held_out() -> None:
     assert measured.by_class(rows) == {"gemv": {
         "kernels": 3, "median_off": 0.2, "p90_off": 0.3, "mean_points_off": 2.0, "beyond_operands": 3,
     }}  # fmt: skip
-    assert counted.missed(rows) == [
+    assert kernel_counters.missed(rows) == [
         "gemv: median_off = 0.2 > 0.1 of 3 kernels held out.", "gemv: p90_off = 0.3 > 0.25 of 3 kernels held out.",
     ]  # fmt: skip
-    deep = {**rows[1], "shape": counted.DEEP, "off": -0.3, "number": 33, "work": "gemm"}
-    assert "the deepest GEMM, number 33: off by -0.3, > 0.25." in counted.missed([deep])
+    deep = {**rows[1], "shape": kernel_counters.DEEP, "off": -0.3, "number": 33, "work": "gemm"}
+    assert "the deepest GEMM, number 33: off by -0.3, > 0.25." in kernel_counters.missed([deep])
 
 
 def test_the_documents_say_what_was_counted(document: Path, tmp_path: Path) -> None:

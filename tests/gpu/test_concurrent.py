@@ -12,9 +12,8 @@ import torch
 
 from kernels.backends.triton import recipes
 from kernels.operators import OPERATORS
-from kernels.protocol import Protocol
 from kernels.schedule import Refusal
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import controls, gang
 from tests.gpu.test_decomposed import LEFT_S, leave, wrong
 from tests.kernels.triton.conftest import gpu_trial

@@ -9,26 +9,25 @@ from pathlib import Path
 import pytest
 
 from kernels.outcome import BLOCK_KIND, Measurement, Sample
-from kernels.schemes import controls
+from kernels.schemes import stream_controls
 from kernels.trial import Trial
-from tests.gpu import concurrent_scenarios as scenarios
-from tests.gpu import concurrent_summary as summary
-from tests.gpu import documents, modes, recording, sittings, tables
+from tests.gpu import concurrent_scenarios, concurrent_summary, documents, modes, recording, sittings, tables
 from tests.gpu.test_documents import FACTS
 from tests.kernels.triton.test_sittings import RANKS
-from workbench import recordings
+from workbench.results import recordings
 
 MICROSECONDS = {
-    controls.STREAMS: 200.0, summary.OURS: 240.0, controls.SHAPING: 230.0, controls.PRIORITISED: 190.0,
-    controls.BOTH: 210.0, controls.SHARED: 170.0, "sequential": 250.0, "compute": 150.0, "communication": 160.0,
+    stream_controls.STREAMS: 200.0, concurrent_summary.OURS: 240.0, stream_controls.SHAPING: 230.0,
+    stream_controls.PRIORITISED: 190.0, stream_controls.BOTH: 210.0, stream_controls.SHARED: 170.0,
+    "sequential": 250.0, "compute": 150.0, "communication": 160.0,
 }  # fmt: skip
 
 
 def seconds_of(trial: Trial, scale: float) -> float:
     axes = dict(trial.schedule.axes)
-    mode = controls.mode(axes) or "sequential"
-    if mode == controls.STREAMS and axes["kernel"] == "ours":
-        mode = summary.OURS
+    mode = stream_controls.mode(axes) or "sequential"
+    if mode == stream_controls.STREAMS and axes["kernel"] == "ours":
+        mode = concurrent_summary.OURS
     if mode == "sequential" and trial.part == "whole":
         return MICROSECONDS[mode] * 1e-6
     return scale * MICROSECONDS[mode if trial.part == "whole" else trial.part] * 1e-6
@@ -47,7 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of two scenarios; in the second one nothing of two streams gains."""
     lines = list[str]()
     for number, (workload, scale) in enumerate((("cb-ar", 1.0), ("mb-a2a", 1.6))):
-        question = modes.Modes(scenarios.problems(2)[workload][1])
+        question = modes.Modes(concurrent_scenarios.problems(2)[workload][1])
         talk, came, at = question.blocks(tables.DEVICE, RANKS), None, 0
         while (block := tables.answered(talk, came)) is not None:
             at += 1
@@ -71,7 +70,7 @@ def test_a_row_is_of_one_block_with_all_modes_and_both_halves(recorded: Path) ->
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line[:4] == "| cb"
     ]
-    size = " x ".join(str(scenarios.problems(2)["cb-ar"][1][key]) for key in "mnk")
+    size = " x ".join(str(concurrent_scenarios.problems(2)["cb-ar"][1][key]) for key in "mnk")
     assert rows == [[f"cb-ar {size}", "150", "160", "250, cuBLAS + NCCL", "200", "240", "230", "190", "210",
                      "170, 8 SMs, NCCL", "0.68", "6 %"]]  # fmt: skip
     assert "| **1.09** | 6 % |" in written, "272 of 250, and 272 above 256"
@@ -96,8 +95,9 @@ def test_a_recording_of_two_streams_is_no_part_of_the_other_tables(recorded: Pat
 def test_a_wrong_result_is_in_no_row(recorded: Path) -> None:
     entries = recordings.read(recorded / "recordings" / "h200_nvl2_concurrent.jsonl")
     wrong = [replace(entry, measurement=replace(entry.measurement, correct=False))
-             if entry.measurement.trial.part == "whole" and controls.mode(dict(entry.measurement.trial.schedule.axes))
+             if entry.measurement.trial.part == "whole"
+             and stream_controls.mode(dict(entry.measurement.trial.schedule.axes))
              else entry for entry in entries]  # fmt: skip
-    assert summary.lines(wrong) == []
-    assert summary.text(wrong) is None
+    assert concurrent_summary.lines(wrong) == []
+    assert concurrent_summary.text(wrong) is None
     assert sittings.LAST in {entry.measurement.facts[BLOCK_KIND] for entry in entries}

@@ -16,8 +16,7 @@ import torch
 from kernels.backends.base import Seat
 from kernels.backends.triton.backend import TritonBackend
 from kernels.outcome import Measurement, Outcome
-from kernels.protocol import Protocol
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.gpu import gang
 from tests.kernels.triton.pieces import ENGINES, SPLITS, legal
 

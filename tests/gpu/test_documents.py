@@ -17,8 +17,8 @@ from tests.gpu import documents, litmus, recording, sittings, summary, summary_t
 from tests.gpu.sittings import Question
 from tests.house.test_plain_english import faults, prose
 from tests.kernels.triton.test_sittings import GEMM, RANKS
-from workbench import recordings
-from workbench.answer import Recorded
+from workbench.results import recordings
+from workbench.results.recordings import Recorded
 
 ROOT = Path(__file__).parents[2]
 OLD = sorted((ROOT / "data" / "recordings").glob("h200_nvl4_*.jsonl"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernels.outcome import BLOCK_KIND
-from kernels.protocol import Protocol
+from kernels.trial import Protocol
 from tests.gpu import everything, tables
 from tests.gpu.everything import LOG, STEPS, TARBALL, Step
 from tests.kernels.triton.gangs import cpu_bench
@@ -120,8 +120,8 @@ def test_a_table_is_measured_by_real_processes_block_after_block(
     from kernels.fabric import parse
     from kernels.operators import problem
     from tests.gpu.sittings import Question
-    from workbench import recordings
     from workbench.machines import shipped_machine
+    from workbench.results import recordings
 
     ranks = replace(RANKS, machine=shipped_machine("laptop_cpu"), fabric=parse("shared_memory"))
     asked = [problem("gemm_all_to_all", {"m": 128, "n": 64, "k": k}, world=2, dtype="float32") for k in (32, 64)]

@@ -7,8 +7,7 @@ from importlib import import_module, util
 import pytest
 import torch
 
-from kernels.hardware import NVLINK, PCIE, Hardware
-from kernels.prints import source_print, versions, versions_print
+from kernels.hardware import NVLINK, PCIE, Hardware, source_print, versions, versions_print
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,8 +18,8 @@ pytestmark = [
 
 
 def test_host_cluster_and_results_say_the_same_hardware_versions_and_source() -> None:
-    dealt, devices = import_module("tests.gpu.dealt"), import_module("cluster.devices")
-    connect = import_module("cluster.dispatch").Cluster.connect
+    dealt, devices = import_module("tests.gpu.dealt"), import_module("cluster.hosts")
+    connect = import_module("cluster.client").Cluster.connect
     here = devices.local_ranks(2, "triton")
     assert here.hardware.model == torch.cuda.get_device_name(0)
     assert here.hardware.link in (NVLINK, PCIE), "nvidia-ml-py tells it"

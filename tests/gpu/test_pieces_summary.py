@@ -13,7 +13,7 @@ from kernels.trial import Trial
 from tests.gpu import documents, pieces_limits, pieces_summary, pieces_targets, recording, scenarios, summary, tables
 from tests.gpu.test_documents import FACTS
 from tests.kernels.triton.test_sittings import RANKS
-from workbench import recordings
+from workbench.results import recordings
 
 CALL = {"sequential": 250.0, "fused": 200.0}
 """Microseconds of a whole, by scheme; of pieces they depend on how they are cut."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.backends.triton.probes.ground import BLOCKS
 from kernels.backends.triton.probes.host import run
-from kernels.machine_file import load
+from kernels.backends.triton.probes.suite import BLOCKS
+from kernels.machine import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(200)]
 

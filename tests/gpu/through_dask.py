@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster import gpus
+from cluster import hosts
 from kernels import files
 from kernels.operators import OPERATORS
 from tests.release import checks, summary
@@ -30,9 +30,9 @@ WORLD = 2
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = _options(arguments)
-    if chosen.backend == gpus.TRITON and len(gpus.here()) < chosen.world:
-        print(f"backend = triton needs {chosen.world} GPUs, and this host has {len(gpus.here())}. Accepted: a host "
-              "with as many, or --backend cpu.", file=sys.stderr)  # fmt: skip
+    if chosen.backend == hosts.TRITON and len(hosts.gpus_here()) < chosen.world:
+        print(f"backend = triton needs {chosen.world} GPUs, and this host has {len(hosts.gpus_here())}. Accepted: a "
+              "host with as many, or --backend cpu.", file=sys.stderr)  # fmt: skip
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> list[Result]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.through_dask", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, help="The summary as a file, too.")
-    parser.add_argument("--backend", choices=(gpus.TRITON, gpus.CPU), default=gpus.TRITON)
+    parser.add_argument("--backend", choices=(hosts.TRITON, hosts.CPU), default=hosts.TRITON)
     parser.add_argument("--world", type=int, default=WORLD, help="Ranks of the cluster, 2 or more.")
     parser.add_argument("--within", type=float, default=WITHIN_S, help="Seconds for all checks.")
     parser.add_argument("--only", nargs="+", choices=tuple(checks.table(tuple(OPERATORS))), metavar="CHECK",

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from workbench.cli_app import app
+from workbench.cli.app import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 COLUMNS = 100

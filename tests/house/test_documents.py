@@ -13,7 +13,7 @@ from kernels.outcome import SOURCES, STAGES
 from kernels.plan import Kind, Pool
 from kernels.schemes import SCHEMES
 from kernels.trial import PARTS
-from workbench.cli_app import app
+from workbench.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))

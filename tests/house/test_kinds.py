@@ -10,7 +10,7 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import expand, schedule
-from workbench.charts import bars
+from workbench.charts import timeline
 from workbench.charts.theme import SPAN_COLOURS
 from workbench.machines import shipped_machine
 from workbench.naming import ENGINES, engine_title
@@ -61,7 +61,9 @@ def test_every_kind_of_step_is_priced_played_and_drawn(kind: Kind, name: str) ->
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.word)
 def test_every_kind_of_step_has_a_colour_and_is_said_in_words(kind: Kind) -> None:
     assert kind.word in SPAN_COLOURS
-    assert bars.step_words(f"0/{kind.word}/1/0") != bars.step_words("0/nobody's/1/0").replace("nobody's", kind.word)
+    assert timeline.step_words(f"0/{kind.word}/1/0") != timeline.step_words("0/nobody's/1/0").replace(
+        "nobody's", kind.word
+    )
 
 
 def test_every_pool_has_a_row_of_its_own_on_the_timeline() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click import Command
 from typer.main import get_command
 
-from workbench.cli_app import app
+from workbench.cli.app import app
 
 WORDS_MOST = 35
 """Of one sentence, a filled-in value counted as one word."""

@@ -48,6 +48,11 @@ def test_words_load_no_library_but_numpy(root: Path, words: list[str]) -> None:
     assert not strangers, f"importing {', '.join(words)} also loads {', '.join(strangers)}"
 
 
+def test_the_command_line_begins_without_what_takes_seconds(root: Path) -> None:
+    loaded = probe(root, ["workbench.cli.app"])["loaded"]
+    assert not set(loaded) & {"torch", "triton", "pandas", "numba", "altair", "distributed"}
+
+
 def test_words_load_in_a_blink(root: Path, words: list[str]) -> None:
     seconds = min(probe(root, words)["seconds"] for _ in range(3))
     assert seconds <= ALLOWED_SECONDS, (

@@ -17,9 +17,8 @@ from kernels.machine import Device, Dimension, Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Failure, Gather, Measurement
 from kernels.problem import Problem
-from kernels.protocol import Protocol
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from tests.kernels.ragged import FREE
 
 ONCE = Protocol(name="once", warmups=0, repeats=2)

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from kernels.axes import Axis, Value
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
-from kernels.schedule import Refusal, Schedule
+from kernels.schedule import Axis, Refusal, Schedule, Value
 from kernels.schemes import axes, schedule
-from kernels.schemes.packets import SHOTS
+from kernels.schemes.axis_rules import SHOTS
 
 Values = Mapping[str, Value]
 Complete = Callable[[Values], Schedule | None]

@@ -19,9 +19,8 @@ from kernels.operators import OPERATORS, problem
 from kernels.ops.arguments import Operand
 from kernels.ops.arguments import problem as problem_of
 from kernels.problem import Problem
-from kernels.reference import expected, operands, torch_dtype
+from kernels.reference import bound, expected, operands, torch_dtype, verdict
 from kernels.schedule import Refusal
-from kernels.verify import bound, verdict
 
 DIFFERENTIABLE = tuple(name for name in OPERATORS if name != "gemv_all_reduce")
 
@@ -265,8 +264,8 @@ def closing_gives_memory_back_and_the_next_call_begins_anew(here: Here) -> None:
 def gpu_kernels_interpreted(here: Here, operator: str) -> None:
     """The same class that runs on GPUs, over shared memory: other operands every call."""
     from kernels.backends.cpu.heap import Heap
+    from kernels.ops.arguments import Ranks, process_group
     from kernels.ops.gpu import GpuCalls
-    from kernels.ops.groups import Ranks, process_group
 
     ranks, generations = Ranks.begin(process_group(here.group), torch.device("cpu")), iter(range(1, 100))
     calls = GpuCalls(ranks, torch.device("cpu"), lambda size: Heap(ranks.seat, next(generations), size, 1))

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kernels import fabric as fabrics
-from kernels.axes import Axis
 from kernels.fabric import Fabric, parse
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Axis, Schedule
 from tests.kernels import covering
 
 WORLDS = (1, 2, 4)

@@ -3,7 +3,8 @@
 import json
 import sys
 
-from kernels.bench import Bench, Seat
+from kernels.backends.base import Seat
+from kernels.bench import Bench
 from kernels.trial import Trial
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.axes import Axis, Tile, is_tile, tile
+from kernels.schedule import Axis, Tile, is_tile, tile
 
 WRITE = Axis("write", ("zero_copy", "staged"), "zero_copy", "Where results go.")
 PIECES = Axis("pieces", (1, 2, 4), 2, "Into how many.", open=True)

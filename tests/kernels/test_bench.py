@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 import torch.distributed
 
-from kernels.axes import tile
-from kernels.backends.base import Compiling, Unseen
+from kernels.backends.base import Compiling, Seat, Unseen
 from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
 from kernels.backends.cpu.program import Program
-from kernels.bench import Bench, Readings, Seat
+from kernels.bench import Bench, Readings
 from kernels.operators import problem
 from kernels.outcome import Span
-from kernels.protocol import Protocol
 from kernels.reference import factor
-from kernels.schedule import Refusal
-from kernels.trial import Trial
+from kernels.schedule import Refusal, tile
+from kernels.trial import Protocol, Trial
 
 
 def seat(rank: int = 0, world: int = 1, **more: Any) -> Seat:

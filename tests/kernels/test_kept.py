@@ -8,7 +8,7 @@ from kernels.operators import problem
 from kernels.plan import Kind, Plan, Planner, Pool, Step
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes.kept import Kept
+from kernels.schemes import Kept
 
 ASKED = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
 

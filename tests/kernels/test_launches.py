@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from kernels.fabric import Fabric
-from kernels.machine import Machine
-from kernels.machine_file import load
+from kernels.machine import Machine, load
 from kernels.operators import problem
 from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Plan, Pool
 from kernels.schemes import expand, schedule

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.machine import Machine
-from kernels.machine_file import load
+from kernels.machine import Machine, load
 
 GOOD = """
 name = "box"

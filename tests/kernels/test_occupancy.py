@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.axes import Tile
-from kernels.machine import LIMITS, Machine
-from kernels.machine_file import load
+from kernels.machine import LIMITS, Machine, load
 from kernels.occupancy import Block, Limits, beside, gemm_block, limits_of, padding, resident_blocks
-from kernels.schedule import Refusal
+from kernels.schedule import Refusal, Tile
 
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
 KB = 1024

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernels.operators import OPERATORS, Flow, ResultLayout, operator, problem
-from kernels.operators.embedding_all_to_all import INDEX_BYTES
-from kernels.operators.gemv_all_reduce import MAX_TOKENS
+from kernels.operators import OPERATORS, operator, problem
+from kernels.operators.base import Flow, ResultLayout
+from kernels.operators.embedding import INDEX_BYTES
+from kernels.operators.gemv import MAX_TOKENS
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import kernels.ops
 from kernels.operators import OPERATORS
-from kernels.ops import groups
+from kernels.ops import arguments as groups
 from kernels.schedule import Refusal
 from tests.kernels.ops_checks import DIFFERENTIABLE
 from tests.kernels.ops_gang import OpsGang
@@ -207,7 +207,7 @@ def test_a_rank_alone_closes_and_goes_on() -> None:
 
 
 def test_pieces_of_an_arena_do_not_overlap_and_come_again_after_clear() -> None:
-    from kernels.backends.triton.arena import Arena
+    from kernels.backends.triton.repeated import Arena
 
     class Memory:
         def __init__(self, capacity: int) -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from kernels.fabric import Fabric, parse
-from kernels.machine import Machine
-from kernels.machine_file import load
+from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import axes, expand, packets, reads, schedule
+from kernels.schemes import axes, axis_rules, expand, schedule
 
 MACHINES = Path(__file__).parents[2] / "data/machines"
 NVLINK = Fabric(kind="nvlink")
@@ -34,13 +33,13 @@ def planned(h200: Machine, rows: int = 8192, **values: int) -> Plan:
 @pytest.mark.parametrize(("rows", "expected"), [(8192, 1), (65536, 1), (65540, 2), (131072, 2)])
 def test_a_schedule_that_says_nothing_means_what_all_schedules_meant(rows: int, expected: int) -> None:
     asked = problem("gemv_all_reduce", {"n": rows, "k": 512, "tokens": 1}, world=4)
-    assert packets.shots(asked, Schedule("fused")) == expected
+    assert axis_rules.shots(asked, Schedule("fused")) == expected
 
 
 @pytest.mark.parametrize("value", [1, 2])
 def test_what_a_schedule_says_goes(value: int) -> None:
     asked = problem("gemv_all_reduce", {"n": 8192, "k": 512, "tokens": 1}, world=4)
-    assert packets.shots(asked, Schedule("fused", (("shots", value),))) == value
+    assert axis_rules.shots(asked, Schedule("fused", (("shots", value),))) == value
 
 
 @pytest.mark.parametrize("rows", [8192, 131072])
@@ -51,8 +50,8 @@ def test_the_value_that_stored_schedules_had_is_in_no_key_and_shown_all_the_same
     assert "shots" not in plain.to_json()["axes"]
     assert schedule(asked, "fused", {"shots": 3 - usual}, h200, NVLINK)["shots"] == 3 - usual
     named = Schedule("fused", (*plain.axes, ("shots", usual)))
-    assert reads.read(asked, named, "triton") == plain
-    assert reads.all_axes(asked, plain, "triton") == {**dict(plain.axes), "shots": usual}
+    assert axis_rules.read(asked, named, "triton") == plain
+    assert axis_rules.all_axes(asked, plain, "triton") == {**dict(plain.axes), "shots": usual}
     [axis] = [axis for axis in axes(asked, "fused", h200, NVLINK) if axis.name == "shots"]
     assert (axis.values, axis.default) == ((1, 2), usual)
 
@@ -63,8 +62,8 @@ def test_who_sends_no_packets_has_no_such_axis(h200: Machine) -> None:
     gemm = problem("gemm_all_reduce", {"m": 1024, "n": 1024, "k": 1024}, world=4)
     assert "shots" not in {axis.name for axis in axes(gemm, "fused", h200, NVLINK)}
     on_cpus = schedule(gemv(), "fused", {}, laptop, parse("emulated"))
-    assert not packets.are_sent(gemv(), on_cpus)
-    assert "shots" not in reads.all_axes(gemv(), on_cpus, "cpu")
+    assert not axis_rules.are_sent(gemv(), on_cpus)
+    assert "shots" not in axis_rules.all_axes(gemv(), on_cpus, "cpu")
 
 
 def test_bytes_are_those_that_really_leave_beside_the_operator_s_minimum(h200: Machine) -> None:

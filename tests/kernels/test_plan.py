@@ -5,8 +5,8 @@ import pytest
 
 from kernels.operators import problem
 from kernels.plan import COLUMNS, Kind, Plan, Planner, Pool, Step, Tiles
-from kernels.schedule import Schedule
-from kernels.schemes.base import Blocks, cut, tile
+from kernels.schedule import Schedule, tile
+from kernels.schemes.base import Blocks, cut
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from kernels.machine import BACKENDS
-from kernels.prints import (
+from kernels.hardware import (
     ABSENT,
     LIBRARIES,
     different_versions,
@@ -22,11 +21,12 @@ from kernels.prints import (
     versions,
     versions_print,
 )
+from kernels.machine import BACKENDS
 
 FILES = (
     "bench.py", "schemes/fused.py", "ops/cpu.py", "backends/__init__.py", "backends/cpu/__init__.py",
     "backends/cpu/heap.py", "backends/triton/__init__.py", "backends/triton/kernels/gemv.py",
-    "backends/triton/probes/link.py", "backends/triton/playground.py", "backends/triton/rank.py",
+    "backends/triton/probes/link.py", "backends/triton/playground.py",
 )  # fmt: skip
 
 
@@ -49,7 +49,6 @@ def kernels(tmp_path: Path) -> Path:
         ("backends/triton/kernels/gemv.py", {"triton"}),
         ("backends/triton/probes/link.py", set()),
         ("backends/triton/playground.py", set()),
-        ("backends/triton/rank.py", set()),
         ("ops/cpu.py", set()),
         ("schemes/new.py", {"cpu", "triton"}),
     ],
@@ -136,25 +135,25 @@ def test_what_this_process_has_is_what_the_files_were_and_no_two_backends_share_
 def test_no_trial_imports_what_its_print_leaves_out(backend: str) -> None:
     """Refusals of all backends are words, which load alone (below); what else only others use, nothing imports."""
     others = "".join(rf"|backends\.{other}" for other in BACKENDS if other != backend)
-    left_out = re.compile(rf"kernels\.(ops|backends\.triton\.(probes|playground|rank){others})\b(?!\.refusals)")
+    left_out = re.compile(rf"kernels\.(ops|backends\.triton\.(probes|playground){others})\b(?!\.refusals)")
     graph = grimp.build_graph("kernels", cache_dir=None)
     words = re.compile(r"kernels\.backends(\.\w+\.refusals)?$")
     in_use = [module for module in graph.modules if not left_out.match(module) and not words.match(module)]
-    assert len(in_use) > 40
+    assert len(in_use) > 35
     imports = {module: graph.find_modules_directly_imported_by(module) for module in in_use}
     assert not {module: wrong for module, those in imports.items() if (wrong := set(filter(left_out.match, those)))}
 
 
 def test_what_backends_refuse_and_compile_is_told_by_words_alone() -> None:
     """A CPU rank, a form and a shell ask; none of them has Triton, and torch takes them seconds."""
-    asked = "kernels.backends.refusals", "kernels.backends.triton.compilations"
+    asked = "kernels.backends.capabilities", "kernels.backends.triton.recipes"
     program = f"import {', '.join(asked)}, sys; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
     loaded = {name.partition(".")[0] for name in told.stdout.split()}
     assert not loaded & {"torch", "triton", "numba", "cuda"}
     gpus = {name.removeprefix("kernels.backends.triton.").partition(".")[0] for name in told.stdout.split()
             if name.startswith("kernels.backends.triton.")}  # fmt: skip
-    assert gpus == {"refusals", "compilations", "recipes", "limits", "tiles", "pieces"}
+    assert gpus == {"refusals", "recipes", "limits"}
 
 
 def test_every_library_counts_and_an_absent_one_is_a_version() -> None:

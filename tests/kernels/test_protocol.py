@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.protocol import PROTOCOLS, Protocol, is_one_call, protocol_words
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Protocol, Trial, is_one_call, protocol_words
 
 RECORDINGS = sorted((Path(__file__).parents[2] / "data" / "recordings").glob("*.jsonl"))
 

@@ -9,12 +9,10 @@ import pytest
 
 from kernels import backends
 from kernels.fabric import parse
-from kernels.machine import BACKENDS
-from kernels.machine_file import load
+from kernels.machine import BACKENDS, load
 from kernels.operators import OPERATORS, problem
-from kernels.protocol import PROTOCOLS
 from kernels.schemes import BASELINE, SCHEMES, run_by, schedule
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"m": 512, "n": 512, "k": 512}

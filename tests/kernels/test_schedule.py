@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.fabric import parse
-from kernels.machine import Machine
-from kernels.machine_file import load
+from kernels.machine import Machine, load
 from kernels.operators import OPERATORS, problem
 from kernels.schedule import UNNAMED, Refusal, Schedule
 from kernels.schemes import SCHEMES, axes, refusal, schedule

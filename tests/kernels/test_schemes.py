@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from kernels import schemes
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.plan import Kind, Plan, index_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import decomposed_plan, library, packets, reads
+from kernels.schemes import axis_rules, decomposed, library
 from tests.kernels import covering
 from tests.kernels.ragged import WORLDS, ask, covered, known_axes, linked
 
@@ -139,11 +140,11 @@ def test_bytes_moved_are_those_of_the_algorithm(operator: str, scheme: str, worl
     """
     for plan in plans(operator, scheme, world):
         extent, least = OPERATORS[operator].extent(plan.problem), OPERATORS[operator].wire_bytes(plan.problem)
-        in_packets = packets.are_sent(plan.problem, plan.schedule)
+        in_packets = axis_rules.are_sent(plan.problem, plan.schedule)
         once = (world - 1) * extent.rows * extent.columns * plan.problem.itemsize
         one_shot = plan.schedule.get("collective") == "one_shot"
-        one_shot |= in_packets and packets.shots(plan.problem, plan.schedule) == 1
-        expected = (once if one_shot else least) * (packets.PACKET_BYTES if in_packets else 4) // 4
+        one_shot |= in_packets and axis_rules.shots(plan.problem, plan.schedule) == 1
+        expected = (once if one_shot else least) * (axis_rules.PACKET_BYTES if in_packets else 4) // 4
         assert [plan.wire_bytes(rank) for rank in range(world)] == [expected] * world, plan.schedule
         assert expected >= least
 
@@ -200,7 +201,7 @@ def test_what_was_queued_first_goes_first_and_no_stream_waits_for_itself(operato
         count = schemes.problems(plan.schedule)
         both = [(True, 0), *(pair for i in range(1, count) for pair in ((True, i), (False, i - 1))), (False, count - 1)]
         assert list(queued) == [pair for pair in both if pair in queued]
-        high = plan.schedule["comm_priority"] == reads.HIGH
+        high = plan.schedule["comm_priority"] == axis_rules.HIGH
         assert set(plan.launches.priority[plan.launch[plan.kind != Kind.COMPUTE]]) <= {int(high)}
         assert not plan.launches.priority[plan.launch[plan.kind == Kind.COMPUTE]].any()
 
@@ -266,7 +267,7 @@ class Walk:
         self.before = ancestors(plan)
         self.of_kind = {kind: [int(s) for s in np.flatnonzero(plan.kind == kind)] for kind in Kind}
         self.calls = bool(self.of_kind[Kind.COLLECTIVE])
-        self.adds_up = decomposed_plan.adds_up(plan.problem, library.carried_out(plan.schedule))
+        self.adds_up = decomposed.adds_up(plan.problem, library.carried_out(plan.schedule))
 
     def complaints(self) -> list[str]:
         receives = self.operator.flow is Flow.RECEIVE

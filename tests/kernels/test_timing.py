@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kernels.bench import interleaved, warm_up
 from kernels.outcome import Span
-from kernels.timing import interleaved, warm_up
 
 
 class Fake:

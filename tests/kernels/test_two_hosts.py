@@ -12,14 +12,13 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
 from kernels.problem import Problem
-from kernels.protocol import Protocol
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 from workbench import machines
-from workbench.simulator.grid import times
-from workbench.simulator.network.levels import Network
+from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import compute_alone_seconds, predict
-from workbench.simulator.step.prices import Prices
+from workbench.simulator.scaling.network import Network
+from workbench.simulator.scaling.prices import Prices
 
 OFF = 0.10
 """How far an estimate may be from the measured median."""

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from kernels.operators import problem
-from kernels.reference import expected, operands
-from kernels.verify import bound, verdict
+from kernels.reference import bound, expected, operands, verdict
 
 GEMM = problem("gemm_all_to_all", {"m": 32, "n": 16, "k": 64}, world=2)
 

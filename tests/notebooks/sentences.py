@@ -7,10 +7,10 @@ from statistics import median
 
 from kernels.units import seconds_text
 from tests.notebooks.sentences_of_pieces import read_8
-from workbench import recordings
+from workbench.analysis.accuracy import validate_recordings
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
-from workbench.validation import validate_recordings
+from workbench.results import recordings
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TILE = "128x256x3072"

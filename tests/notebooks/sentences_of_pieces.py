@@ -7,8 +7,8 @@ from statistics import median
 
 from kernels.outcome import BLOCK_KIND
 from kernels.units import percent_text, seconds_text
-from workbench import metrics, recordings
 from workbench.lesson import Lesson
+from workbench.results import metrics, recordings
 
 PIECES = "h200_nvl2_pieces"
 """The recording of scenarios whose pieces copy engines move."""

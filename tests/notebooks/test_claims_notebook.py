@@ -3,9 +3,9 @@
 import nbformat
 import pytest
 
-from workbench.claims import Ask
-from workbench.reports.bundle import CHART
-from workbench.reports.execute import executed
+from workbench.analysis.claims import Ask
+from workbench.reports.export import executed
+from workbench.reports.pictures import CHART
 from workbench.resources import notebooks_directory
 
 FOLDER = notebooks_directory()

@@ -13,18 +13,17 @@ from nbformat import NotebookNode
 from kernels.fabric import parse
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
-from workbench.answer import FromSimulator
-from workbench.experiment import Experiment
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.run import run
+from workbench.experiment.sources import FromSimulator
+from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
-from workbench.presets import preset
-from workbench.reports.bundle import ALT_TEXT, CHART, PICTURE
-from workbench.reports.execute import executed
-from workbench.reports.page import page
+from workbench.machines.presets import preset
+from workbench.reports.export import executed
+from workbench.reports.pictures import ALT_TEXT, CHART, PICTURE
+from workbench.reports.render import page
 from workbench.resources import notebooks_directory
-from workbench.run import run
-from workbench.space import Choice, Space
-from workbench.store import Store
-from workbench.store.store import STORE_FILE
+from workbench.results.store import STORE_FILE, Store
 
 FOLDER = notebooks_directory()
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))

@@ -3,8 +3,8 @@
 import nbformat
 import pytest
 
-from workbench.reports.bundle import CHART
-from workbench.reports.execute import executed
+from workbench.reports.export import executed
+from workbench.reports.pictures import CHART
 from workbench.resources import notebooks_directory
 
 FOLDER = notebooks_directory()

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.axes import tile
 from kernels.occupancy import NCCL, SHOT, Block, beside, gemm_block, limits_of, padding, resident_blocks
 from kernels.operators import problem
 from kernels.outcome import Span
+from kernels.schedule import tile
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
 

@@ -15,7 +15,7 @@ from tests.release.commands import Answer, Began, require
 from tests.release.measuring import QUICK, RUN_S, SWEEP_S, accounted
 from tests.release.questions import GEMM
 from tests.release.site import READY_S, Figures, Site
-from workbench.store import Store
+from workbench.results.store import Store
 
 STOP_S = 20.0
 """Ctrl-C ends a sweep in about two seconds, on a busy host later."""

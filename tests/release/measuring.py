@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.protocol import PROTOCOLS
+from kernels.trial import PROTOCOLS
 from tests.release.commands import Answer, require
 from tests.release.site import Figures, Site, require_sound
 from tests.release.summary import NO_GPU

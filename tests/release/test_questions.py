@@ -9,16 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.backends.triton.compilations import compilations
+from kernels.backends.triton.recipes import compilations
 from kernels.operators import OPERATORS
 from tests.release.questions import QUESTIONS, REFUSED, SpaceFile
 from tests.release.refusing import words_of
 from tests.release.site import Site
-from workbench import cli, cli_measure, machines, space_file
-from workbench.blocks import MOST
-from workbench.experiment import Experiment
-from workbench.request import Request
-from workbench.typed import pairs
+from workbench import cli, machines
+from workbench.cli import measuring
+from workbench.experiment import question
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.fields import pairs
+from workbench.experiment.question import Request
+from workbench.results.comparison import MOST
 
 MACHINES = {"cpu": "laptop_cpu", "triton": "h200_nvl2"}
 NEEDS_A_CLUSTER = ("more ranks than there are", "second cluster", "nobody at the address")
@@ -29,7 +31,7 @@ def loaded(space: SpaceFile, world: int, backend: str, folder: Path) -> Experime
     text = space.toml(world, backend)
     path = folder / "space.toml"
     path.write_text(f'machine = "{MACHINES[backend]}"\n{text}')
-    return space_file.load(path)
+    return question.load(path)
 
 
 @pytest.mark.parametrize("backend", QUESTIONS)
@@ -74,7 +76,7 @@ def test_what_must_be_refused_is(
         pytest.fail("a cluster was started for nothing")
         yield
 
-    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr(measuring, "connected", connected)
     monkeypatch.chdir(tmp_path)
     host_with_gpus(2)
     site = cast(Site, SimpleNamespace(sizes=lambda operator: sizes(operator, backend)))

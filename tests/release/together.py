@@ -7,7 +7,7 @@ from tests.release.measuring import SWEEP_S, accounted
 from tests.release.questions import SpaceFile
 from tests.release.site import Figures, Site
 from tests.release.summary import NO_GPU
-from workbench.store import Store
+from workbench.results.store import Store
 
 
 def two_clients(site: Site) -> Figures:

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from nbformat import NotebookNode
 
-from workbench.metrics import fill
 from workbench.reports.run_report import Shown, run_report
+from workbench.results.metrics import fill
 
 MARKUP = "</script><script>alert(1)</script>"
 

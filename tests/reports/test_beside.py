@@ -1,8 +1,8 @@
 """A report lays published numbers of its operators beside what was found, and counts them as what they are."""
 
 from tests.reports.conftest import joined, row
-from workbench.reports.beside import HEADINGS, beside_published, num_published
 from workbench.reports.cases import cases
+from workbench.reports.methods import HEADINGS, beside_published, num_published
 from workbench.reports.run_report import run_report
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.reports.bundle import (
+from workbench.reports.pictures import (
     ALT_TEXT,
     CHART,
     PICTURE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bs4 import BeautifulSoup
 
-from workbench.reports.clean import clean_html
+from workbench.reports.render import clean_html
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernels.outcome import Span
 from tests.reports.conftest import row
-from workbench.reports.derived import MEANING, derived, derived_table
+from workbench.reports.methods import MEANING, derived, derived_table
 from workbench.reports.run_report import Shown, run_report
 
 TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06, "plain_s": 0.06,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from workbench.reports.execute import executed
+from workbench.reports.export import executed
 
 
 def test_a_notebook_runs_in_its_own_directory(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.reports.fitted import WIDTH, paper_wide, wrapped
+from workbench.reports.pictures import WIDTH, paper_wide, wrapped
 
 LONG = "How long does each of these many trials take, in milliseconds, " * 4
 

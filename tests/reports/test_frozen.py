@@ -9,8 +9,8 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from workbench.reports.bundle import ALT_TEXT, CHART, PICTURE, bundle, specification
-from workbench.reports.frozen import SCRIPT, WIDGET, frozen
+from workbench.reports.pictures import ALT_TEXT, CHART, PICTURE, bundle, specification
+from workbench.reports.render import SCRIPT, WIDGET, frozen
 
 VIEW = {WIDGET: {"model_id": "a", "version_major": 2, "version_minor": 0}, ALT_TEXT: "VBox()"}
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.reports.conftest import joined, row
-from workbench.compared import together
 from workbench.reports import cases as of_rows
-from workbench.reports.cases import Case
-from workbench.reports.headline import ending, headline, overall, recommendation
+from workbench.reports.cases import Case, ending, headline, overall, recommendation
+from workbench.results.comparison import together
 
 
 def timed(scheme: str, seconds: float | None, source: str = "measured", **more: Any) -> dict[str, Any]:

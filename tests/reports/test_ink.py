@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.charts import theme
-from workbench.reports.ink import PAGE, PAPER, inked
+from workbench.reports.pictures import PAGE, PAPER, inked
 
 
 def test_an_authors_ink_is_replaced_wherever_it_stands() -> None:

@@ -15,8 +15,7 @@ import zmq.asyncio
 from jupyter_client.session import Session
 from nbformat.v4 import new_code_cell, new_notebook
 
-from workbench.reports.execute import executed
-from workbench.reports.listening import KernelManager, ShellChannel
+from workbench.reports.export import KernelManager, ShellChannel, executed
 
 Both = tuple[zmq.Socket[bytes], zmq.asyncio.Socket, Session]
 

@@ -8,8 +8,8 @@ import altair as alt
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from workbench.reports.bundle import bundle
-from workbench.reports.markdown import markdown
+from workbench.reports.pictures import bundle
+from workbench.reports.render import markdown
 
 
 def test_each_chart_is_a_picture_with_a_line_of_text(report: NotebookNode) -> None:

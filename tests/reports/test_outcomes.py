@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reports.conftest import joined, row
-from workbench.charts.words import schedule_words
-from workbench.reports.outcomes import (
+from workbench.charts.labels import schedule_words
+from workbench.reports.tables import (
     common,
     differing,
     failure_table,

@@ -15,8 +15,7 @@ from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from workbench.reports.markdown import markdown
-from workbench.reports.page import page, title
+from workbench.reports.render import markdown, page, title
 
 FETCHING = ("src", "srcset", "poster", "data", "action", "background", "formaction")
 

@@ -15,9 +15,9 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
-from workbench.reports.bundle import bundle
 from workbench.reports.export import export
-from workbench.reports.pdf import browser
+from workbench.reports.pictures import bundle
+from workbench.reports.render import browser
 
 pytestmark = pytest.mark.browser
 SETTLED = ".wb-drawn svg.marks, .wb-note:not(:empty)"

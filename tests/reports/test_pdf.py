@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.reports.pdf import browser, pdf
+from workbench.reports.render import browser, pdf
 
 
 def program(folder: Path, script: str) -> None:

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from tests.reports.conftest import row
 from workbench.reports.export import export
-from workbench.reports.pdf import browser
+from workbench.reports.render import browser
 from workbench.reports.run_report import Shown, run_report
 from workbench.reports.side_by_side import RUNS_MOST, Told, side_by_side
 

@@ -8,9 +8,9 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from kernels.protocol import GPU_ONLY, protocol
+from kernels.trial import GPU_ONLY, protocol
 from tests.reports.conftest import joined, row
-from workbench.reports.bundle import CHART
+from workbench.reports.pictures import CHART
 from workbench.reports.run_report import run_report
 
 

@@ -10,10 +10,10 @@ from nbformat import NotebookNode
 
 from tests.reports.conftest import joined, row
 from tests.reports.test_run_report import headings, shown
-from workbench import recordings
+from workbench.experiment.run import Replay
 from workbench.reports.side_by_side import Told, side_by_side, stored_runs
-from workbench.sitting import Replay
-from workbench.store import Store
+from workbench.results import recordings
+from workbench.results.store import Store
 
 
 def told(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> Told:

@@ -8,7 +8,7 @@ from kernels import outcome
 from tests.reports.conftest import row
 from workbench.charts.theme import SHAPES, SOURCE_LOOKS
 from workbench.naming import SIGNS
-from workbench.reports.sources import MEANINGS, legend
+from workbench.reports.methods import MEANINGS, legend
 
 
 def test_charts_and_reports_know_the_same_sources() -> None:

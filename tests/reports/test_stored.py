@@ -10,13 +10,14 @@ import altair as alt
 import pytest
 from nbformat import NotebookNode
 
-from workbench import machines, recordings
+from workbench import machines
 from workbench.charts import theme
-from workbench.reports.bundle import CHART, title_text
+from workbench.experiment.run import Replay
+from workbench.reports.pictures import CHART, title_text
+from workbench.reports.run_report import stored_report, swept
 from workbench.reports.side_by_side import stored_runs
-from workbench.reports.stored import stored_report, swept
-from workbench.sitting import Replay
-from workbench.store import Store
+from workbench.results import recordings
+from workbench.results.store import Store
 
 LADDER = "laptop_ladder_pieces_and_slices"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from workbench.reports.methods import methods
-from workbench.reports.timed_how import sentences
+from workbench.reports.methods import timed_how_sentences as sentences
 
 NCCL = {"version": "2.28.9", "NCCL_GRAPH_REGISTER": "0"}
 READINGS = [

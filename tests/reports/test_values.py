@@ -6,7 +6,7 @@ import nbconvert.filters.markdown_mistune as mistune
 import pytest
 from bs4 import BeautifulSoup
 
-from workbench.reports.values import label, markdown_text, value_text
+from workbench.reports.tables import label, markdown_text, value_text
 
 
 @pytest.mark.parametrize(

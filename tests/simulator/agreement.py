@@ -11,17 +11,16 @@ from itertools import product
 
 import numpy as np
 
-from kernels.axes import Axis, Value
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Axis, Schedule, Value
 from kernels.schemes import COMPARED, axes
 from tests.kernels.covering import legal as complete
 from tests.simulator.trials import ask, legal, trial
 from workbench.machines import shipped_machine
-from workbench.simulator.grid import times
+from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import predict
 
 MACHINES = {"h200_nvl2": ("nvlink", (2,)), "h200_nvl8": ("nvlink", (2, 8)), "mi300x_mesh8": ("nvlink", (2, 8)),

@@ -11,7 +11,7 @@ import numpy as np
 import simpy
 
 from kernels.plan import ANY_STREAM, Plan
-from workbench.simulator.pools import Shares, shares
+from workbench.simulator.play import Shares, shares
 from workbench.simulator.price.costs import StepCosts
 
 LAST = 9

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kernels.axes import tile
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import operator, problem
+from kernels.schedule import tile
 from kernels.schemes import schedule
 from kernels.schemes.base import num_tiles
 from workbench.simulator.price.tiles import fixed_seconds, tile_width, work_share

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import Machine, Rate
-from kernels.machine_file import load
+from kernels.machine import Machine, Rate, load
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.schemes import COMPARED, schedule
 from kernels.trial import Trial
 from tests.kernels.conftest import Gang
 from tests.simulator.trials import ask, trial
 from workbench import machines
-from workbench.simulator.calibrate import FULL_SECONDS, QUICK_SECONDS, calibrate
+from workbench.machines.calibrate_cpu import FULL_SECONDS, QUICK_SECONDS, calibrate
 from workbench.simulator.predict import predict
 
 Answer = Callable[[Sequence[Trial]], Iterator[Outcome]]

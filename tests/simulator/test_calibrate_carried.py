@@ -12,9 +12,9 @@ from kernels.operators import problem
 from kernels.schemes import schedule
 from tests.simulator.trials import trial
 from workbench import machines
-from workbench.simulator.calibrate_carried import PER_DEVICE, carried
+from workbench.analysis.accuracy import validate_recordings
+from workbench.machines.calibrate_gpu import PER_DEVICE, carried
 from workbench.simulator.predict import predict
-from workbench.validation import validate_recordings
 
 NVLINK = parse("nvlink")
 MEASURED = "h200_nvl2"

@@ -7,22 +7,19 @@ from typing import Any
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine import Machine
-from kernels.machine_file import load, toml
+from kernels.machine import Machine, load, toml
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
-from kernels.protocol import protocol
 from kernels.schedule import Schedule
 from kernels.schemes import COMPARED, schedule
-from kernels.trial import Trial
+from kernels.trial import Trial, protocol
 from tests.simulator import probed
 from tests.simulator.probed import raw
 from tests.simulator.test_grid import TOLERANCE
 from tests.simulator.trials import ask, legal, trial
 from workbench import machines
-from workbench.simulator.calibrate_gpus import checked, fitted, listed, ratios
-from workbench.simulator.grid import times
-from workbench.simulator.held_out import held_out
+from workbench.machines.calibrate_gpu import checked, fitted, held_out, listed, ratios
+from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import predict
 from workbench.simulator.price.collectives import measured_seconds
 from workbench.simulator.price.rates import work_seconds

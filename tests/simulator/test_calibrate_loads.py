@@ -9,12 +9,10 @@ from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Measurement
-from kernels.protocol import protocol
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Trial, protocol
 from workbench import machines
-from workbench.simulator.calibrate_loads import with_loads
-from workbench.simulator.held_out import WHOLE
+from workbench.machines.calibrate_gpu import WHOLE, with_loads
 from workbench.simulator.predict import predict
 
 NVLINK = Fabric(kind="nvlink")

@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels.fabric import parse
-from kernels.machine import Collective, Machine
-from kernels.machine_file import load, toml
+from kernels.machine import Collective, Machine, load, toml
 from kernels.operators import OPERATORS, problem
 from kernels.schemes import schedule
 from tests.simulator.trials import trial
-from workbench import calibration_gpus, machines
-from workbench.cli_app import app
-from workbench.simulator.calibrate_nccl import with_tuned
-from workbench.simulator.grid import times
+from workbench import machines
+from workbench.cli.app import app
+from workbench.machines import calibrate_gpu
+from workbench.machines.calibrate_gpu import with_tuned
+from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import predict
 from workbench.simulator.price.collectives import measured_seconds
 
@@ -98,7 +98,7 @@ def test_play_and_closed_form_take_the_curve_of_the_schedule(operator: str) -> N
 
 
 def test_the_shipped_machine_is_fitted_to_the_committed_sweep() -> None:
-    again = calibration_gpus.fit(PROBES / "h200_nvl2.json", sweep=PROBES / "h200_nvl2_nccl.jsonl")
+    again = calibrate_gpu.fit(PROBES / "h200_nvl2.json", sweep=PROBES / "h200_nvl2_nccl.jsonl")
     shipped = machines.shipped_machine("h200_nvl2")
     assert again.collectives == shipped.collectives
     assert {key: source for key, source in again.provenance.items() if key.startswith("collective")} == {

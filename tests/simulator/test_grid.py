@@ -12,7 +12,7 @@ from kernels.operators import OPERATORS, problem
 from kernels.schedule import Refusal, Schedule
 from kernels.schemes import COMPARED, axes, refusal, schedule
 from tests.simulator.trials import ask, legal, trial, whatever
-from workbench.simulator.grid import UNPRICED, times
+from workbench.simulator.closed_form.grid import UNPRICED, times
 from workbench.simulator.predict import predict
 
 FABRICS = (

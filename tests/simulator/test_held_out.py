@@ -10,12 +10,11 @@ import pytest
 
 from kernels.operators import OPERATORS, problem
 from kernels.problem import Problem
-from workbench import machines, recordings
-from workbench.accuracy import errors, whole
-from workbench.simulator import held_out as split
-from workbench.simulator.calibrate_gpus import fitted, listed
-from workbench.simulator.held_out import WHOLE, computation, held_out, is_drawn
-from workbench.validation import validate_recordings
+from workbench import machines
+from workbench.analysis.accuracy import errors, validate_recordings, whole
+from workbench.machines import calibrate_gpu
+from workbench.machines.calibrate_gpu import WHOLE, computation, fitted, held_out, is_drawn, listed
+from workbench.results import recordings
 
 MACHINES = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
 RAW = Path(__file__).parents[2] / "data" / "probes" / "h200_nvl2.json"
@@ -58,16 +57,16 @@ def sides() -> dict[tuple[str, str], set[str]]:
 
 def fits(seed: int) -> bool:
     shares = [sum(is_drawn(name, seed) for name in names) / len(names) for names in sides().values()]
-    return all(split.LEAST <= share <= 1 - split.LEAST for share in shares)
+    return all(calibrate_gpu.LEAST <= share <= 1 - calibrate_gpu.LEAST for share in shares)
 
 
 def test_the_seed_is_the_first_that_gives_every_operator_both_sides() -> None:
     assert {operator for who, operator in sides() if who == "recorded"} | set(WHOLE) == set(OPERATORS)
-    assert [seed for seed in range(split.SEED + 1) if fits(seed)] == [split.SEED]
+    assert [seed for seed in range(calibrate_gpu.SEED + 1) if fits(seed)] == [calibrate_gpu.SEED]
 
 
 def test_four_tenths_of_the_recorded_problems_are_held_out() -> None:
-    assert sum(map(held_out, recorded())) >= split.LEAST * len(recorded())
+    assert sum(map(held_out, recorded())) >= calibrate_gpu.LEAST * len(recorded())
 
 
 def test_operators_dtypes_and_ranks_that_share_a_computation_are_on_one_side() -> None:

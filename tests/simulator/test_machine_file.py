@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.machine import Machine
-from kernels.machine_file import load, toml
+from kernels.machine import Machine, load, toml
 from workbench import machines
 
 

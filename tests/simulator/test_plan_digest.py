@@ -18,18 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.axes import Axis, Value
 from kernels.fabric import parse, usual
 from kernels.operators import OPERATORS, operator, problem
 from kernels.plan import Launches, Plan, Tiles
 from kernels.problem import Problem
-from kernels.protocol import PROTOCOLS
-from kernels.schedule import Refusal
+from kernels.schedule import Axis, Refusal, Value
 from kernels.schemes import SCHEMES, axes, expand
-from kernels.trial import PARTS, Trial
+from kernels.trial import PARTS, PROTOCOLS, Trial
 from tests.kernels.covering import legal
 from workbench.machines import shipped_machine
-from workbench.provenance import provenance
+from workbench.results.provenance import provenance
 from workbench.simulator.predict import predict
 
 RECORD = Path(__file__).parents[2] / "data" / "checks" / "plan_digest.json"

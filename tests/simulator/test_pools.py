@@ -5,7 +5,7 @@ import pytest
 
 from kernels.plan import EVERYTHING, Kind, Pool
 from tests.simulator.streams import SMS, Launch, Work, capacity, plan_of
-from workbench.simulator.pools import Shares, shares
+from workbench.simulator.play import Shares, shares
 
 
 def held(*works: Work, launches: tuple[Launch, ...] = (Launch(),), units: np.ndarray | None = None) -> Shares:

@@ -11,11 +11,12 @@ from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import COMPARED, SCHEMES, axes, problems, schedule
+from kernels.schemes import COMPARED, SCHEMES, axes, schedule
+from kernels.schemes.concurrent import problems
 from tests.simulator.trials import ask, legal, trial
 from workbench.lesson import lesson
 from workbench.machines import shipped_machine
-from workbench.metrics import floor
+from workbench.results.metrics import floor
 from workbench.simulator.predict import PREDICTOR, UNCALIBRATED, compute_alone_seconds, predict, resolved
 
 pairs = pytest.mark.parametrize(("operator", "scheme"), [(o, s) for o in OPERATORS for s in SCHEMES])

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 
 from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Plan, Pool
 from tests.simulator.streams import Launch, Work, costs_of, plan_of, plans
-from workbench.simulator.play import Played, play, spans
-from workbench.simulator.pools import Shares, shares
+from workbench.simulator.play import Played, Shares, play, shares, spans
 
 TWO_STREAMS = (Launch(stream=0), Launch(stream=1))
 

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-from kernels.axes import Axis
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.problem import Problem
-from kernels.protocol import protocol
-from kernels.schedule import Schedule
+from kernels.schedule import Axis, Schedule
 from kernels.schemes import axes
-from kernels.trial import Trial
+from kernels.trial import Trial, protocol
 from tests.kernels import covering
 
 

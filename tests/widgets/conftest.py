@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cluster.devices import device
-from kernels.prints import versions
+from cluster.hosts import device
+from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
 from workbench.charts import timeline
-from workbench.store import Store
-from workbench.widgets.exploring import Explorer
+from workbench.results.store import Store
+from workbench.widgets.explorer import Explorer
 from workbench.widgets.panels import Row
 
 
@@ -117,4 +117,4 @@ def row(**changes: Any) -> Row:
 @pytest.fixture(autouse=True)
 def _no_shipped_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shipped changes; a test replays what it has recorded itself."""
-    monkeypatch.setattr("workbench.recordings.paths", dict)
+    monkeypatch.setattr("workbench.results.recordings.paths", dict)

@@ -4,8 +4,8 @@ import pytest
 
 from kernels.schedule import Refusal
 from kernels.schemes import COMPARED
+from workbench.experiment.form import Asked
 from workbench.machines import machine
-from workbench.widgets.asking import Asked
 
 SHAPE = (("m", 64), ("n", 64), ("k", 64))
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kernels.machine_file import toml
+from kernels.machine import toml
 from tests.widgets.conftest import FakeLab, eventually, row, run
 from tests.widgets.test_explorer import MakeExplorer, sweep
 from workbench import machines
 from workbench.machines import calibrated_path, shipped_machine
-from workbench.widgets.calibrating import Calibrating
+from workbench.widgets.cluster_watch import Calibrating
 from workbench.widgets.controls import HIDDEN, SHOWN
-from workbench.widgets.exploring import Explorer
+from workbench.widgets.explorer import Explorer
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def fits(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(toml(shipped_machine(name)).replace("step_seconds = ", "step_seconds = 1"))
 
-    monkeypatch.setattr("workbench.widgets.calibrating.calibrate", calibrate)
+    monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", calibrate)
 
 
 def test_a_sweep_that_is_slower_than_estimated_offers_to_calibrate(
@@ -65,7 +65,7 @@ def test_what_cannot_be_calibrated_says_why(explorer: Explorer, lab: FakeLab, mo
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("The calibration cannot be written. Accepted: a folder that you may write.")
 
-    monkeypatch.setattr("workbench.widgets.calibrating.calibrate", refuse)
+    monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", refuse)
     explorer.calibrating.button.click()
     assert eventually(lambda: "cannot be written" in explorer.calibrating.words.value)
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_calibrated_says_why(explorer: Explorer, lab: FakeLab, mo
 def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its store is closed next."""
     over, told = threading.Event(), list[str]()
-    monkeypatch.setattr("workbench.widgets.calibrating.calibrate", lambda *_, **__: over.wait(100))
+    monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", lambda *_, **__: over.wait(100))
     made = Calibrating(FakeLab, lambda: told.append("done"))  # type: ignore[arg-type, return-value]
     digest = machines.machine("laptop_cpu").digest
     timed = [row(key=str(number), time_s=9.0) for number in range(5)]

@@ -6,10 +6,10 @@ import pytest
 
 from kernels.fabric import parse
 from tests.widgets.conftest import row
+from workbench.experiment.form import Asked
 from workbench.machines import machine
 from workbench.simulator.predict import predict
-from workbench.widgets.asking import Asked
-from workbench.widgets.cells import cells, same_problem
+from workbench.widgets.chart_panels import cells, same_problem
 
 LINK = parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e9")
 ASKED = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,

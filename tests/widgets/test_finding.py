@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cluster.devices import local_ranks
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
+from cluster.hosts import local_ranks
 from tests.widgets.conftest import FakeLab, eventually
-from workbench.widgets import finding
-from workbench.widgets.finding import PATIENCE_SECONDS, Finder
+from workbench.widgets import cluster_watch
+from workbench.widgets.cluster_watch import PATIENCE_SECONDS, Finder
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_cluster_that_is_needed_is_looked_for_at_once(
     make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when it would be looked for anyway."""
-    monkeypatch.setattr(finding, "MISS_SECONDS", 1000.0)
+    monkeypatch.setattr(cluster_watch, "MISS_SECONDS", 1000.0)
     up = threading.Event()
 
     def connect(address: str | None) -> FakeLab:
@@ -76,14 +76,14 @@ def test_a_cluster_that_is_needed_is_looked_for_at_once(
     with pytest.raises(ValueError, match="0 have answered: Nobody answers"):
         finder.cluster()
     up.set()
-    monkeypatch.setattr(finding, "PATIENCE_SECONDS", 100.0)
+    monkeypatch.setattr(cluster_watch, "PATIENCE_SECONDS", 100.0)
     assert isinstance(finder.cluster(), FakeLab)
 
 
 def test_a_lab_that_was_ended_is_looked_for_again(
     make_finder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "PATIENCE_SECONDS", 100.0)
+    monkeypatch.setattr(cluster_watch, "PATIENCE_SECONDS", 100.0)
     labs = [FakeLab(), FakeLab()]
     rest = iter(labs)
     finder, _ = make_finder(lambda address: next(rest))

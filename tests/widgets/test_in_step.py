@@ -11,7 +11,7 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
-from workbench.widgets.exploring import Explorer
+from workbench.widgets.explorer import Explorer
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import Row
 
@@ -64,7 +64,7 @@ def test_a_new_run_takes_back_the_report_of_the_one_before(explorer: Explorer, m
         go_on.wait(100)
         raise ValueError("too late")
 
-    monkeypatch.setattr("workbench.widgets.report_button.export", slowly)
+    monkeypatch.setattr("workbench.widgets.results.export", slowly)
     explorer.report.button.click()
     assert written.wait(100)
     run(explorer)

@@ -8,10 +8,9 @@ import pytest
 
 from cluster.seating import Described, Workers
 from tests.widgets.conftest import FakeLab, eventually, headings, run
-from workbench import recordings
-from workbench.widgets.exploring import Explorer
-from workbench.widgets.judging import Judge, refused_choices
-from workbench.widgets.question import Question
+from workbench.results import recordings
+from workbench.widgets.explorer import Explorer
+from workbench.widgets.form import Judge, Question, refused_choices
 
 MakeExplorer = Callable[..., Explorer]
 

@@ -56,7 +56,7 @@ class Wire:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     wire = Wire()
-    monkeypatch.setattr("workbench.widgets.vega_runtime.send_once", lambda: None)
+    monkeypatch.setattr("workbench.widgets.live_chart.send_once", lambda: None)
     monkeypatch.setattr(LiveChart, "send", lambda _chart, content, buffers: wire.send(content, buffers))
     return wire
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.widgets.live_rows import Rows, encode, message, records
+from workbench.widgets.live_chart import Rows, encode, message, records
 
 
 def numbers(start: int, stop: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.charts.test_every_chart import CHARTS
 from workbench.charts import scale_out, theme
-from workbench.widgets.live_spec import FIRST_WIDTH, live_spec, ready
+from workbench.widgets.live_chart import FIRST_WIDTH, live_spec, ready
 
 SAMPLES = alt.NamedData("samples")
 

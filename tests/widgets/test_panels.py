@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.widgets.conftest import Row, row
-from workbench.charts import best, landscape, running, samples, sweep, trials, waterfall
-from workbench.sitting import Progress
-from workbench.store import Store
+from workbench.charts import best, landscape, layers, samples, sweep, trials, waterfall
+from workbench.experiment.run import Progress
+from workbench.results.store import Store
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Begun, Panels, varied
 from workbench.widgets.session import News
@@ -219,11 +219,11 @@ def running_row(samples: int, stopped: bool = False, **changes: Any) -> dict[str
 def test_what_is_being_timed_is_drawn_until_its_outcome_comes(panels: Panels) -> None:
     panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
     panels.add(replace(news([sliced(1)]), running=[running_row(7)]))
-    (drawn,) = panels.trials.rows(running.DATASET)
+    (drawn,) = panels.trials.rows(layers.DATASET)
     assert (drawn["place"], drawn["source"], drawn["time_ms"]) == (2, "running, 7 of 20 samples", 2.0)
-    assert [mark["value"] for mark in panels.along.chart.rows(running.DATASET)] == [2]
+    assert [mark["value"] for mark in panels.along.chart.rows(layers.DATASET)] == [2]
     panels.add(news([sliced(2)]))
-    assert panels.trials.rows(running.DATASET) == panels.along.chart.rows(running.DATASET) == []
+    assert panels.trials.rows(layers.DATASET) == panels.along.chart.rows(layers.DATASET) == []
     assert [mark["number"] for mark in panels.trials.rows(trials.DATASET) if mark["look"] == "measured"] == [1, 2]
 
 
@@ -250,7 +250,7 @@ def test_a_stopped_run_is_shown_again_as_far_as_it_came(
     assert explorer.session.wait(100)
     again = make_explorer(run=explorer.run_id)
     for shown in (explorer, again):
-        (drawn,) = shown.panels.trials.rows(running.DATASET)
+        (drawn,) = shown.panels.trials.rows(layers.DATASET)
         assert (drawn["scheme"], drawn["source"]) == ("fused", "stopped after 3 of 5 samples")
 
 

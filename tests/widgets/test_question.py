@@ -7,13 +7,13 @@ import pytest
 
 from kernels.operators import OPERATORS
 from tests.widgets.conftest import row
-from workbench import left_out
+from workbench import resources
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
-from workbench.widgets.exploring import Explorer
-from workbench.widgets.problem_form import OWN
-from workbench.widgets.question import Question
-from workbench.widgets.words import numbers_html
+from workbench.widgets.controls import numbers_html
+from workbench.widgets.explorer import Explorer
+from workbench.widgets.form import Question
+from workbench.widgets.form_fields import OWN
 
 
 @pytest.fixture
@@ -258,12 +258,12 @@ def test_a_sweep_is_a_checkbox_that_says_its_values(question: Question) -> None:
 def test_the_form_goes_on_without_damaged_files_and_says_which_in_a_line_that_opens(
     make_explorer: Callable[..., Explorer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, folder in (("machines", "machines"), ("presets", "problems")):
+    for module, folder in (("machines", "machines"), ("machines.presets", "problems")):
         monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path)
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "own <b>.toml").write_text("name = [")
     (tmp_path / "machines" / "laptop_cpu.toml").write_text("name = [")
-    left_out.begin()
+    resources.begin()
     explorer = make_explorer()
     assert explorer.question.machine_value == shipped_machine("laptop_cpu")
     said = explorer.page.left_out.value

@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 from IPython.display import DisplayHandle
 
-from cluster.deadline import WAIT_S
+from cluster.watchdog import WAIT_S
 from kernels.fabric import parse
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, run
-from workbench.answer import FromSimulator
 from workbench.charts import timeline
-from workbench.experiment import Experiment
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.run import run as begun
+from workbench.experiment.sources import FromSimulator
+from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
-from workbench.presets import preset
-from workbench.run import run as begun
+from workbench.machines.presets import preset
+from workbench.results.store import Store
 from workbench.simulator.predict import predict
-from workbench.space import Choice, Space
-from workbench.store import Store
-from workbench.widgets import explorers, exploring
-from workbench.widgets.explorers import explorer, explorer_of, prepare
-from workbench.widgets.exploring import Explorer
-from workbench.widgets.frozen import Frozen
+from workbench.widgets import explorer as explorers
+from workbench.widgets import explorer as exploring
+from workbench.widgets.explorer import Explorer, explorer, explorer_of, prepare
 from workbench.widgets.live_chart import LiveChart, charts_in
+from workbench.widgets.timeline_view import Frozen
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +178,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
 
 
 def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.widgets.frozen.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("workbench.widgets.timeline_view.PAUSE_SECONDS", 0.0)
     places: list[tuple[str, str, Any]] = []
     for way in ("display", "update"):
         monkeypatch.setattr(DisplayHandle, way, lambda handle, content, way=way, **more: places.append(

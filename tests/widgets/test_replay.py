@@ -11,8 +11,8 @@ import pytest
 from tests.widgets.conftest import run
 from workbench import resources
 from workbench.charts import sweep, trials, waterfall
-from workbench.store import Store
-from workbench.widgets.exploring import Explorer
+from workbench.results.store import Store
+from workbench.widgets.explorer import Explorer
 from workbench.widgets.panels import ALONG, LOSSES, TRIALS
 
 MakeExplorer = Callable[..., Explorer]
@@ -32,7 +32,7 @@ def replayed(
         blocks = [json.loads(line)["block"] for line in whole]
         kept = [line for line, block in zip(whole, blocks, strict=True) if int(block.split(".p")[1][:-2]) <= count]
         (tmp_path / f"{name}.jsonl").write_text("".join(kept))
-        monkeypatch.setattr("workbench.recordings.paths", lambda: {name: tmp_path / f"{name}.jsonl"})
+        monkeypatch.setattr("workbench.results.recordings.paths", lambda: {name: tmp_path / f"{name}.jsonl"})
         explorer = make_explorer(cluster=None)
         explorer.source.source.value = "recordings"
         explorer.source.speed.value = float("inf")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.widgets.conftest import row
-from workbench.sitting import Progress
+from workbench.experiment.run import Progress
 from workbench.widgets.results import SHOWN_MOST, Results
 from workbench.widgets.session import News
 

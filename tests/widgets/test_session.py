@@ -8,12 +8,12 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually
-from workbench.answer import FromCluster
+from workbench.experiment.form import Asked
+from workbench.experiment.run import Sitting
+from workbench.experiment.run import run as experiment_run
+from workbench.experiment.sources import FromCluster
 from workbench.machines import machine
-from workbench.run import run as experiment_run
-from workbench.sitting import Sitting
-from workbench.store import Store
-from workbench.widgets.asking import Asked
+from workbench.results.store import Store
 from workbench.widgets.session import News, Session
 
 SWEPT = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,

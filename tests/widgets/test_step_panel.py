@@ -3,9 +3,9 @@
 import pytest
 
 from workbench.charts import scale_out
-from workbench.presets import presets
-from workbench.simulator.step.model import names
-from workbench.widgets.step_panel import WORLDS, StepPanel, model_of
+from workbench.machines.presets import presets
+from workbench.simulator.scaling.model import names
+from workbench.widgets.chart_panels import WORLDS, StepPanel, model_of
 
 
 def test_a_preset_has_the_model_with_which_its_name_begins() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.widgets import vega_runtime
+from workbench.widgets import live_chart
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def bundled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def nothing_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(vega_runtime, "_sent", None)
+    monkeypatch.setattr(live_chart, "_sent", None)
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
     yield
-    if vega_runtime._sent is not None:
-        vega_runtime._sent.close()
+    if live_chart._sent is not None:
+        live_chart._sent.close()
 
 
 def test_a_bundle_is_made_once_and_read_from_disk_afterwards(bundled: list[str], tmp_path: Path) -> None:
-    first = vega_runtime.bundle(tmp_path / "cache")
-    assert vega_runtime.bundle(tmp_path / "cache") == first
+    first = live_chart.bundle(tmp_path / "cache")
+    assert live_chart.bundle(tmp_path / "cache") == first
     assert len(bundled) == 1
     assert b"export { vegaEmbed }" in gzip.decompress(first)
 
@@ -41,17 +41,17 @@ def test_a_bundle_is_made_once_and_read_from_disk_afterwards(bundled: list[str],
 def test_a_cache_that_cannot_be_written_costs_time_but_not_the_chart(bundled: list[str], tmp_path: Path) -> None:
     occupied = tmp_path / "a file where the folder should be"
     occupied.touch()
-    assert vega_runtime.bundle(occupied) == vega_runtime.bundle(occupied)
+    assert live_chart.bundle(occupied) == live_chart.bundle(occupied)
     assert len(bundled) == 2
 
 
 @pytest.mark.usefixtures("bundled", "nothing_sent")
 def test_a_second_chart_sends_nothing_and_a_page_that_asks_gets_it_again() -> None:
-    vega_runtime.send_once()
-    sent = vega_runtime._sent
-    vega_runtime.send_once()
-    assert vega_runtime._sent is sent
-    vega_runtime.send_again()
-    assert vega_runtime._sent is not sent
-    assert vega_runtime._sent is not None
-    assert vega_runtime._sent.comm is not None
+    live_chart.send_once()
+    sent = live_chart._sent
+    live_chart.send_once()
+    assert live_chart._sent is sent
+    live_chart.send_again()
+    assert live_chart._sent is not sent
+    assert live_chart._sent is not None
+    assert live_chart._sent.comm is not None

@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
-from cluster.deadline import Limits
-from cluster.devices import local_ranks
+from cluster.hosts import local_ranks
 from cluster.seating import Ranks
+from cluster.watchdog import Limits
 from kernels import events
 from kernels.events import FailureEvent, Ran, ToldEvent
 from kernels.fabric import parse
+from kernels.hardware import versions_print
 from kernels.machine import Costs, Device, Dimension, Machine
 from kernels.operators import problem
 from kernels.outcome import Measurement, Span, TileTimes
-from kernels.prints import versions_print
-from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
-from kernels.trial import Trial
-from workbench.answer import FromCluster
-from workbench.experiment import Experiment
-from workbench.run import Run, run
-from workbench.space import Choice, Space
-from workbench.store import Store
+from kernels.trial import PROTOCOLS, Trial
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.run import Run, run
+from workbench.experiment.sources import FromCluster
+from workbench.experiment.space import Choice, Space
+from workbench.results.store import Store
 
 DEVICE = Device(kind="cpu", name="test", slots=1, matrix_flops_per_second={"float32": 1e11, "bfloat16": 1e11},
                 memory_bytes_per_second=1e10, memory_bytes=8e9, l2_bytes=2e6, copy_engines=0,
@@ -81,7 +80,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 class FakeCluster:
-    """Answers like cluster.dispatch.Cluster, from a table: no process, no clock."""
+    """Answers like cluster.client.Cluster, from a table: no process, no clock."""
 
     def __init__(self) -> None:
         self.lists: list[list[Trial]] = []
@@ -210,13 +209,13 @@ def connected_fake(fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -
     def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[FakeCluster]:
         yield fake_cluster
 
-    monkeypatch.setattr("workbench.cli_measure.connected", connected)
+    monkeypatch.setattr("workbench.cli.measuring.connected", connected)
 
 
 @pytest.fixture(autouse=True)
 def uncalibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines and presets as shipped, whatever was calibrated or added on this computer."""
-    for module in ("machines", "presets"):
+    for module in ("machines", "machines.presets"):
         monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path / "runs")
 
 

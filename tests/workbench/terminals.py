@@ -96,10 +96,11 @@ def main() -> None:
 
 def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> None:
     """Machines as shipped; no cluster, nothing is probed, timed or calibrated."""
-    from cluster import launch, probe
-    from workbench import cli_machine, cli_measure, machines
+    from cluster import hosts, launch
+    from workbench import machines
+    from workbench.cli import machine, measuring
 
-    for module in ("machines", "presets"):
+    for module in ("machines", "machines.presets"):
         patch.setattr(f"workbench.{module}.runs_directory", lambda: folder / "runs")
     cluster = RecordedCluster(recording) if recording else _made_up()
 
@@ -107,12 +108,12 @@ def _replace(patch: pytest.MonkeyPatch, folder: Path, recording: str | None) -> 
     def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
         yield cluster
 
-    patch.setattr(cli_measure, "connected", connected)
+    patch.setattr(measuring, "connected", connected)
     patch.setattr(launch, "running", lambda: None)
     patch.setattr(launch, "status", lambda address: WORKERS)
-    patch.setattr(probe, "rows", lambda client: PLACES)
-    patch.setattr("workbench.benchmark.benchmark", lambda names, cluster: BENCHMARK)
-    patch.setattr(cli_machine, "_of_ranks", lambda *_: (machines.machine("h200_nvl2"), folder / "h200_nvl2.toml"))
+    patch.setattr(hosts, "rows", lambda client: PLACES)
+    patch.setattr("workbench.cli.benchmark.benchmark", lambda names, cluster: BENCHMARK)
+    patch.setattr(machine, "_of_ranks", lambda *_: (machines.machine("h200_nvl2"), folder / "h200_nvl2.toml"))
 
 
 def _made_up() -> Any:
@@ -125,17 +126,17 @@ def _made_up() -> Any:
 
 
 class RecordedCluster:
-    """Answers like cluster.dispatch.Cluster what was recorded, sample by sample."""
+    """Answers like cluster.client.Cluster what was recorded, sample by sample."""
 
     def __init__(self, name: str) -> None:
-        from workbench import recordings
+        from workbench.results import recordings
 
         self._known = {self._question(each.measurement.trial): each for each in recordings.recordings(name)}
 
     @staticmethod
     def _question(trial: Any) -> tuple[Any, ...]:
         """What is recorded has axes that nobody reads today."""
-        from kernels.schemes import reads
+        from kernels.schemes import axis_rules as reads
 
         schedule = reads.read(trial.problem, trial.schedule, trial.backend)
         return trial.problem, schedule, trial.part, trial.protocol.name

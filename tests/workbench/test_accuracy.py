@@ -11,13 +11,12 @@ from typer.testing import CliRunner
 from kernels.fabric import Fabric
 from kernels.operators import OPERATORS, problem
 from kernels.schemes import BASELINE, COMPARED
-from workbench import bounds as bounds_file
 from workbench import cli, machines
-from workbench.accuracy import LARGE, accuracy, spaces, speed_ups, table
-from workbench.bounds import bounds, broken, sentence
-from workbench.cli_accuracy import show_accuracy
-from workbench.cli_app import app
-from workbench.simulator.price.trivial import trivial_seconds
+from workbench.analysis import accuracy as bounds_file
+from workbench.analysis.accuracy import LARGE, accuracy, bounds, broken, sentence, spaces, speed_ups, table
+from workbench.cli.app import app
+from workbench.cli.history import show_accuracy
+from workbench.simulator.price.steps import trivial_seconds
 
 NVLINK = Fabric(kind="nvlink")
 
@@ -110,7 +109,7 @@ def test_validate_ends_with_1_beyond_a_bound(
     assert {pair["scheme"] for pair in summary["whole"]["speed_ups"]} == {"decomposed", "fused"}
     tight = [{**{name: kind[name] for name in bounds_file.NAMES}, "median": 0.0, "p90": 1.0, "weighted": 1.0}
              for kind in summary["whole"]["accuracy"][:1]]  # fmt: skip
-    monkeypatch.setattr("workbench.validation.bounds", lambda: tight)
+    monkeypatch.setattr("workbench.analysis.accuracy.bounds", lambda: tight)
     assert cli.status(words) == 1
     told = capsys.readouterr()
     assert len(json.loads(told.out)["summary"]["broken_bounds"]) == 1

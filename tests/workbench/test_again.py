@@ -13,15 +13,13 @@ from kernels.machine import Machine
 from kernels.outcome import Failure, Sample
 from kernels.trial import Trial
 from tests.workbench.conftest import MakeExperiment
-from workbench.again import ALONE_MOST, FRUITLESS_MOST, Again, Told
-from workbench.answer import FromCluster
-from workbench.blocks import Block
-from workbench.cli_measure import WAITED_S, WAITING_S, Patience
-from workbench.experiment import Experiment
-from workbench.run import Run, run
-from workbench.space import Choice, Space
-from workbench.store import Store
-from workbench.waiting import Waiting
+from workbench.cli.measuring import WAITED_S, WAITING_S, Patience
+from workbench.experiment.experiment import Block, Experiment
+from workbench.experiment.retries import ALONE_MOST, FRUITLESS_MOST, Again, Told
+from workbench.experiment.run import Run, run
+from workbench.experiment.sources import FromCluster, Waiting
+from workbench.experiment.space import Choice, Space
+from workbench.results.store import Store
 
 Measure = Callable[[Experiment], Run]
 PIECES = Space((Choice("decomposed", (("pieces", (1, 2, 4, 8)),)),))

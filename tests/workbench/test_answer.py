@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cluster.deadline import Limits
+from cluster.watchdog import Limits
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Estimate, Failure, Measurement, Sample
-from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 from workbench import machines
-from workbench.answer import (
+from workbench.experiment.forecast import expected
+from workbench.experiment.sources import (
     DEADLINE_SECONDS,
     LEAST_DEADLINE_SECONDS,
     PATIENCE,
@@ -24,9 +24,8 @@ from workbench.answer import (
     FromCluster,
     FromRecordings,
     FromSimulator,
-    Recorded,
 )
-from workbench.durations import expected
+from workbench.results.recordings import Recorded
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from workbench import cli, cli_measure
-from workbench.store import Store
+from workbench import cli
+from workbench.cli import measuring
+from workbench.results.store import Store
 
 GEMM = "gemm_all_to_all"
 SIZES = ("--shape", "m=256", "--shape", "n=128", "--shape", "k=64")
@@ -29,7 +30,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("a cluster was started for nothing")
         yield
 
-    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr(measuring, "connected", connected)
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_a_command_line_that_cannot_be(words: tuple[str, ...], sentence: str, re
 def test_what_these_ranks_cannot_measure_leaves_no_run(
     words: tuple[str, ...], refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.machines.gpus.here", lambda: ())
+    monkeypatch.setattr("workbench.machines.hosts.gpus_here", lambda: ())
     sentence = refused(*words, "--store", str(tmp_path / "store.sqlite"))
     assert "h200_nvl8 cannot be measured here. Its backend is triton, but the ranks have cpu. Acc" in sentence or (
         "fabric = nvlink does not exist on machine laptop_cpu" in sentence
@@ -233,7 +234,7 @@ def test_a_corrupt_machine_or_preset_file_is_named(
     assert "laptop_cpu.toml cannot be read as a machine" in said
     assert said.endswith(" The machine is taken as it is shipped, not calibrated.")
     monkeypatch.undo()
-    monkeypatch.setattr("workbench.presets.runs_directory", lambda: tmp_path)
+    monkeypatch.setattr("workbench.machines.presets.runs_directory", lambda: tmp_path)
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "mine.toml").write_text("[[preset]")
     status = cli.status(["predict", GEMM, "--preset", "tiny", "--scheme", "sequential"])
@@ -305,7 +306,7 @@ def test_a_full_disk_and_a_read_only_store(
     def connected(address: str | None, num_ranks: int, backend: str) -> Iterator[Any]:
         yield fake_cluster
 
-    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr(measuring, "connected", connected)
     monkeypatch.setattr(Store, "__init__", spoilt)
     assert sentence in refused(*TINY, "--store", str(path), expected=expected)
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.seating import Ranks
-from kernels.backends.offers import Runner, baselines
+from kernels.backends.capabilities import Runner, baselines
 from kernels.fabric import parse
 from kernels.hardware import Device, hardware_of
 from kernels.operators import OPERATORS, problem
@@ -16,15 +16,14 @@ from kernels.outcome import Estimate
 from kernels.schedule import Schedule
 from kernels.schemes import axes
 from kernels.trial import Trial
-from workbench import metrics
-from workbench.answer import FromCluster, FromSimulator
-from workbench.experiment import Experiment
-from workbench.forecast import Forecast, forecast
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.forecast import Forecast, forecast
+from workbench.experiment.question import Request
+from workbench.experiment.run import Run, run
+from workbench.experiment.sources import FromCluster, FromSimulator, predictions
 from workbench.machines import shipped_machine
-from workbench.predictions import predictions
-from workbench.request import Request
-from workbench.run import Run, run
-from workbench.store import Store
+from workbench.results import metrics
+from workbench.results.store import Store
 
 HERE = shipped_machine("h200_nvl2")
 RANKS = Runner(HERE, parse("nvlink"))

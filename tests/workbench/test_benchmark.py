@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cluster import launch
-from cluster.dispatch import Cluster
+from cluster.client import Cluster
 from kernels.machine import Machine
-from kernels.protocol import Protocol
 from kernels.schedule import Refusal
-from workbench.benchmark import BENCHMARKS, Effort, benchmark, gangs, overlap, rows
-from workbench.benchmark.rows import Row, Target
-from workbench.benchmark.setting import ONCE, small
-from workbench.simulator.calibrate import QUICK_SECONDS
+from kernels.trial import Protocol
+from workbench.cli import benchmark_parts
+from workbench.cli.benchmark import BENCHMARKS, benchmark
+from workbench.cli.benchmark_parts import ONCE, Effort, Row, Target, small
+from workbench.machines.calibrate_cpu import QUICK_SECONDS
 
 KEYS = ["name", "value", "unit", "target", "met", "spread", "n", "how"]
 COMPARED = ("sequential", "decomposed", "fused")
@@ -136,9 +136,9 @@ def test_the_summary_counts_what_was_met_and_names_what_was_missed(effort: Effor
 
 
 def test_the_spread_leaves_a_tenth_out_on_both_sides() -> None:
-    row = rows.typical("x", [float(number) for number in range(11)], "s", "So.")
+    row = benchmark_parts.typical("x", [float(number) for number in range(11)], "s", "So.")
     assert (row.value, row.spread, row.n) == (5.0, (1.0, 9.0), 11)
-    assert rows.quantile([3.0, 1.0, 2.0], 0.95) == 3.0
+    assert benchmark_parts.quantile([3.0, 1.0, 2.0], 0.95) == 3.0
 
 
 def test_an_iteration_is_as_long_as_its_slowest_rank() -> None:
@@ -147,13 +147,13 @@ def test_an_iteration_is_as_long_as_its_slowest_rank() -> None:
 
     events = [sample("a", 0, 0, 1.0), sample("a", 1, 0, 2.0), sample("a", 0, 1, 5.0), sample("b", 0, 0, 10.0),
               {"kind": "result", "trial": "a", "rank": 0}]  # fmt: skip
-    assert gangs.timed_s(events) == 2.0 + 5.0 + 10.0
+    assert benchmark_parts.timed_s(events) == 2.0 + 5.0 + 10.0
 
 
 def test_lists_hold_different_trials_of_one_sitting(machine: Machine) -> None:
-    trials = gangs.different(machine, 50)
+    trials = benchmark_parts.different(machine, 50)
     assert len({trial.key for trial in trials}) == 50
-    assert {(trial.problem, trial.protocol) for trial in trials} == {(trials[0].problem, gangs.TIMED)}
+    assert {(trial.problem, trial.protocol) for trial in trials} == {(trials[0].problem, benchmark_parts.TIMED)}
 
 
 def test_a_small_trial_s_wire_takes_as_long_as_is_asked(machine: Machine) -> None:
@@ -165,5 +165,5 @@ def test_a_small_trial_s_wire_takes_as_long_as_is_asked(machine: Machine) -> Non
 
 def test_fused_is_held_to_its_limit_with_eight_slices(machine: Machine) -> None:
     problem = small(machine).problem
-    _, _, fused = overlap.compared(problem, machine)
-    assert fused["slice_tiles"] == max(1, -(-len(overlap.tile_order(problem, fused, 0)) // 8))
+    _, _, fused = benchmark_parts.compared(problem, machine)
+    assert fused["slice_tiles"] == max(1, -(-len(benchmark_parts.tile_order(problem, fused, 0)) // 8))

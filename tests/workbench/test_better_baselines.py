@@ -9,12 +9,10 @@ import pytest
 from kernels.fabric import parse
 from kernels.operators import problem
 from kernels.outcome import Measurement
-from kernels.protocol import PROTOCOLS
 from kernels.schedule import Schedule
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 from workbench import cli
-from workbench.better_baselines import Baselines
-from workbench.known import Known, known
+from workbench.analysis.winners import Baselines, Known, known
 
 DRAWN = {"m": 8192, "n": 4096, "k": 1792}
 """A problem of which one recording chose its baselines, and another one drew schedules by chance."""

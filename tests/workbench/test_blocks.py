@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from kernels.fabric import parse
 from kernels.operators import problem
-from kernels.protocol import PROTOCOLS
 from kernels.schemes import schedule
-from kernels.trial import Trial
-from workbench import metrics
-from workbench.blocks import LONGEST_SECONDS, MOST, PARTS, Beside, beside, fit
+from kernels.trial import PROTOCOLS, Trial
+from workbench.experiment.experiment import LONGEST_SECONDS, PARTS, Beside, beside, fit
 from workbench.machines import shipped_machine
+from workbench.results import metrics
+from workbench.results.comparison import MOST
 
 MACHINE, LINK = shipped_machine("laptop_cpu"), parse("emulated:bandwidth_bytes_per_second=1e9")
 ASKED = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from workbench import calibration, cli, cli_measure, left_out, machines
-from workbench.simulator.calibrate import QUICK_SECONDS
+from workbench import cli, machines, resources
+from workbench.cli import measuring
+from workbench.experiment import calibration
+from workbench.machines.calibrate_cpu import QUICK_SECONDS
 from workbench.simulator.predict import predict
 
 
@@ -74,11 +76,11 @@ def test_a_damaged_machine_stops_no_calibration_and_is_kept_beside_the_new_one(s
     damaged = machines.calibrated_path(machines.LAPTOP)
     damaged.parent.mkdir(parents=True)
     damaged.write_text('name = "laptop_cpu" # edited by hand [')
-    left_out.begin()
+    resources.begin()
     assert not calibration.is_calibrated_here()
-    assert len(left_out.sentences()) == 1
+    assert len(resources.sentences()) == 1
     _, path = calibration.calibrate(slow_computer, QUICK_SECONDS)
-    assert left_out.sentences() == ()
+    assert resources.sentences() == ()
     assert calibration.is_calibrated_here()
     kept = path.with_name("laptop_cpu.toml.damaged")
     assert kept.read_text() == 'name = "laptop_cpu" # edited by hand ['
@@ -195,7 +197,7 @@ def test_the_command_prints_what_it_found(
     slow_computer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     connected: Callable[..., Any] = contextmanager(lambda address, num_ranks, backend: iter([slow_computer]))
-    monkeypatch.setattr(cli_measure, "connected", connected)
+    monkeypatch.setattr(measuring, "connected", connected)
     assert cli.status(["calibrate", "--quick"]) == 0
     out, err = capsys.readouterr()
     assert re.search(r"[µm]s +costs\.barrier_seconds +timed on 2 ranks", out)
@@ -208,8 +210,8 @@ def test_the_command_fails_when_the_check_is_off(
     busy_computer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connected: Callable[..., Any] = contextmanager(lambda address, num_ranks, backend: iter([busy_computer]))
-    monkeypatch.setattr(cli_measure, "connected", connected)
-    monkeypatch.setattr("workbench.simulator.calibrate.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(measuring, "connected", connected)
+    monkeypatch.setattr("workbench.machines.calibrate_cpu.QUICK_SECONDS", 0.0)
     assert cli.status(["calibrate", "--quick", "--json"]) == 1
     out, err = capsys.readouterr()
     failed = json.loads(out)

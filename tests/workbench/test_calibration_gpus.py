@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cluster import gpus
-from kernels.machine_file import load
+from cluster import hosts
+from kernels.machine import load
 from kernels.schedule import Refusal
 from tests.simulator.probed import raw
-from workbench import calibration_gpus, machines, recordings
-from workbench.cli_app import app
-from workbench.simulator.held_out import held_out
-from workbench.validation import by_kind, validate_recordings
+from workbench import machines
+from workbench.analysis.accuracy import by_kind, validate_recordings
+from workbench.cli.app import app
+from workbench.machines import calibrate_gpu
+from workbench.machines.calibrate_gpu import held_out
+from workbench.results import recordings
 
 RECORDING = "h200_nvl4_gemm"
 
@@ -64,9 +66,9 @@ def test_what_was_carried_over_is_shown_with_its_units(tmp_path: Path) -> None:
 
 
 def test_a_host_without_the_gpus_names_the_command_for_one_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "here", tuple)
+    monkeypatch.setattr(hosts, "gpus_here", tuple)
     with pytest.raises(Refusal, match="It has 2 GPUs, but this host has 0: 0 < 2") as told:
-        calibration_gpus.probe(machines.shipped_machine("h200_nvl2"), 1.0, Path("nowhere.json"))
+        calibrate_gpu.probe(machines.shipped_machine("h200_nvl2"), 1.0, Path("nowhere.json"))
     module = re.search(r"python3 -m ([\w.]+) data/machines/h200_nvl2.toml", str(told.value))
     assert module
     assert (Path(__file__).parents[2] / module[1].replace(".", "/") / "__main__.py").exists()
@@ -77,7 +79,7 @@ def test_what_is_no_raw_file_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[]", "{}"):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"cannot be read as raw results of probes"):
-            calibration_gpus.fit(path)
+            calibrate_gpu.fit(path)
 
 
 def test_recordings_are_compared_by_operator_and_scheme() -> None:

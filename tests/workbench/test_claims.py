@@ -11,19 +11,17 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from workbench import recordings
-from workbench.claims import Ask, answers, cached, not_asked
-from workbench.claims.answers import Answer, Ours
-from workbench.claims.finer import recorded_losses
-from workbench.claims.recorded import cases, gpu_rows, within_a_node
-from workbench.cli_app import app
+from workbench.analysis import claims
+from workbench.analysis.claims import Answer, Ask, Ours, cases, gpu_rows, not_asked, recorded_losses, within_a_node
+from workbench.analysis.published import number, published
+from workbench.cli.app import app
 from workbench.machines import shipped_machine
-from workbench.published import number, published
+from workbench.results import recordings
 
 
 @pytest.fixture(scope="module")
 def every() -> dict[str, Answer]:
-    return {answer.published.id: answer for answer in answers()}
+    return {answer.published.id: answer for answer in claims()}
 
 
 def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, Answer]) -> None:
@@ -96,17 +94,17 @@ def test_what_no_gpu_has_recorded_has_no_number() -> None:
 
 
 def test_a_kept_summary_says_when_the_simulator_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "has changed" not in cached.best_static(number("R41")).why, f"to be mended by: {cached.KEEPING}"
-    monkeypatch.setattr(cached, "simulator_print", lambda: "another")
-    assert f"The simulator has changed since: `{cached.KEEPING}`" in cached.best_static(number("R41")).why
+    assert "has changed" not in claims.best_static(number("R41")).why, f"to be mended by: {claims.KEEPING}"
+    monkeypatch.setattr(claims, "simulator_print", lambda: "another")
+    assert f"The simulator has changed since: `{claims.KEEPING}`" in claims.best_static(number("R41")).why
 
 
 def test_what_a_replay_imports_is_what_its_print_is_of() -> None:
-    folder = Path(cached.__file__).parents[1] / "simulator" / "cache"
-    text = "".join((folder / f"{name}.py").read_text() for name in cached.REPLAYS)
+    folder = Path(claims.__file__).parents[1] / "simulator" / "cache"
+    text = "".join((folder / f"{name}.py").read_text() for name in claims.REPLAYS)
     imported = set(re.findall(r"from workbench\.simulator\.cache\.(\w+) import", text))
     imported |= set(re.findall(r"from workbench\.simulator\.cache import (\w+)\n", text))
-    assert imported <= set(cached.REPLAYS)
+    assert imported <= set(claims.REPLAYS)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +138,9 @@ def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
     assert (row["id"], row["published"], row["verified"], row["source"]) == ("R09", 20.0, True, "recorded")
     shown = CliRunner().invoke(app, ["claims", "R23"]).stdout
     assert "unverified" in shown
-    assert [answer.published.id for answer in answers(["r40"])] == ["R40"]
+    assert [answer.published.id for answer in claims(["r40"])] == ["R40"]
     with pytest.raises(ValueError, match=r"R99 is not among the \d+ published numbers that we answer. Accepted: R01"):
-        answers(["R99"])
+        claims(["R99"])
 
 
 @pytest.mark.parametrize("name", ["R01", "R02", "R06"])

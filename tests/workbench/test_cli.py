@@ -16,9 +16,10 @@ from kernels.operators import OPERATORS
 from kernels.outcome import ROW_KEYS
 from kernels.schemes import SCHEMES
 from kernels.trial import Trial
-from workbench import cli, cli_measure
-from workbench.cli_show import DOCUMENT_KEYS
-from workbench.store import Store
+from workbench import cli
+from workbench.cli import measuring
+from workbench.cli.output import DOCUMENT_KEYS
+from workbench.results.store import Store
 
 CONTRACT = [
     "outcome", "source", "key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "backend", "machine",
@@ -102,7 +103,7 @@ def test_what_is_known_needs_no_cluster(
     command: Callable[..., Answer], fake_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command("run", *TINY, "--json")
-    monkeypatch.setattr(cli_measure, "connected", lambda *_: pytest.fail("a cluster was asked for"))
+    monkeypatch.setattr(measuring, "connected", lambda *_: pytest.fail("a cluster was asked for"))
     again = document(command("run", *TINY, "--json"))
     assert {row["source"] for row in again["rows"]} == {"recorded"}
     assert {row["outcome"] for row in again["rows"]} == {"measurement"}
@@ -311,7 +312,7 @@ def test_ctrl_c_before_anything_has_begun_says_so(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workbench.predictions.predictions", stopped)
+    monkeypatch.setattr("workbench.experiment.sources.predictions", stopped)
     assert command("predict", *TINY) == (130, "", "Stopped.\n")
 
 
@@ -343,7 +344,7 @@ def test_a_terminal_shows_how_far_a_run_is_and_a_pipe_one_line(
 
 
 def test_more_ranks_than_cores_are_warned_of(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_measure, "usable_cores", lambda: 3)
+    monkeypatch.setattr(measuring, "usable_cores", lambda: 3)
     monkeypatch.setattr("cluster.launch.running", lambda: None)
     assert "ranks share" not in command("run", *TINY)[2]
     assert "4 ranks share 3 cores here: they slow" in command("run", *TINY, "--world", "4")[2]

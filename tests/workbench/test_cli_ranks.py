@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from workbench.store import Store
+from workbench.results.store import Store
 
 pytestmark = pytest.mark.slow
 TINY = ("gemm_all_to_all", "--preset", "tiny", "--protocol", "quick")

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import typer
 
-from kernels.failed import Failed
+from kernels.files import Failed
 from kernels.schedule import Refusal
-from workbench import cli_status
+from workbench.cli import exit_status
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from workbench import cli_status
     [
         (ValueError("x"), 2, "refused"), (Refusal("x"), 2, "refused"), (Failed("x"), 1, "lost"),
         (OSError(28, "No space left on device"), 1, "lost"), (KeyboardInterrupt(), 130, "cancelled"),
-        (typer.Abort(), 130, "cancelled"), (cli_status.Stopped(), 130, "cancelled"),
+        (typer.Abort(), 130, "cancelled"), (exit_status.Stopped(), 130, "cancelled"),
         (TypeError("x"), None, "lost"),
     ],
 )  # fmt: skip
 def test_each_error_has_one_status(error: BaseException, status: int | None, stage: str) -> None:
-    assert (cli_status.of_error(error), cli_status.failure(error)["stage"]) == (status, stage)
+    assert (exit_status.of_error(error), exit_status.failure(error)["stage"]) == (status, stage)
 
 
 def row(stage: str | None) -> dict[str, Any]:
@@ -35,13 +35,13 @@ def row(stage: str | None) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_refused_combination_is_no_failure(stages: list[str | None], status: int) -> None:
-    assert cli_status.of_rows(map(row, stages)) == status
+    assert exit_status.of_rows(map(row, stages)) == status
 
 
 def test_what_a_status_is_about_says_how_many_and_why() -> None:
     timed, refused, failed = (row(stage) | {"message": f"It is {stage}."} for stage in (None, "refused", "hang"))
-    assert cli_status.about([timed, refused]) is None
-    assert cli_status.about([refused, refused]) == "All of 2 schedules were refused. It is refused."
-    assert cli_status.about([timed, failed, refused], [failed]) == (
+    assert exit_status.about([timed, refused]) is None
+    assert exit_status.about([refused, refused]) == "All of 2 schedules were refused. It is refused."
+    assert exit_status.about([timed, failed, refused], [failed]) == (
         "1 of 3 schedules failed and 1 of what is timed beside the schedules failed. It is hang."
     )

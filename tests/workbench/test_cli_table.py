@@ -2,11 +2,18 @@
 
 import pytest
 
-from workbench import cli_show, cli_table
-from workbench.cli_outcomes import few, show_failures, show_outcomes
-from workbench.cli_show import wrapped
-from workbench.cli_table import Column, cut, show_table
-from workbench.cli_words import Axes, shape_in_short
+from workbench.cli import output
+from workbench.cli.output import (
+    Axes,
+    Column,
+    cut,
+    few,
+    shape_in_short,
+    show_failures,
+    show_outcomes,
+    show_table,
+    wrapped,
+)
 
 
 def test_cut_texts_keep_numbers_whole_or_not_at_all() -> None:
@@ -36,7 +43,7 @@ def test_sentences_end_their_lines_between_words_and_never_between_number_and_un
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], room: int,
           table: list[Column]) -> list[str]:  # fmt: skip
-    monkeypatch.setattr(cli_table, "width", lambda stream: room)
+    monkeypatch.setattr(output, "width", lambda stream: room)
     show_table(table)
     return capsys.readouterr().out.splitlines()
 
@@ -122,7 +129,7 @@ def test_axes_are_said_where_they_hold() -> None:
 def test_texts_that_would_be_cut_where_they_are_still_alike_stand_there_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli_table, "width", lambda stream: 40)
+    monkeypatch.setattr(output, "width", lambda stream: 40)
     texts = ["fused GEMM, some hundred words and store=tma", "fused GEMM, some hundred words and store=registers",
              "decomposed GEMM, and so many more words behind"]  # fmt: skip
     show_table([Column("time", ["1 s", "2 s", "3 s"], "number"), Column("schedule", texts, "cut")])
@@ -138,13 +145,13 @@ def test_a_command_that_is_longer_than_a_line_goes_on_behind_a_backslash(
 ) -> None:
     """What is copied from the terminal is the same command."""
     words = "workbench predict-step dlrm --machine h200_ib --world 1024 --dense-scale 1 --dense-scale 4"
-    monkeypatch.setattr(cli_show, "width", lambda stream: 40)
-    cli_show.tell_command(words)
+    monkeypatch.setattr(output, "width", lambda stream: 40)
+    output.tell_command(words)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 40
     assert out.replace("\\\n", " ").split() == words.split()
-    monkeypatch.setattr(cli_show, "width", lambda stream: None)
-    cli_show.tell_command(words)
+    monkeypatch.setattr(output, "width", lambda stream: None)
+    output.tell_command(words)
     assert capsys.readouterr().out == f"  {words}\n"
 
 

@@ -12,15 +12,13 @@ import pytest
 from kernels import events
 from kernels.events import StageEvent, ToldEvent
 from kernels.trial import Trial
-from workbench import cli_measure
-from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster
-from workbench.compiling import Compiling, Slowest
-from workbench.experiment import Experiment
+from workbench.cli import measuring
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.question import Request
+from workbench.experiment.run import Progress, run
+from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, Compiling, FromCluster, Slowest
 from workbench.machines import machine
-from workbench.request import Request
-from workbench.run import run
-from workbench.sitting import Progress
-from workbench.store import Store
+from workbench.results.store import Store
 
 
 def compiles(rank: int, number: int, of: int = 24) -> StageEvent:
@@ -55,9 +53,9 @@ def test_it_is_a_few_words_of_the_progress() -> None:
 
 
 def test_a_run_says_how_long_it_still_takes_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_measure, "TELL_S", 0.01)
+    monkeypatch.setattr(measuring, "TELL_S", 0.01)
     sitting, said = SimpleNamespace(progress=Progress(total=8, done=4)), list[str]()
-    with cli_measure._telling(sitting, lambda share, words: said.append(words), quiet=False):  # type: ignore[arg-type]
+    with measuring._telling(sitting, lambda share, words: said.append(words), quiet=False):  # type: ignore[arg-type]
         while not said:
             time.sleep(0.01)
     assert said[0] == "4 of 8 schedules, about a second left"

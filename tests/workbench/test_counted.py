@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.gpu import caches_kernels
-from workbench import counted
-from workbench.charts import caches as chart
+from workbench.analysis import kernel_counters
+from workbench.charts import caches
 from workbench.cli import status
 from workbench.resources import notebooks_directory
 from workbench.simulator.cache.counters import HIT, MISSED, READ, WRITTEN
@@ -31,7 +31,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "counted.json"
     facts = {"gpus": "1 x NVIDIA H200", "date": "2026-11-24T01:00:00Z", "machine": "h200_nvl2"}
     path.write_text(json.dumps({"provenance": facts, "kernels": rows}))
-    monkeypatch.setattr(counted, "path", lambda: path)
+    monkeypatch.setattr(kernel_counters, "path", lambda: path)
     return path
 
 
@@ -59,25 +59,25 @@ def test_the_command_shows_what_was_counted_at_the_size_that_the_gpu_has(
 def test_the_notebook_asks_for_kernels_that_are_counted(shipped: Path) -> None:
     """Its cell runs here with made up counts: each of its kernels has a point, and the chart draws them."""
     cells = json.loads((notebooks_directory() / "who_stays_in_the_cache.ipynb").read_text())["cells"]
-    (cell,) = ("".join(cell["source"]) for cell in cells if "counted.points" in "".join(cell["source"]))
+    (cell,) = ("".join(cell["source"]) for cell in cells if "kernel_counters.points" in "".join(cell["source"]))
     head = next("".join(cell["source"]) for cell in cells if "import" in "".join(cell["source"]))
     names: dict[str, Any] = {}
     lines = [line for line in head.splitlines() if line.startswith(("import", "from"))]
     exec("\n".join(lines), names)
     exec(cell, names)
     assert {row["label"] for row in names["measured"]} == set(names["kernels"])
-    assert "full points are measured" in json.dumps(chart.sizes(names["rows"], names["measured"]).to_dict())
+    assert "full points are measured" in json.dumps(caches.sizes(names["rows"], names["measured"]).to_dict())
 
 
 def test_other_caches_and_no_file_have_no_points(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point = caches_kernels.point(caches_kernels.kernels()[3])
-    assert len(counted.points(*point, hierarchy("h200"))) == 1
-    assert counted.points(*point, hierarchy("h100")) == []
+    assert len(kernel_counters.points(*point, hierarchy("h200"))) == 1
+    assert kernel_counters.points(*point, hierarchy("h100")) == []
     shipped.write_text('{"kernels": 3}')
     with pytest.raises(ValueError, match="it has no kernels"):
-        counted.points(*point, hierarchy("h200"))
-    monkeypatch.setattr(counted, "path", lambda: shipped.with_name("none.json"))
-    assert counted.points(*point, hierarchy("h200")) == []
+        kernel_counters.points(*point, hierarchy("h200"))
+    monkeypatch.setattr(kernel_counters, "path", lambda: shipped.with_name("none.json"))
+    assert kernel_counters.points(*point, hierarchy("h200")) == []
 
 
 def test_a_hint_is_advised_beyond_one_percent_and_beyond_the_spread() -> None:
@@ -86,14 +86,16 @@ def test_a_hint_is_advised_beyond_one_percent_and_beyond_the_spread() -> None:
         hint = next((str(value) for name, value in row["axes"].items() if name.endswith("_hint")), "")
         time_s = TIMES.get((row["operator"], hint), 2 * TIMES[row["operator"], ""])
         row["seconds"] = [time_s * (1 + 0.02 * (turn - 2) / 2) for turn in range(5)]
-    advised = {row["operator"]: row for row in counted.advised(rows)}
+    advised = {row["operator"]: row for row in kernel_counters.advised(rows)}
     assert advised["embedding_all_to_all"]["hints"] == {"store_hint": "cs"}
     assert advised["embedding_all_to_all"]["saved"] == pytest.approx(0.15)
     assert advised["gemm_all_to_all"]["hints"] == {}, "half a percent is not worth it"
     noisy = [{**row, "seconds": [row["seconds"][0] * factor for factor in (0.5, 1.0, 1.5)]} for row in rows]
-    assert [row["hints"] for row in counted.advised(noisy)] == [{}, {}], "each lies within the other's spread"
-    assert counted.advice(rows) == [
+    assert [row["hints"] for row in kernel_counters.advised(noisy)] == [{}, {}], "each lies within the other's spread"
+    assert kernel_counters.advice(rows) == [
         "embedding_all_to_all: the fastest has store_hint = cs and saves 15.0% of 100.0 us. Use it.",
         "gemm_all_to_all: the fastest has store_hint = wt and saves 0.5% of 300.0 us: no hint pays.",
     ]
-    assert list(counted.advised([row for row in rows if "store_hint" in row["axes"]])) == [], "nothing to compare with"
+    assert list(kernel_counters.advised([row for row in rows if "store_hint" in row["axes"]])) == [], (
+        "nothing to compare with"
+    )

@@ -9,8 +9,9 @@ import pytest
 from kernels.hardware import NVLINK, PCIE, SHARED_MEMORY, Hardware
 from kernels.machine import Machine
 from tests.workbench.test_machines import SHIPPED
-from workbench.fitting import Model, fitting, misfit, model, refusal
 from workbench.machines import shipped_machine
+from workbench.machines.matching import Model, fitting, misfit, model
+from workbench.machines.matching import fitting_refusal as refusal
 
 MIB = 2**20
 NAMES = {

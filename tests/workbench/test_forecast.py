@@ -8,28 +8,26 @@ from typing import Any
 import pytest
 
 from cluster.seating import Ranks
-from kernels.backends.offers import Runner
-from kernels.backends.triton.compilations import compilations
+from kernels.backends.capabilities import Runner
+from kernels.backends.triton.recipes import compilations
 from kernels.fabric import parse
 from kernels.hardware import Device, hardware_of
 from kernels.operators import OPERATORS
-from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES, axes, schedule
+from kernels.trial import PROTOCOLS
 from kernels.units import about
-from workbench.answer import FromCluster
-from workbench.blocks import MOST
-from workbench.compile_time import SECONDS
-from workbench.experiment import Experiment
-from workbench.forecast import COUNTED_MOST, Forecast, forecast
+from workbench.experiment.experiment import Experiment, Search
+from workbench.experiment.forecast import COUNTED_MOST, SECONDS, Forecast, forecast
+from workbench.experiment.form import Asked
+from workbench.experiment.question import Request
+from workbench.experiment.run import run
+from workbench.experiment.sources import FromCluster
+from workbench.experiment.space import Choice, Space
 from workbench.machines import machine
-from workbench.request import Request
-from workbench.run import run
-from workbench.search import Search
-from workbench.simulator import grid
-from workbench.space import Choice, Space
-from workbench.store import Store
-from workbench.widgets.asking import Asked
+from workbench.results.comparison import MOST
+from workbench.results.store import Store
+from workbench.simulator.closed_form import grid
 
 ASKED = Request(operator="gemm_all_to_all", preset="tiny", protocol="quick", schemes=("sequential", "fused"))
 FORM = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,

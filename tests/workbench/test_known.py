@@ -8,15 +8,14 @@ import pytest
 
 from cluster.seating import Ranks
 from kernels.fabric import parse
-from kernels.hardware import Hardware
+from kernels.hardware import Hardware, source_print
 from kernels.machine import Machine
-from kernels.prints import source_print
 from tests.workbench.conftest import MakeExperiment
-from workbench.answer import FromCluster
-from workbench.experiment import Experiment
-from workbench.run import Run, run
-from workbench.space import Choice, Space
-from workbench.store import Store
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.run import Run, run
+from workbench.experiment.sources import FromCluster
+from workbench.experiment.space import Choice, Space
+from workbench.results.store import Store
 
 
 def test_a_known_trial_is_one_with_the_same_kernels(

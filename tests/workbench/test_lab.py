@@ -16,7 +16,8 @@ import psutil
 import pytest
 import zmq
 
-from workbench import cli_lab, first_page, lab, resources
+from workbench import lab, resources
+from workbench.cli import lab as cli_lab
 
 
 @pytest.mark.slow
@@ -58,7 +59,7 @@ def test_the_page_runs_exactly_the_explorer_that_we_ship() -> None:
     assert package["name"] == folder.name, "JupyterLab looks for an extension in a folder of its name"
     script = (folder / package["jupyterlab"]["_build"]["load"]).read_text()
     assert f'["{package["name"]}"]' in script
-    assert f'"{first_page.SHOWN}"' in script, "page and lab mean the same word"
+    assert f'"{lab.SHOWN}"' in script, "page and lab mean the same word"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +114,11 @@ def test_the_address_is_shown_whatever_fails_while_the_kernel_is_warmed(
     def broken(*_: object) -> None:
         raise zmq.ZMQError(24, "Too many open files")
 
-    monkeypatch.setattr(first_page, "_ask", lambda *_: b"")
-    monkeypatch.setattr(first_page, fails, broken)
+    monkeypatch.setattr(lab, "_ask", lambda *_: b"")
+    monkeypatch.setattr(lab, fails, broken)
     server = SimpleNamespace(address=lambda: "http://127.0.0.1:1/", token="t", explorer=lambda address: f"{address}lab")
     shown: list[str] = []
-    with first_page.opened(server, shown.append) as page:  # type: ignore[arg-type]
+    with lab.opened(server, shown.append) as page:  # type: ignore[arg-type]
         page.check()
     assert shown == ["http://127.0.0.1:1/lab"]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.hardware import Hardware
-from kernels.prints import source_print, versions_print
+from kernels.hardware import Hardware, source_print, versions_print
 
 THERE = {"torch": "2.13.0", "triton": "3.7.1", "numpy": "2.4.6", "numba": "0.68.1"}
 GPUS = Hardware(model="NVIDIA H200", link="nvlink", memory_bytes=141 << 30)
@@ -27,13 +26,14 @@ def absent(what, known=metadata.version):
     return "2.13.0+cpu" if what == "torch" else known(what)
 
 metadata.version, sys.modules["triton"] = absent, None
-from cluster import gpus
-gpus.here = lambda: ()
+from cluster import hosts
+hosts.gpus_here = lambda: ()
 from tests.workbench.conftest import FakeCluster
 from tests.workbench.test_laptop import GPUS, THERE
 from cluster.seating import Ranks
-from workbench import cli, cli_measure, cli_place
-from workbench.place import Place
+from workbench import cli
+from workbench.cli import measuring, sessions
+from workbench.machines.matching import Place
 
 ranks = FakeCluster()
 ranks.gang = lambda world, backend: Ranks(THERE, GPUS if world == 2 else replace(GPUS, link="one rank"))
@@ -46,7 +46,7 @@ def connected(address, num_ranks, backend):
 def place(address, backend):
     yield Place(GPUS, 2)
 
-cli_measure.connected, cli_place._place = connected, place
+measuring.connected, sessions._place = connected, place
 words = ["run", "gemm_all_to_all", "--shape", "m=1024", "--shape", "n=512", "--shape", "k=256", "--protocol", "quick"]
 words += ["--backend", "triton", "--machine", "h200_nvl2", "--world", "2", "--scheme", "fused", "--json"]
 sent = []

@@ -9,7 +9,7 @@ from kernels.fabric import Fabric
 from kernels.operators import problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
-from workbench import left_out, machines, resources
+from workbench import machines, resources
 
 MEASURED = ("h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib")
 """Shipped machines whose GPUs were measured; all others are what documents say."""
@@ -145,17 +145,17 @@ def test_a_corrupt_file_is_named(runs: Path) -> None:
 
 
 def test_where_a_calibration_is_corrupt_the_shipped_machine_is_taken_until_it_is_mended(runs: Path) -> None:
-    left_out.begin()
+    resources.begin()
     path = machines.calibrated_path("laptop_cpu")
     path.write_text("name = [")
     assert machines.machine("laptop_cpu") == machines.shipped_machine("laptop_cpu")
-    (sentence,) = left_out.sentences()
+    (sentence,) = resources.sentences()
     assert f"Left out: {path} cannot be read as a machine: " in sentence
     assert "laptop_cpu" in {each.name for each in machines.readable()}
-    assert left_out.sentences() == (sentence,)
+    assert resources.sentences() == (sentence,)
     path.unlink()
     machines.machine("laptop_cpu")
-    assert left_out.sentences() == ()
+    assert resources.sentences() == ()
 
 
 def test_a_file_called_otherwise_than_its_machine_is_refused(runs: Path) -> None:

@@ -11,10 +11,10 @@ from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate, Failure, Measurement, Span
 from kernels.schemes import expand
 from kernels.trial import Trial
-from workbench import bandwidths, busy, metrics, recordings
 from workbench.charts.waterfall import MEANING
 from workbench.machines import shipped_machine
-from workbench.reports import stored
+from workbench.reports import run_report
+from workbench.results import metrics, recordings
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -49,7 +49,7 @@ def test_a_perfect_overlap_has_efficiency_one_and_none_has_zero() -> None:
 def test_without_communication_there_is_nothing_to_hide() -> None:
     assert metrics.overlap_efficiency(3.0, plain_s=3.0, compute_s=3.0, comm_s=0.0) is None
     assert metrics.share_of_ideal(3.0, whole_s=3.0, transfer_s=0.0) is None
-    assert busy.overlap_ratio([span(0, "compute", 0, 1)]) is None
+    assert metrics.overlap_ratio([span(0, "compute", 0, 1)]) is None
 
 
 def test_share_of_ideal_compares_gained_with_possible_speed_up() -> None:
@@ -112,28 +112,28 @@ def test_what_sums_on_its_way_is_no_transfer(make_trial: Any) -> None:
 def test_overlap_ratio_counts_time_once_and_rank_by_rank() -> None:
     spans = [span(0, "compute", 0, 2), span(0, "compute", 1, 3), span(0, "link", 2, 6),
              span(1, "compute", 0, 1), span(1, "link", 4, 6)]  # fmt: skip
-    assert busy.overlap_ratio(spans) == pytest.approx(1 / 6)
+    assert metrics.overlap_ratio(spans) == pytest.approx(1 / 6)
 
 
 def test_processors_that_copy_the_bytes_of_a_put_do_not_compute() -> None:
     copies = Span("0/put/1/0", 0, "put", "compute", 2, 4)
-    assert busy.overlap_ratio([span(0, "compute", 0, 3), copies, span(0, "link", 2, 6)]) == pytest.approx(1 / 4)
+    assert metrics.overlap_ratio([span(0, "compute", 0, 3), copies, span(0, "link", 2, 6)]) == pytest.approx(1 / 4)
 
 
 def test_what_is_on_a_stream_without_computation_is_communication_whoever_moves_it() -> None:
     pushed = Span("0/put/1/0", 0, "put", "compute", 2, 4, stream=2)
     added = Span("0/reduce/-1/0", 0, "reduce", "compute", 4, 6, stream=2)
-    assert busy.overlap_ratio([span(0, "compute", 0, 3), pushed, added]) == pytest.approx(1 / 4)
-    assert busy.overlap_ratio([span(0, "compute", 0, 3), added._replace(stream=0)]) is None
+    assert metrics.overlap_ratio([span(0, "compute", 0, 3), pushed, added]) == pytest.approx(1 / 4)
+    assert metrics.overlap_ratio([span(0, "compute", 0, 3), added._replace(stream=0)]) is None
 
 
 def test_spans_of_several_problems_are_shortened_as_their_time_is() -> None:
     spans = [span(0, "compute", 0, 4), span(0, "link", 2, 8)]
     row = {"scheme": "concurrent", "axes": {"micro_batches": 4}}
-    assert [(each.start_s, each.stop_s) for each in busy.per_problem(spans, row)] == [(0, 1), (0.5, 2)]
-    assert busy.per_problem(spans, {"scheme": "fused", "axes": {"slice_tiles": 4}}) is spans
+    assert [(each.start_s, each.stop_s) for each in metrics.per_problem(spans, row)] == [(0, 1), (0.5, 2)]
+    assert metrics.per_problem(spans, {"scheme": "fused", "axes": {"slice_tiles": 4}}) is spans
     known = {"floor_s": 1.0, "compute_s": 1.0, "time_s": 2.0}
-    losses = busy.waterfall({**known, **row}, spans, pieces_alone_s=1.0) or {}
+    losses = metrics.waterfall({**known, **row}, spans, pieces_alone_s=1.0) or {}
     assert losses["unexplained"] == pytest.approx(2.0 - 1.0 - (losses["fill and drain"] or 0.0))
 
 
@@ -182,13 +182,13 @@ def test_busbw_is_what_one_direction_carries_in_every_collective() -> None:
     }
     for name, operator in OPERATORS.items():
         asked = problem(name, sizes.get(name, gemm), world=4)
-        assert bandwidths.busbw(asked, 2.0) == pytest.approx(operator.wire_bytes(asked) / 2.0), name
+        assert metrics.busbw(asked, 2.0) == pytest.approx(operator.wire_bytes(asked) / 2.0), name
 
 
 def test_a_waterfall_falls_from_the_floor_to_the_measured_time() -> None:
     spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9), span(1, "compute", 0, 1)]
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
-    losses = busy.waterfall(row, spans, pieces_alone_s=1.2)
+    losses = metrics.waterfall(row, spans, pieces_alone_s=1.2)
     assert losses == pytest.approx({
         **{"floor": 0.9, "disturbance": 0.1, "fill and drain": 0.5, "decomposition": 0.2},
         **{"contention": 0.1, "unexplained": 0.2},
@@ -200,15 +200,15 @@ def test_parts_of_a_waterfall_that_were_timed_are_known_without_the_others() -> 
     spans = [span(0, "compute", 0.1, 1.4), span(0, "link", 0.5, 1.9)]
     row = {"floor_s": 0.9, "compute_s": 1.0, "time_s": 2.0}
     missing = {
-        ("disturbance", "decomposition"): busy.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2),
-        ("fill and drain", "contention"): busy.waterfall(row, [], pieces_alone_s=1.2),
-        ("decomposition", "contention"): busy.waterfall(row, spans, pieces_alone_s=None),
+        ("disturbance", "decomposition"): metrics.waterfall({**row, "compute_s": None}, spans, pieces_alone_s=1.2),
+        ("fill and drain", "contention"): metrics.waterfall(row, [], pieces_alone_s=1.2),
+        ("decomposition", "contention"): metrics.waterfall(row, spans, pieces_alone_s=None),
     }
     for parts, losses in missing.items():
         assert losses is not None
-        assert tuple(busy.unknown(losses)) == parts
+        assert tuple(metrics.unknown(losses)) == parts
         assert sum(each or 0.0 for each in losses.values()) == pytest.approx(2.0)
-    assert busy.waterfall({**row, "floor_s": None}, spans, pieces_alone_s=1.2) is None
+    assert metrics.waterfall({**row, "floor_s": None}, spans, pieces_alone_s=1.2) is None
 
 
 def test_a_sequential_computation_alone_serves_every_collective() -> None:
@@ -224,11 +224,11 @@ def test_a_sequential_computation_alone_serves_every_collective() -> None:
         (None, {**ours, "kernel": "library", "collective": "overlapped"}),
     )
     for time_s, axes in expected:
-        assert stored.pieces_alone_s(rows, {**whole, "axes": axes}) == time_s, axes
-    assert stored.pieces_alone_s(rows, {**whole, "axes": ours, "block": "c"}) is None
+        assert run_report.pieces_alone_s(rows, {**whole, "axes": axes}) == time_s, axes
+    assert run_report.pieces_alone_s(rows, {**whole, "axes": ours, "block": "c"}) is None
     streams = {"scheme": "concurrent", "source": "recorded", "block": "b"}
     halves = [streams | {"part": "compute", "time_s": 3.0, "axes": TWO_STREAMS}]
-    assert stored.pieces_alone_s(halves, streams | {"axes": {**TWO_STREAMS, "comm_priority": "high"}}) == 3.0
+    assert run_report.pieces_alone_s(halves, streams | {"axes": {**TWO_STREAMS, "comm_priority": "high"}}) == 3.0
 
 
 def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
@@ -237,14 +237,14 @@ def test_a_trial_that_nothing_disturbs_leaves_nothing_unexplained() -> None:
     decomposed = [span(0, "compute", 0, pieces_s), span(0, "link", 0.65, pieces_s + wire_s / 2)]
     for spans, alone_s in ((sequential, compute_s), (decomposed, pieces_s)):
         row = {"floor_s": 1.0, "compute_s": compute_s, "time_s": spans[-1].stop_s}
-        losses = busy.waterfall(row, spans, alone_s) or {}
+        losses = metrics.waterfall(row, spans, alone_s) or {}
         assert losses["disturbance"] == pytest.approx(0.2)
         assert losses["unexplained"] == pytest.approx(0)
 
 
 def test_what_hides_behind_the_wire_is_no_loss() -> None:
     spans = [span(0, "compute", 0, 1.3), span(0, "link", 0.3, 2.3)]
-    losses = busy.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
+    losses = metrics.waterfall({"floor_s": 2.0, "compute_s": 1.2, "time_s": 2.3}, spans, pieces_alone_s=1.3)
     assert {part: seconds for part, seconds in (losses or {}).items() if abs(seconds or 0.0) > 1e-12} == pytest.approx(
         {"floor": 2.0, "fill and drain": 0.3}
     )

@@ -12,13 +12,16 @@ from typing import Any
 import nbformat.v4
 import pytest
 
-from kernels.machine_file import load as load_machine
+from kernels.machine import load as load_machine
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
-from workbench import metrics, presets, recordings, resources, space_file
-from workbench.provenance import provenance
+from workbench import resources
+from workbench.experiment import question
+from workbench.machines import presets
 from workbench.reports.export import _read as read_notebook
-from workbench.store import Store
+from workbench.results import metrics, recordings
+from workbench.results.provenance import provenance
+from workbench.results.store import Store
 
 SEED, TIMES = 14, 70
 HOSTILE = ("[]", "{}", "null", "-1", "0", "1e999", "NaN", '"x"', "9" * 30, "true", "\0", "[" * 2000, '{"a":' * 500, "²",
@@ -97,7 +100,7 @@ def samples(tmp_path: Path, make_trial: Callable[..., Trial], measure: Callable[
 
 READERS: dict[str, Callable[[Path], object]] = {
     "machine": load_machine,
-    "space": space_file.load,
+    "space": question.load,
     "preset": lambda path: presets._load(path, random.random()),  # type: ignore[arg-type]
     "recording": read_recording,
     "notebook": read_notebook,

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from kernels.hardware import source_print
 from kernels.machine import Machine
-from kernels.prints import source_print
 from tests.workbench.conftest import MakeExperiment
 from tests.workbench.test_run import MANY
-from workbench.answer import FromCluster
-from workbench.off_estimates import FEWEST, off
+from workbench.analysis.accuracy import FEWEST, off, off_now
+from workbench.experiment.run import Run, run
+from workbench.experiment.sources import FromCluster
 from workbench.reports.methods import cautions
-from workbench.run import Run, run
-from workbench.store import Store
-from workbench.validation import off_now
+from workbench.results.store import Store
 
 Row = dict[str, Any]
 

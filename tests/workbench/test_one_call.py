@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from kernels.outcome import Measurement
-from kernels.protocol import BESIDE_ONE_CALL, PROTOCOLS
+from kernels.trial import BESIDE_ONE_CALL, PROTOCOLS
 from tests.widgets.test_cells import ASKED
 from tests.workbench.test_off_estimates import rows as off_rows
 from tests.workbench.test_tuned import SHAPE
-from workbench import calibration_gpus, metrics, recordings, validation
-from workbench.answer import Recorded
-from workbench.charts.problems import problem_titles
-from workbench.cli_outcomes import Entry, notes
-from workbench.cli_words import facts
-from workbench.comparison import timed
-from workbench.known import known
-from workbench.machines import shipped_machine
-from workbench.off_estimates import off
-from workbench.one_problem import by_problem
+from workbench.analysis import accuracy
+from workbench.analysis.accuracy import off
+from workbench.analysis.winners import known
+from workbench.charts.labels import problem_titles
+from workbench.cli.output import Entry, facts, notes
+from workbench.machines import calibrate_gpu, shipped_machine
 from workbench.reports.cases import cases
 from workbench.reports.methods import cautions
-from workbench.widgets.cells import same_problem
+from workbench.results import metrics, recordings
+from workbench.results.recordings import Recorded
+from workbench.results.rows import by_problem
+from workbench.results.runs import timed
+from workbench.widgets.chart_panels import same_problem
 
 RECORDING = "h200_nvl4_gemm"
 ONCE = PROTOCOLS["latency"]
@@ -102,10 +102,10 @@ def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_the
     assert off(off_rows(*[2.0] * 9, protocol="latency", backend="cpu")), "CPU ranks have no graphs"
     reading: Callable[[str], list[Recorded]] = lambda name: both  # noqa: E731
     monkeypatch.setattr(recordings, "recordings", reading)
-    found, summary = validation.validate_recordings([RECORDING], shipped_machine("h200_nvl4"))
+    found, summary = accuracy.validate_recordings([RECORDING], shipped_machine("h200_nvl4"))
     assert summary["count"] == len(found) == len(both) // 2
-    monkeypatch.setattr(calibration_gpus, "held_out", lambda of: False)
-    fitted: list[Measurement] = calibration_gpus.measured("h200_nvl4", [RECORDING])
+    monkeypatch.setattr(calibrate_gpu, "held_out", lambda of: False)
+    fitted: list[Measurement] = calibrate_gpu.measured("h200_nvl4", [RECORDING])
     assert {one.trial.protocol.name for one in fitted} == {both[0].measurement.trial.protocol.name}
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kernels import outcome
-from workbench import cli_outcomes
-from workbench.one_problem import asked_today, by_problem, link_of
-from workbench.recordings import recordings
+from workbench.cli import output
 from workbench.reports.cases import cases
+from workbench.results.recordings import recordings
+from workbench.results.rows import asked_today, by_problem, link_of
 from workbench.widgets.results import parts
 
 ROW = {"operator": "gemm_all_to_all", "shape": {"m": 8, "n": 8, "k": 8}, "dtype": "float32", "world": 2,
@@ -21,7 +21,7 @@ OTHER = {"operator": "all_gather_gemm", "shape": {"m": 16, "n": 8, "k": 8}, "dty
 
 
 def counts(rows: Sequence[dict[str, Any]]) -> list[int]:
-    return [len(found) for found in (by_problem(rows), cases(rows), cli_outcomes.by_problem(rows), parts(rows))]
+    return [len(found) for found in (by_problem(rows), cases(rows), output.by_problem(rows), parts(rows))]
 
 
 @pytest.mark.parametrize("column", OTHER)

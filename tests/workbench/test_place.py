@@ -11,33 +11,33 @@ from typing import Any
 
 import pytest
 
-from cluster import specification
-from cluster.gpus import Gpu
+from cluster import hosts
+from cluster.hosts import Gpu, Specification, told_by
 from cluster.seating import Ranks, Workers
-from cluster.specification import Specification, told_by
 from kernels.fabric import Fabric
 from kernels.hardware import NVLINK, PCIE, Device, Hardware
-from kernels.machine_file import load
+from kernels.machine import load
 from kernels.operators import problem
-from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import PROTOCOLS, Trial
 from tests.workbench.conftest import MakeExperiment
-from workbench import calibration, cli, machines, place, space_file
-from workbench.answer import FromCluster
-from workbench.cli_outcomes import notes
-from workbench.cli_place import placed
-from workbench.metrics import row_of
-from workbench.place import Place
-from workbench.request import Request
-from workbench.run import run
-from workbench.simulator.calibrate import QUICK_SECONDS
+from workbench import cli, machines
+from workbench.cli.output import notes
+from workbench.cli.sessions import placed
+from workbench.experiment import calibration
+from workbench.experiment import question as space_file
+from workbench.experiment.question import Request
+from workbench.experiment.run import run
+from workbench.experiment.sources import FromCluster
+from workbench.machines import matching
+from workbench.machines.calibrate_cpu import QUICK_SECONDS
+from workbench.machines.matching import Place
+from workbench.results.metrics import row_of
+from workbench.results.store import Store
 from workbench.simulator.predict import predict
-from workbench.store import Store
-from workbench.widgets.judging import Judge
-from workbench.widgets.machine_choice import begin_with
-from workbench.widgets.question import Question
+from workbench.widgets.cluster_watch import begin_with
+from workbench.widgets.form import Judge, Question
 
 L40S = Hardware(model="NVIDIA L40S", link=PCIE, memory_bytes=46_068 * 2**20)
 TOLD = told_by(
@@ -72,11 +72,11 @@ def far(name: str) -> Any:
 def h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of them on this host."""
     found = tuple(Gpu(number=n, name="NVIDIA H200", uuid=f"GPU-{n}", memory_bytes=143_771 * 2**20) for n in range(4))
-    monkeypatch.setattr("cluster.gpus.here", lambda: found)
+    monkeypatch.setattr("cluster.hosts.gpus_here", lambda: found)
 
 
 def test_this_host_s_gpus_are_their_machine(h200s: None) -> None:
-    assert place.of_gpus().name == "h200_nvl4"
+    assert matching.of_gpus().name == "h200_nvl4"
     assert placed(Request(operator="gemm_all_to_all", backend="triton"), None).machine == "h200_nvl4"
 
 
@@ -103,7 +103,7 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
         assert {row["machine"] for row in rows if row["source"] == "estimated"} == {"h200_nvl4"}
     assert cli.status(["predict", *words, "--machine", "h100_nvl8", "--cluster", "tcp://gpus:8786"]) == 2
     assert "theirs is NVIDIA H200. Accepted: --machine h200_nvl4" in capsys.readouterr().err
-    monkeypatch.setattr("workbench.place.of", lambda cluster, backend: None)
+    monkeypatch.setattr("workbench.machines.matching.of", lambda cluster, backend: None)
     assert cli.status(["predict", *words, "--cluster", "tcp://gpus:8786"]) == 2
     assert "The cluster tcp://gpus:8786 has 0 ranks of backend cpu that say" in capsys.readouterr().err
 
@@ -118,16 +118,16 @@ def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
 
 
 def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
-    found = place.of(far("NVIDIA H200"), "triton")
+    found = matching.of(far("NVIDIA H200"), "triton")
     assert found is not None
     assert (found.hardware.link, found.count) == (NVLINK, 4)
-    assert place.settled(found).name == "h200_nvl4"
-    assert place.of(far("NVIDIA H200"), "cpu") is not None
-    assert place.here("triton") is None
+    assert matching.settled(found).name == "h200_nvl4"
+    assert matching.of(far("NVIDIA H200"), "cpu") is not None
+    assert matching.here("triton") is None
 
 
 def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> None:
-    found = place.settled(Place(L40S, 4, lambda: TOLD))
+    found = matching.settled(Place(L40S, 4, lambda: TOLD))
     assert found == load(machines.calibrated_path("l40s_pcie4"))
     assert (found.name, found.calibrated, found.spread) == ("l40s_pcie4", None, None)
     device, link = found.device, found.dimensions[0]
@@ -138,7 +138,7 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
     assert link.bandwidth_bytes_per_second == pytest.approx(31.5e9, rel=1e-3)
     assert {value.provenance for value in machines.stated(found)} == {"assumed"}
     assert "L40S" in found.provenance_of("device.slots")
-    again = place.settled(Place(L40S, 4, lambda: pytest.fail("asked again")))
+    again = matching.settled(Place(L40S, 4, lambda: pytest.fail("asked again")))
     assert again.name == found.name
 
 
@@ -156,7 +156,7 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
 def test_what_nobody_told_is_assumed(
     hardware: Hardware, count: int, told: Specification, name: str, bytes_per_second: float
 ) -> None:
-    found = place.settled(Place(hardware, count, lambda: told))
+    found = matching.settled(Place(hardware, count, lambda: told))
     assert (found.name, found.max_world) == (name, count)
     assert found.dimensions[0].bandwidth_bytes_per_second == pytest.approx(bytes_per_second, rel=0.01)
     assert {value.provenance for value in machines.stated(found)} == {"assumed"}
@@ -175,7 +175,7 @@ def test_what_nobody_told_is_assumed(
 def test_gpus_of_several_kinds_are_no_machine() -> None:
     mixed = Hardware(model="2 x NVIDIA A40 and 2 x NVIDIA H200", link=PCIE)
     with pytest.raises(Refusal, match="GPUs of several kinds"):
-        place.machine_of(Place(mixed, 4))
+        matching.machine_of(Place(mixed, 4))
 
 
 def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: Any) -> None:
@@ -183,7 +183,7 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
     fake_cluster.seconds = lambda trial: predict(trial, shipped, with_spans=False).time_s
     fake_cluster.gang = lambda world, backend: Ranks({}, EPYC) if backend == "cpu" else None
     there = Place(EPYC)
-    before = place.settled(there)
+    before = matching.settled(there)
     assert (before.name, before.calibrated) == ("amd_epyc_9999_cpu", None)
     assert calibration._is_needed(fake_cluster)
     fitted, path = calibration.calibrate(fake_cluster, QUICK_SECONDS)
@@ -191,17 +191,17 @@ def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: 
     assert fitted.device.name == "one thread of AMD EPYC 9999 96-Core Processor"
     assert str(fitted.calibrated).endswith("on AMD EPYC 9999 96-Core Processor, quick")
     assert machines.machine(machines.LAPTOP).calibrated is None
-    assert place.settled(there) == fitted
+    assert matching.settled(there) == fitted
     assert not calibration._is_needed(fake_cluster)
-    said = place.refusal(machines.machine(machines.LAPTOP), EPYC, 2)
+    said = matching.refusal(machines.machine(machines.LAPTOP), EPYC, 2)
     assert str(said).endswith("Accepted: --machine amd_epyc_9999_cpu, or none.")
     with pytest.raises(Refusal, match="theirs are of AMD EPYC"):
         calibration.calibrate(fake_cluster, QUICK_SECONDS, name=machines.LAPTOP)
 
 
 def test_what_torch_and_the_driver_do_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specification, "_of_torch", dict)
-    assert specification.here() == Specification()
+    monkeypatch.setattr(hosts, "_of_torch", dict)
+    assert hosts.here() == Specification()
 
 
 def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.Mon
     begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
-    monkeypatch.setattr("workbench.place.specification.of_worker", lambda client, address: TOLD)
+    monkeypatch.setattr("workbench.machines.matching.specification.of_worker", lambda client, address: TOLD)
     question = Question("tiny", machines.LAPTOP)
     begin_with(question, Workers.described({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"

@@ -9,8 +9,9 @@ import pytest
 from kernels.fabric import parse
 from kernels.operators import OPERATORS, operator
 from kernels.schedule import Refusal
-from workbench import left_out, presets, resources
-from workbench.presets import Preset
+from workbench import resources
+from workbench.machines import presets
+from workbench.machines.presets import Preset
 
 FILES = sorted((resources.data_directory() / "problems").glob("*.toml"))
 ALL = {each["name"]: path for path in FILES for each in tomllib.loads(path.read_text())["preset"]}
@@ -23,7 +24,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of runs in place of this person's."""
     monkeypatch.setattr(presets, "runs_directory", lambda: tmp_path)
     (tmp_path / "problems").mkdir()
-    left_out.begin()
+    resources.begin()
     return tmp_path / "problems"
 
 
@@ -224,16 +225,16 @@ def test_a_wrong_file_is_named_with_what_is_wrong(runs: Path, old: str, new: str
     assert old in GOOD
     (runs / "own.toml").write_text(GOOD.replace(old, new, 1))
     assert "tiny" in [each.name for each in presets.presets()]
-    (left,) = left_out.sentences()
+    (left,) = resources.sentences()
     assert left.startswith("Left out: ")
     assert re.search(sentence, left)
     (runs / "own.toml").write_text(GOOD)
     assert presets.named("mine").name == "mine"
-    assert left_out.sentences() == ()
+    assert resources.sentences() == ()
 
 
 def test_an_operator_occurs_once_in_a_preset(runs: Path) -> None:
     (runs / "own.toml").write_text(GOOD + GOOD[GOOD.index("[[preset.problem]]") :])
     presets.presets()
-    (left,) = left_out.sentences()
+    (left,) = resources.sentences()
     assert "has 2 problems of gemm_all_to_all, but a preset has 1 of each operator" in left

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernels.operators import OPERATORS
-from workbench.published import COLUMNS, number, published
+from workbench.analysis.published import COLUMNS, number, published
 
 
 def test_every_number_says_paper_version_section_machine_and_baseline() -> None:

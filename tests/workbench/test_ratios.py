@@ -13,27 +13,25 @@ import pytest
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
-from kernels.protocol import PROTOCOLS
+from kernels.trial import PROTOCOLS
 from tests.workbench.test_schema import BEFORE_BLOCKS
-from workbench import ahead, forecast
-from workbench.answer import FromCluster
 from workbench.charts import trials
-from workbench.cli_answer import _summary
-from workbench.cli_outcomes import by_problem, show_outcomes
-from workbench.compared import ALONE, TOGETHER, Bases, leading, together, with_ratios
-from workbench.comparison import compare
-from workbench.experiment import Experiment
-from workbench.metrics import fill, gain
-from workbench.reports import stored
-from workbench.reports.cases import cases
-from workbench.reports.headline import headline, recommendation
-from workbench.reports.outcomes import gain_words, outcome_table
-from workbench.reports.run_report import run_report
-from workbench.reports.stored import whole_run
-from workbench.reports.summary import _line
-from workbench.run import run
-from workbench.space import Choice, Space
-from workbench.store import Store, frames
+from workbench.cli.ask import _summary
+from workbench.cli.output import by_problem, show_outcomes
+from workbench.experiment import forecast
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.run import run
+from workbench.experiment.sources import FromCluster
+from workbench.experiment.space import Choice, Space
+from workbench.reports import run_report as stored
+from workbench.reports.cases import _line, cases, headline, recommendation
+from workbench.reports.run_report import run_report, whole_run
+from workbench.reports.tables import gain_words, outcome_table
+from workbench.results import frames
+from workbench.results.comparison import ALONE, TOGETHER, Bases, leading, together, with_ratios
+from workbench.results.metrics import fill, gain
+from workbench.results.runs import compare
+from workbench.results.store import Store
 from workbench.widgets.results import parts
 
 PIECES = Space((Choice("sequential"), Choice("decomposed", (("pieces", tuple(range(1, 13))),))))
@@ -247,7 +245,7 @@ def test_what_is_measured_again_is_timed_in_one_block(
     store: Store, fake_cluster: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes: otherwise the sentence that names --fresh would not be true."""
-    monkeypatch.setattr(ahead, "LONGEST_SECONDS", 1e-9)
+    monkeypatch.setattr(forecast, "LONGEST_SECONDS", 1e-9)
     eight = Space((Choice("sequential"), Choice("decomposed", (("pieces", tuple(range(1, 9))),))))
     asked = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
     link = parse("emulated:bandwidth_bytes_per_second=1e9")

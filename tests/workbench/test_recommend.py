@@ -6,20 +6,19 @@ from itertools import pairwise
 import pytest
 
 from kernels import backends
-from kernels.backends import dtypes
-from kernels.backends.offers import Runner
+from kernels.backends.capabilities import Runner, dtypes
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
-from kernels.protocol import PROTOCOLS
 from kernels.schedule import Refusal
 from kernels.schemes import axes, refusal, schedule
-from workbench import recommend as module
-from workbench.durations import Durations
+from kernels.trial import PROTOCOLS
+from workbench.experiment import recommend as module
+from workbench.experiment.forecast import Durations
+from workbench.experiment.recommend import every, recommend
+from workbench.experiment.space import Choice, Space
 from workbench.machines import shipped_machine
-from workbench.recommend import every, recommend
 from workbench.simulator.predict import predict
-from workbench.space import Choice, Space
 
 ASKED = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2)
 LINK = parse("emulated:bandwidth_bytes_per_second=1e9")

@@ -15,11 +15,12 @@ from kernels.outcome import ROW_KEYS, Measurement, Sample
 from kernels.schedule import UNNAMED, Schedule
 from kernels.schemes import expand
 from kernels.trial import Trial
-from workbench import metrics, recordings, resources
-from workbench.answer import FromRecordings
+from workbench import resources
+from workbench.experiment.run import Replay
+from workbench.experiment.sources import FromRecordings
 from workbench.machines import machine as machine_named
-from workbench.sitting import Replay
-from workbench.store import Store, frames
+from workbench.results import frames, metrics, recordings
+from workbench.results.store import Store
 
 HARDWARE = Hardware(model="NVIDIA H200", link="nvlink", memory_bytes=141 << 30)
 RAN = {"source_print": "source", "versions_print": "versions", "hardware": HARDWARE}

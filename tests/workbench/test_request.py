@@ -9,12 +9,13 @@ import pytest
 from kernels.backends.triton import recipes
 from kernels.schedule import Refusal
 from kernels.schemes import COMPARED
-from workbench import cli_answer, space_file
+from workbench.cli import ask
+from workbench.experiment import question
+from workbench.experiment.experiment import Search
+from workbench.experiment.fields import pairs
+from workbench.experiment.question import Request
 from workbench.machines import machine
-from workbench.request import Request
 from workbench.resources import data_directory
-from workbench.search import Search
-from workbench.typed import pairs
 
 HostWithGpus = Callable[..., None]
 SIZES = (("m", "256"), ("n", "128"), ("k", "64"))
@@ -61,7 +62,7 @@ def test_the_machine_of_a_host_with_gpus_is_the_smallest_that_has_them(
 def test_gpus_that_no_machine_describes_are_a_machine_of_their_own(
     count: int, name: str, made: str, host_with_gpus: HostWithGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.specification._of_torch", dict)
+    monkeypatch.setattr("cluster.hosts._of_torch", dict)
     host_with_gpus(count, name)
     found = replace(ASKED, backend="triton").machine_description()
     assert (found.name, found.max_world, found.device.name) == (made, count, name)
@@ -197,7 +198,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_lists_of_a_file_make_problems_and_spaces(tmp_path: Path) -> None:
-    experiment = space_file.load(write(tmp_path, SPACE))
+    experiment = question.load(write(tmp_path, SPACE))
     assert len(experiment.problems) == 2 * 2 * 2
     assert experiment.search == Search(kind="estimate_first", count=4)
     assert [choice.to_json() for choice in experiment.space.choices] == [
@@ -208,7 +209,7 @@ def test_lists_of_a_file_make_problems_and_spaces(tmp_path: Path) -> None:
 
 
 def test_a_file_without_schemes_compares_the_usual_ones(tmp_path: Path) -> None:
-    experiment = space_file.load(write(tmp_path, 'operator = "gemm_all_to_all"\npreset = "tiny"\n'))
+    experiment = question.load(write(tmp_path, 'operator = "gemm_all_to_all"\npreset = "tiny"\n'))
     assert [choice.scheme for choice in experiment.space.choices] == ["sequential", "decomposed", "fused"]
 
 
@@ -252,23 +253,23 @@ ONE = 'operator = "gemm_all_to_all"\npreset = "tiny"\n'
 )
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as error:
-        space_file.load(write(tmp_path, text))
+        question.load(write(tmp_path, text))
     assert "\n" not in str(error.value)
 
 
 def test_a_value_that_one_problem_takes_is_asked_of_all(tmp_path: Path) -> None:
     """Across hosts only the library can be the engine; on one rank nothing crosses them."""
     text = ONE + "world = [1, 2]\nfabric = 'network'\n[scheme.decomposed]\nengine = ['sm']"
-    assert [len(space_file.load(write(tmp_path, text)).problems)] == [2]
+    assert [len(question.load(write(tmp_path, text)).problems)] == [2]
     with pytest.raises(
         ValueError, match=r"scheme decomposed: engine = sm is not a legal value here.*Accepted: library\."
     ):
-        space_file.load(write(tmp_path, text.replace("[1, 2]", "2")))
+        question.load(write(tmp_path, text.replace("[1, 2]", "2")))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no space file .*nope\.toml"):
-        space_file.load(tmp_path / "nope.toml")
+        question.load(tmp_path / "nope.toml")
 
 
 def test_the_spaces_that_we_show_can_be_swept(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_the_spaces_that_we_show_can_be_swept(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     told = [block.partition("```")[0] for block in page.split("```toml\n")[1:]]
     assert told == [path.read_text() for path in shipped]
-    helped = (cli_answer.sweep.__doc__ or "").partition("measured:\n")[2].partition("\n\n")[0]
-    curve = space_file.load(shipped[0])
+    helped = (ask.sweep.__doc__ or "").partition("measured:\n")[2].partition("\n\n")[0]
+    curve = question.load(shipped[0])
     assert [len(points.schedules) for points in map(curve.points, curve.problems, [machine("laptop_cpu")])] == [8]
-    assert space_file.load(write(tmp_path, helped)).space == curve.space
+    assert question.load(write(tmp_path, helped)).space == curve.space

@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from cluster.devices import local_ranks
+from cluster.hosts import local_ranks
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.outcome import Failure, Measurement, Sample
-from kernels.protocol import PROTOCOLS
+from kernels.trial import PROTOCOLS
 from tests.workbench.conftest import THREE, MakeExperiment
-from workbench.answer import LEAST_DEADLINE_SECONDS, FromCluster, FromRecordings, FromSimulator
-from workbench.blocks import LONGEST_SECONDS, MOST
-from workbench.experiment import Experiment
-from workbench.recordings import of_run, read, write
-from workbench.reports.stored import stored_report
-from workbench.run import Run, run
-from workbench.search import Search
-from workbench.sitting import Replay
-from workbench.space import Choice, Space
-from workbench.store import Store
+from workbench.experiment.experiment import LONGEST_SECONDS, Experiment, Search
+from workbench.experiment.run import Replay, Run, run
+from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, FromCluster, FromRecordings, FromSimulator
+from workbench.experiment.space import Choice, Space
+from workbench.reports.run_report import stored_report
+from workbench.results.comparison import MOST
+from workbench.results.recordings import of_run, read, write
+from workbench.results.store import Store
 
 MANY = Space((Choice("decomposed", (("pieces", tuple(range(1, 21))),)),))
 PIECES = Space((Choice("decomposed", (("pieces", (1, 2, 4, 8, 16)),)),))

@@ -9,9 +9,10 @@ import pytest
 
 from kernels.outcome import Failure, Measurement
 from kernels.trial import Trial
-from workbench import medians, metrics
-from workbench.charts import running as chart
-from workbench.running import Running
+from workbench.charts import layers
+from workbench.results import metrics
+from workbench.results import running as medians
+from workbench.results.running import Running
 
 
 def sample(key: str, index: int, rank: int, seconds: float, block: str | None = "r.1") -> dict[str, Any]:
@@ -35,7 +36,7 @@ def test_an_iteration_counts_when_all_ranks_have_told_it_and_the_slowest_decides
     running.add_samples([sample(trial.key, 1, rank, 4e-3) for rank in (1, 0)])
     (row,) = running.rows()
     assert (row["time_s"], row["low_s"], row["high_s"]) == (3e-3, 2e-3, 4e-3)
-    (drawn,) = chart.rows([row], {trial.key: 7}, "slice_tiles")
+    (drawn,) = layers.rows([row], {trial.key: 7}, "slice_tiles")
     assert (drawn["place"], drawn["scheme"], drawn["source"]) == (7, "fused", "running, 2 of 5 samples")
     assert drawn["value"] == trial.schedule["slice_tiles"]
 
@@ -59,7 +60,7 @@ def test_what_was_stopped_stays_as_far_as_it_came(make_trial: Callable[..., Tria
     running.add_rows([metrics.row_of(cancelled)])
     running.add_samples(sample(trial.key, index, rank, 1e-3) for index in range(3) for rank in (0, 1))
     (row,) = running.rows(stopped=True)
-    assert chart.words(row) == "stopped after 3 of 5 samples"
+    assert layers.words(row) == "stopped after 3 of 5 samples"
 
 
 def test_the_interval_of_a_median_narrows_and_holds_it_as_often_as_it_says() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from kernels.outcome import Estimate, Failure, Measurement
 from kernels.trial import Trial
-from workbench import metrics
-from workbench.store import Store
-from workbench.summaries import summaries
+from workbench.results import metrics
+from workbench.results.runs import summaries
+from workbench.results.store import Store
 
 
 def test_last_is_the_newest_run_in_which_something_was_found(

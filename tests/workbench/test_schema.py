@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.hardware import Hardware
+from kernels.hardware import Hardware, Ran
 from kernels.outcome import Measurement, Sample
-from kernels.prints import Ran
 from kernels.trial import Trial
-from workbench import metrics
-from workbench.blocks import older_block
-from workbench.known import known
-from workbench.store import Store
-from workbench.store import database as database_module
+from workbench.analysis.winners import known
+from workbench.results import database, metrics
+from workbench.results.recordings import older_block
+from workbench.results.store import Store
 
 AS_IT_WAS = """
     DROP INDEX outcomes_of_key; CREATE INDEX outcomes_of_key ON outcomes (key, fingerprint);
@@ -59,7 +57,7 @@ def test_a_store_from_before_there_were_blocks_is_still_shown(
     older = sqlite3.connect(path)
     older.executescript(BEFORE_BLOCKS)
     older.close()
-    monkeypatch.setattr(database_module, "writable", lambda path: can_write)
+    monkeypatch.setattr(database, "writable", lambda path: can_write)
     opened: list[str] = []
     monkeypatch.setattr(
         sqlite3,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from kernels.schedule import Refusal, Schedule
-from workbench.search import Search, Times, order, rounds
+from workbench.experiment.experiment import Search, Times, order, rounds
 
 SCHEDULES = tuple(Schedule("decomposed", (("pieces", 2**exponent),)) for exponent in range(8))
 

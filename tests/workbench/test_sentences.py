@@ -13,15 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster import noise, scheduler_file
-from kernels import texts
-from workbench import cli, cli_status, left_out, machines, missing, recordings, resources
-from workbench.store import Store
+from cluster import connection as noise
+from cluster import scheduler_file
+from kernels import files
+from workbench import cli, machines, resources
+from workbench.cli import exit_status, missing
+from workbench.results import recordings
+from workbench.results.store import Store
 
 (ENTRY,) = metadata.entry_points(group="console_scripts", name="workbench")
 GEMM = ("gemm_all_to_all", "--shape", "m=256", "--shape", "n=128", "--shape", "k=64")
 DEEP = "[" * 100_000 + "]" * 100_000
-KIND = texts.TextKind("space file", "a space", "a TOML file", most_bytes=1000)
+KIND = files.TextKind("space file", "a space", "a TOML file", most_bytes=1000)
 
 Refused = Callable[..., str]
 
@@ -103,9 +106,9 @@ def test_a_file_larger_than_its_kind_may_be_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
     path.write_text("#" * 1001)
     with pytest.raises(ValueError, match=r"space\.toml cannot be read as a space: it has 1 kB, and at most 1 kB are"):
-        texts.text(path, KIND)
+        files.text(path, KIND)
     path.write_text("#" * 1000)
-    assert texts.toml(path, KIND) == {}
+    assert files.toml(path, KIND) == {}
 
 
 @pytest.mark.parametrize("content", ["a = " + "[" * 70 + "]" * 70, "[" + ".".join("a" * 90) + "]"])
@@ -113,7 +116,7 @@ def test_what_is_nested_too_deeply_to_be_walked_is_refused(content: str, tmp_pat
     path = tmp_path / "space.toml"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"space\.toml cannot be read as a space: its brackets are nested more than"):
-        texts.toml(path, KIND)
+        files.toml(path, KIND)
 
 
 # One bad file stops nothing else
@@ -124,7 +127,7 @@ def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This person's machines and presets, and one damaged recording among those that are shipped."""
     for folder in ("machines", "problems"):
         (tmp_path / folder).mkdir()
-    for module in ("machines", "presets"):
+    for module in ("machines", "machines.presets"):
         monkeypatch.setattr(f"workbench.{module}.runs_directory", lambda: tmp_path)
     shipped = recordings.paths()
     (tmp_path / "damaged.jsonl").write_text("{\n")
@@ -157,13 +160,13 @@ def test_what_was_mended_is_no_longer_left_out(tmp_path: Path) -> None:
             raise ValueError(f"{name} is broken.")
         return name
 
-    left_out.begin()
+    resources.begin()
     broken = "b"
-    assert list(left_out.readable("abc", read)) == ["a", "c"]
-    assert left_out.sentences() == ("Left out: b is broken.",)
+    assert list(resources.readable("abc", read)) == ["a", "c"]
+    assert resources.sentences() == ("Left out: b is broken.",)
     broken = ""
-    assert list(left_out.readable("abc", read)) == ["a", "b", "c"]
-    assert left_out.sentences() == ()
+    assert list(resources.readable("abc", read)) == ["a", "b", "c"]
+    assert resources.sentences() == ()
 
 
 # Options
@@ -217,17 +220,17 @@ def test_a_space_that_cannot_be_is_named(content: str, sentence: str, tmp_path: 
 def test_what_the_system_says_of_a_file_is_a_sentence(tmp_path: Path) -> None:
     read_only = OSError(errno.EROFS, os.strerror(errno.EROFS), "/state/file")
     said = "/state/file cannot be used: Read-only file system. Accepted: a place where you may write."
-    assert (cli_status.sentence(read_only), cli_status.of_error(read_only)) == (said, 1)
+    assert (exit_status.sentence(read_only), exit_status.of_error(read_only)) == (said, 1)
     too_long = OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), "x" * 300)
-    assert "a name in it is too long, 300 bytes of 255. Accepted: a shorter one." in cli_status.sentence(too_long)
-    assert cli_status.of_error(too_long) == 2
-    assert cli_status.sentence(ValueError("There is no a\nb\x1b[31m.")) == "There is no a b\\x1b[31m."
+    assert "a name in it is too long, 300 bytes of 255. Accepted: a shorter one." in exit_status.sentence(too_long)
+    assert exit_status.of_error(too_long) == 2
+    assert exit_status.sentence(ValueError("There is no a\nb\x1b[31m.")) == "There is no a b\\x1b[31m."
 
 
 def test_a_calibration_that_cannot_be_written_measures_nothing(
     tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench import calibration
+    from workbench.experiment import calibration
 
     (tmp_path / "runs").write_text("a file where a folder should be")
     monkeypatch.setattr(calibration, "fit", lambda *_: pytest.fail("it was measured"))
@@ -248,7 +251,8 @@ def test_a_damaged_record_of_a_cluster_is_no_cluster(
 def test_what_dask_says_goes_into_a_file(tmp_path: Path) -> None:
     """In a process of its own, whose Dask has the handlers that it came with."""
     code = (
-        "import asyncio, logging\nfrom distributed.comm.core import CommClosedError\nfrom cluster import noise\n"
+        "import asyncio, logging\nfrom distributed.comm.core import CommClosedError\n"
+        "from cluster import connection as noise\n"
         "noise.into_file(); noise.into_file()\n"
         "logging.getLogger('distributed.client').error('gone', exc_info=CommClosedError('in <TCP>'))\n"
         "logging.getLogger('distributed.worker').error('gone, too')\n"

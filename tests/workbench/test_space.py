@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernels.backends.offers import Runner
+from kernels.backends.capabilities import Runner
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import problem
@@ -12,8 +12,8 @@ from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import axes
 from kernels.trial import Trial
+from workbench.experiment.space import EVERY, Choice, Points, Space, choices, left_out_words, points
 from workbench.machines import shipped_machine
-from workbench.space import EVERY, Choice, Points, Space, choices, left_out_words, points
 
 MakeTrial = Callable[..., Trial]
 

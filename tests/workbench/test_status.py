@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from kernels.failed import Failed
-from workbench import cli, cli_app
-from workbench.cli_show import DOCUMENT_KEYS
-from workbench.store import Store, database
+from kernels.files import Failed
+from workbench import cli
+from workbench.cli import app
+from workbench.cli.output import DOCUMENT_KEYS
+from workbench.results import database
+from workbench.results.store import Store
 
 TINY = ("gemm_all_to_all", "--preset", "tiny", "--protocol", "quick", "--fabric", "shared_memory")
 SPACE = ('operator = "gemm_all_to_all"\npreset = "tiny"\nprotocol = "quick"\nfabric = "shared_memory"\n'
@@ -129,7 +131,7 @@ def test_what_nobody_has_a_sentence_for_has_a_document_and_its_trace(
     def broken(*_: Any, **__: Any) -> None:
         raise TypeError("a mistake of ours")
 
-    monkeypatch.setattr("workbench.predictions.predictions", broken)
+    monkeypatch.setattr("workbench.experiment.sources.predictions", broken)
     with pytest.raises(TypeError):
         command("predict", *TINY, "--json")
     failed = json.loads(capsys.readouterr().out)
@@ -264,7 +266,7 @@ def test_ctrl_c_while_the_words_are_read_leaves_a_document_and_a_sentence(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_app.TyperGroup, "parse_args", stop)
+    monkeypatch.setattr(app.TyperGroup, "parse_args", stop)
     answer = command("run", *TINY, "--json")
     failed = document(answer)
     assert (answer[0], failed["stage"], answer[2]) == (130, "cancelled", "Stopped.\n")
@@ -292,8 +294,8 @@ def test_ctrl_c_when_all_is_said_changes_nothing(when: str) -> None:
 def test_a_benchmark_that_is_stopped_prints_what_it_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from workbench import benchmark
-    from workbench.benchmark.rows import Row
+    from workbench.cli import benchmark
+    from workbench.cli.benchmark_parts import Row
 
     def stop(_: Any) -> Iterator[Row]:
         raise KeyboardInterrupt

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from workbench.cli_app import app
-from workbench.file_kinds import CHAKRA
+from workbench.cli.app import app
 from workbench.machines import shipped_machine
-from workbench.simulator.network import of_machine
-from workbench.simulator.step.configurations import CONFIGURATIONS, Setting, Step, step
-from workbench.simulator.step.model import model
-from workbench.simulator.step.prices import Prices
-from workbench.step_trace import COMM_COLL_NODE, COMP_NODE, chakra, perfetto
+from workbench.reports.traces import COMM_COLL_NODE, COMP_NODE, chakra, perfetto
+from workbench.results.files import CHAKRA
+from workbench.simulator.scaling.model import model
+from workbench.simulator.scaling.network import of_machine
+from workbench.simulator.scaling.prices import Prices
+from workbench.simulator.scaling.step import CONFIGURATIONS, Setting, Step, step
 
 
 @pytest.fixture(scope="module", params=["sequential", "fused"])

@@ -16,13 +16,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from kernels.hardware import Hardware
+from kernels.hardware import Hardware, Ran
 from kernels.outcome import Failure, Measurement, Sample
-from kernels.prints import Ran
 from kernels.trial import Trial
-from workbench import metrics
-from workbench.store import SampleBuffer, Store, frames
-from workbench.store import database as database_module
+from workbench.results import database, frames, metrics
+from workbench.results.store import SampleBuffer, Store
 
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
@@ -192,8 +190,8 @@ import json, sys
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
 from pathlib import Path
-from workbench import metrics
-from workbench.store import Store
+from workbench.results import metrics
+from workbench.results import Store
 path, text, count = sys.argv[1:]
 trial = Trial.from_json(json.loads(text))
 store = Store(Path(path))
@@ -303,7 +301,7 @@ def test_a_store_in_a_folder_of_somebody_else_can_be_read(
     keep(writes, run, measure(make_trial()))
     if not left_over:
         writes.close()
-    monkeypatch.setattr(database_module, "writable", lambda path: False)
+    monkeypatch.setattr(database, "writable", lambda path: False)
     with Store(path) as store:
         assert len(store.rows(run)) == 1
         with pytest.raises(ValueError, match="is read-only, but a run must be stored"):
@@ -353,7 +351,7 @@ def test_network_file_systems_get_a_rollback_journal(tmp_path: Path, monkeypatch
 
     with Store(tmp_path / "local.sqlite") as store:
         assert mode(store) == "wal"
-    monkeypatch.setattr(database_module, "on_network", lambda path: True)
+    monkeypatch.setattr(database, "on_network", lambda path: True)
     with Store(tmp_path / "shared.sqlite") as store:
         assert mode(store) == "delete"
     with Store(tmp_path / "local.sqlite") as store:

@@ -14,8 +14,8 @@ import pytest
 
 from kernels.outcome import Measurement
 from kernels.trial import Trial
-from workbench import metrics
-from workbench.store import SampleBuffer, Store
+from workbench.results import metrics
+from workbench.results.store import SampleBuffer, Store
 
 
 def test_a_store_is_for_its_owners_eyes_and_so_is_what_lies_beside_it(store: Store) -> None:

@@ -15,16 +15,17 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from kernels import files
-from kernels.failed import Failed
-from kernels.machine_file import toml
-from workbench import cli, recordings
-from workbench.file_kinds import EXPORTS, MACHINE, REPORTS
-from workbench.machines import LAPTOP, shipped_machine
+from kernels.files import Failed
+from kernels.machine import toml
+from workbench import cli
+from workbench.experiment.run import Replay
+from workbench.machines import shipped_machine
 from workbench.reports.export import export
-from workbench.sitting import Replay
-from workbench.store import Store
-from workbench.targets import Target, told
-from workbench.widgets.report_button import ReportButton
+from workbench.resources import LAPTOP
+from workbench.results import recordings
+from workbench.results.files import EXPORTS, MACHINE, REPORTS, Target, told
+from workbench.results.store import Store
+from workbench.widgets.results import ReportButton
 
 REPORT = REPORTS["html"]
 
@@ -269,7 +270,7 @@ def test_the_notebook_that_is_reported_is_never_written(
 
 
 def test_the_button_of_the_explorer_keeps_the_same_rules(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.widgets.report_button.stored_report", lambda *_, **__: new_notebook())
+    monkeypatch.setattr("workbench.widgets.results.stored_report", lambda *_, **__: new_notebook())
     with Store(store_path) as store:
         run = store.run("last")["id"]
         button = ReportButton(store, lambda: run)

@@ -16,16 +16,15 @@ from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
 from kernels.units import seconds_text
 from tests.workbench.terminals import PLACES, WORKERS, Command, Printed, run_on
-from workbench.cli_measure import bar_columns
-from workbench.cli_outcomes import FEW
-from workbench.cli_table import LONG
-from workbench.compared import leading
+from workbench.cli.measuring import bar_columns
+from workbench.cli.output import FEW, LONG
+from workbench.experiment.sources import Waiting
 from workbench.machines import names as machine_names
 from workbench.machines import shipped_machine
+from workbench.machines.presets import presets
 from workbench.naming import operator_title
-from workbench.one_problem import by_problem
-from workbench.presets import presets
-from workbench.waiting import Waiting
+from workbench.results.comparison import leading
+from workbench.results.rows import by_problem
 
 WIDTHS = (60, 80, 100, 120, 200, None)
 """None: a pipe."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workbench.terms import terms
+from workbench.analysis.accuracy import terms
 
 
 def row(part: str, measured: float, estimated: float, scheme: str = "fused", **given: Any) -> dict[str, Any]:

@@ -6,13 +6,11 @@ from itertools import pairwise
 import pytest
 
 from cluster import launch
-from workbench.ahead import Ahead, Cut
-from workbench.cli_measure import STARTING_SECONDS, OnDemand
-from workbench.forecast import forecast
+from workbench.cli.measuring import STARTING_SECONDS, OnDemand
+from workbench.experiment.forecast import MOST_GROWTH, Ahead, Cut, TimeLeft, bounded, forecast
+from workbench.experiment.question import Request
 from workbench.machines import machine
-from workbench.request import Request
-from workbench.store import Store
-from workbench.time_left import MOST_GROWTH, TimeLeft, bounded
+from workbench.results.store import Store
 
 TICK_S = 0.2
 SPACE = Request(operator="gemm_all_to_all", preset="laptop_overlap", schemes=("decomposed",), fabric="shared_memory",

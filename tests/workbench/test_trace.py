@@ -12,8 +12,9 @@ import pytest
 
 from kernels.outcome import Measurement, Span, TileTimes
 from kernels.trial import Trial
-from workbench import metrics, trace
-from workbench.store import Store
+from workbench.reports import traces
+from workbench.results import metrics
+from workbench.results.store import Store
 
 US = 1e-6
 TILES = (
@@ -36,7 +37,7 @@ def events(
 ) -> list[dict[str, Any]]:
     measured, run = replace(measure(make_trial()), spans=SPANS), store.begin_run({}, {})
     store.add_outcome(run, measured, metrics.row_of(measured, run))
-    written: list[dict[str, Any]] = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
+    written: list[dict[str, Any]] = json.loads(traces.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
     return written
 
 
@@ -47,7 +48,7 @@ def named(events: list[dict[str, Any]], process: int) -> dict[int, str]:
 def test_streams_and_engines_come_first_then_each_sm_and_its_blocks(events: list[dict[str, Any]]) -> None:
     assert list(named(events, 1).values()) == ["computes", "link", "SM 7", "SM 7, block 2", "SM 9"]
     assert list(named(events, 2).values()) == ["computes"]
-    assert [number for number in named(events, 1) if number >= trace.FIRST_SM] == sorted(named(events, 1))[2:]
+    assert [number for number in named(events, 1) if number >= traces.FIRST_SM] == sorted(named(events, 1))[2:]
 
 
 def test_two_streams_have_a_thread_each(
@@ -56,7 +57,7 @@ def test_two_streams_have_a_thread_each(
     spans = (*SPANS, Span("1/compute/-1/1", 1, "compute", "compute", 5 * US, 9 * US, stream=1))
     measured, run = replace(measure(make_trial()), spans=spans), store.begin_run({}, {})
     store.add_outcome(run, measured, metrics.row_of(measured, run))
-    events = json.loads(trace.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
+    events = json.loads(traces.write(store, run, tmp_path / "t.json").read_text())["traceEvents"]
     assert list(named(events, 2).values()) == ["stream 0", "stream 1"]
     threads = {event["name"]: event["tid"] for event in events if event["pid"] == 2 and event["ph"] == "X"}
     assert threads == {"1/compute/-1/0": 0, "1/compute/-1/1": 1}
@@ -65,7 +66,7 @@ def test_two_streams_have_a_thread_each(
 def test_every_tile_is_there_once_under_its_step_and_nothing_overlaps(events: list[dict[str, Any]]) -> None:
     threads = named(events, 1)
     by_thread = defaultdict(list)
-    for event in (event for event in events if event["ph"] == "X" and event["tid"] >= trace.FIRST_SM):
+    for event in (event for event in events if event["ph"] == "X" and event["tid"] >= traces.FIRST_SM):
         by_thread[threads[event["tid"]]].append(event)
     times = {thread: [(e["name"], round(e["ts"]), round(e["ts"] + e["dur"])) for e in of_thread]
              for thread, of_thread in by_thread.items()}  # fmt: skip
@@ -82,6 +83,6 @@ def test_every_tile_is_there_once_under_its_step_and_nothing_overlaps(events: li
 
 
 def test_steps_say_how_exact_they_are(events: list[dict[str, Any]]) -> None:
-    steps = [event for event in events if event["ph"] == "X" and event["tid"] < trace.FIRST_SM]
+    steps = [event for event in events if event["ph"] == "X" and event["tid"] < traces.FIRST_SM]
     assert [event["args"]["waited_for"] for event in steps] == [None, "0/compute/-1/0", None]
     assert [event["args"]["clock_tick_us"] for event in steps] == pytest.approx([1.0] * 3)

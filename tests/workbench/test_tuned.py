@@ -14,14 +14,12 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.outcome import Measurement, row
 from kernels.problem import Problem
-from kernels.protocol import PROTOCOLS
-from kernels.schemes import reads, schedule
-from kernels.trial import Trial
+from kernels.schemes import axis_rules, schedule
+from kernels.trial import PROTOCOLS, Trial
 from workbench import cli
-from workbench.known import Known, known
+from workbench.analysis.winners import Known, Tuned, Wanted, known, tuned
 from workbench.machines import shipped_machine
-from workbench.store import Store
-from workbench.tuned import Tuned, Wanted, tuned
+from workbench.results.store import Store
 
 SHAPE = {"m": 8192, "n": 7168, "k": 2048}
 NVLINK = parse("nvlink")
@@ -57,7 +55,7 @@ def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Mach
     assert found.sentence == ""
     fused = found.winners[0]
     assert fused.differs == ()
-    assert fused.schedule == reads.read(fused.known.trial.problem, fused.known.trial.schedule, "triton")
+    assert fused.schedule == axis_rules.read(fused.known.trial.problem, fused.known.trial.schedule, "triton")
     assert fused.known.measurement().time_s == fused.known.time_s
     assert "recording h200_nvl4_gemm of 2026-11-2" in fused.source
     assert "4 x NVIDIA H200, torch 2.11.0, triton 3.6.0, nccl 2.28.9, kernels 55646f76b103" in fused.source

@@ -8,13 +8,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kernels.protocol import GPU_ONLY
 from kernels.schedule import Refusal
-from workbench import typed
-from workbench.cli_app import app
-from workbench.cli_asking import Words, asking
-from workbench.request import Request
-from workbench.typed import Typed
+from kernels.trial import GPU_ONLY
+from workbench.cli.app import app
+from workbench.cli.options import Words, asking
+from workbench.experiment import fields as typed
+from workbench.experiment.fields import Typed
+from workbench.experiment.question import Request
 
 ASK = {"run": set(), "predict": set(), "recommend": {"protocol"}}
 """Commands that ask, and the fields that mean nothing to them."""

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from workbench.store import Store, schema
-from workbench.store.whose import APPLICATION_ID
+from workbench.results import database
+from workbench.results.database import APPLICATION_ID
+from workbench.results.store import Store
 
-POLLUTED = [statement for version in (1, 2) for statement in schema.MIGRATIONS[version]]
+POLLUTED = [statement for version in (1, 2) for statement in database.MIGRATIONS[version]]
 """What an older workbench wrote into any database that it was given."""
 
 
@@ -76,7 +77,7 @@ def test_the_application_id_is_overlap_workbench_in_four_letters() -> None:
 @pytest.mark.parametrize("is_open", [False, True])
 def test_an_older_store_of_ours_is_adopted(version: int, is_open: bool, tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
-    statements = [statement for older in range(1, version + 1) for statement in schema.MIGRATIONS[older]]
+    statements = [statement for older in range(1, version + 1) for statement in database.MIGRATIONS[older]]
     insert = "INSERT INTO runs VALUES ('20260101-000000-abcd', 0, 1, 'finished', 'A title', '{}', '{}')"
     older = executed(path, "PRAGMA journal_mode = WAL", *statements, f"PRAGMA user_version = {version}", insert)
     if not is_open:
@@ -101,7 +102,7 @@ def test_a_store_of_a_newer_workbench_keeps_its_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("can_write", [True, False])
 def test_who_may_only_read_refuses_the_same(can_write: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.store.database.writable", lambda path: can_write)
+    monkeypatch.setattr("workbench.results.database.writable", lambda path: can_write)
     path = tmp_path / "theirs.db"
     executed(path, "CREATE TABLE notes (x)").close()
     with pytest.raises(ValueError, match="its tables are notes"):

@@ -10,8 +10,8 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import percent_text, seconds_text
-from workbench.charts.looks import INK, SCHEMES, legend, present, scheme
-from workbench.charts.words import BETWEEN, is_whole, schedule_words, title
+from workbench.charts.labels import BETWEEN, is_whole, schedule_words, title
+from workbench.charts.theme import INK, SCHEMES, legend, present, scheme
 from workbench.naming import operator_title
 
 Row = Mapping[str, Any]

@@ -8,11 +8,15 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from workbench.charts.looks import (
+from workbench.charts.labels import Row, Rows, context, facts, is_whole, listed, milliseconds, time_expr, time_y, title
+from workbench.charts.layers import first, order
+from workbench.charts.theme import (
     FACTS,
     FLOOR,
     INK,
+    SCHEME_COLOURS,
     SCHEMES,
+    SOURCE_LOOKS,
     beside_floor,
     filling,
     haloed,
@@ -20,11 +24,8 @@ from workbench.charts.looks import (
     said,
     scheme,
     shape,
+    source_dash,
 )
-from workbench.charts.ranked import first, order
-from workbench.charts.theme import SCHEME_COLOURS, SOURCE_LOOKS, source_dash
-from workbench.charts.times import time_expr, time_y
-from workbench.charts.words import Row, Rows, context, facts, is_whole, listed, milliseconds, title
 from workbench.naming import PUBLISHED, TIMED
 
 DATASET = "best"

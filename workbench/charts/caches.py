@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from workbench.charts.words import title
+from workbench.charts.labels import title
 
 QUESTION = "Which cache policy is the best?"
 SAVES = "How much does a larger L2 save?"

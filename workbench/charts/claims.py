@@ -8,9 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from workbench.charts.looks import INK, SCHEMES, filling, present, scheme, shape
-from workbench.charts.theme import SOURCE_LOOKS
-from workbench.charts.words import title
+from workbench.charts.labels import title
+from workbench.charts.theme import INK, SCHEMES, SOURCE_LOOKS, filling, present, scheme, shape
 from workbench.naming import PUBLISHED
 
 QUESTION = "Do the papers' numbers hold here?"

@@ -12,9 +12,19 @@ import pandas as pd
 
 from kernels.outcome import SOURCES
 from kernels.units import seconds_text
-from workbench.charts.looks import FACTS, FAILED, INK, LOOKS, filling, present, said, shape
-from workbench.charts.times import in_one_unit, time_legend
-from workbench.charts.words import Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
+from workbench.charts.labels import (
+    Rows,
+    axis_value,
+    context,
+    facts,
+    in_one_unit,
+    is_whole,
+    listed,
+    milliseconds,
+    time_legend,
+    title,
+)
+from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, said, shape
 from workbench.naming import axis_title, axis_words
 
 DATASET = "landscape"

@@ -11,9 +11,8 @@ import pandas as pd
 
 from kernels.machine import Machine
 from kernels.occupancy import Block, Limits, beside, limits_of, resident_blocks
-from workbench.charts.looks import INK
-from workbench.charts.theme import LOSS_COLOURS, SPAN_COLOURS
-from workbench.charts.words import title
+from workbench.charts.labels import title
+from workbench.charts.theme import INK, LOSS_COLOURS, SPAN_COLOURS
 
 QUESTION = "How many blocks are resident when each asks for more shared memory?"
 KIB = 1024

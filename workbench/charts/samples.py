@@ -10,10 +10,9 @@ import pandas as pd
 
 from kernels.outcome import Sample
 from kernels.units import seconds_text
-from workbench.charts.ranked import first
+from workbench.charts.labels import milliseconds, time_expr, time_x, title
+from workbench.charts.layers import first
 from workbench.charts.theme import scheme_colour
-from workbench.charts.times import time_expr, time_x
-from workbench.charts.words import milliseconds, title
 
 BAND_PIXELS = 44
 DATASET = "samples"

@@ -9,9 +9,8 @@ import altair as alt
 import pandas as pd
 
 from kernels.schemes import BASELINE
-from workbench.charts.looks import SCHEMES, present, scheme
-from workbench.charts.times import time_x, time_y
-from workbench.charts.words import milliseconds, title
+from workbench.charts.labels import milliseconds, time_x, time_y, title
+from workbench.charts.theme import SCHEMES, present, scheme
 
 QUESTION = "How long is a step on more and more ranks?"
 WHERE = "Where does communication show?"

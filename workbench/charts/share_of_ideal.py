@@ -10,9 +10,8 @@ import pandas as pd
 
 from kernels.operators import OPERATORS
 from kernels.units import percent_text
-from workbench.charts.looks import FACTS, INK, filling, legend, present, said, shape
-from workbench.charts.theme import SOURCE_LOOKS, SPAN_COLOURS
-from workbench.charts.words import Row, Rows, context, facts, is_whole, listed, title
+from workbench.charts.labels import Row, Rows, context, facts, is_whole, listed, title
+from workbench.charts.theme import FACTS, INK, SOURCE_LOOKS, SPAN_COLOURS, filling, legend, present, said, shape
 from workbench.naming import operator_title
 
 DATASET = "share_of_ideal"

@@ -8,13 +8,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from kernels.axes import Value
-from workbench.charts import running
-from workbench.charts.looks import FACTS, INK, SCHEMES, beside_floor, filling, haloed, present, said, scheme, shape
-from workbench.charts.ranked import first
-from workbench.charts.theme import SOURCE_LOOKS, source_dash
-from workbench.charts.times import time_expr, time_y
-from workbench.charts.words import (
+from kernels.schedule import Value
+from workbench.charts import layers
+from workbench.charts.labels import (
     Row,
     Rows,
     axis_value,
@@ -23,7 +19,24 @@ from workbench.charts.words import (
     is_whole,
     listed,
     milliseconds,
+    time_expr,
+    time_y,
     title,
+)
+from workbench.charts.layers import first
+from workbench.charts.theme import (
+    FACTS,
+    INK,
+    SCHEMES,
+    SOURCE_LOOKS,
+    beside_floor,
+    filling,
+    haloed,
+    present,
+    said,
+    scheme,
+    shape,
+    source_dash,
 )
 from workbench.naming import PUBLISHED, axis_title, axis_words
 
@@ -92,7 +105,7 @@ def _drawn(
     data: Any, axis: tuple[str, str], context: str, shown: tuple[Sequence[str], Sequence[str]], *, is_live: bool = False
 ) -> alt.LayerChart:
     schemes = shown[0]
-    running_marks = running.layers(_time, schemes, "value") if is_live else []
+    running_marks = layers.layers(_time, schemes, "value") if is_live else []
     # between words there is nothing to draw a line through
     lines = [] if axis[1] == WORDS else [_lines(schemes)]
     over = [

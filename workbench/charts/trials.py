@@ -9,8 +9,9 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import seconds_text
-from workbench.charts import running
-from workbench.charts.looks import (
+from workbench.charts import layers as running
+from workbench.charts.labels import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, time_y, title
+from workbench.charts.theme import (
     FACTS,
     FAILED,
     FLOOR,
@@ -24,8 +25,6 @@ from workbench.charts.looks import (
     scheme,
     shape,
 )
-from workbench.charts.times import time_y
-from workbench.charts.words import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, title
 from workbench.naming import axis_title
 
 DATASET = "trials"

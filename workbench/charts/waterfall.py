@@ -9,10 +9,8 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import seconds_text
-from workbench.charts.looks import INK
-from workbench.charts.theme import LOSS_COLOURS, loss_colour
-from workbench.charts.times import time_x
-from workbench.charts.words import milliseconds, title
+from workbench.charts.labels import milliseconds, time_x, title
+from workbench.charts.theme import INK, LOSS_COLOURS, loss_colour
 
 DATASET = "waterfall"
 QUESTION = "Where does the time go?"

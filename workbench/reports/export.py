@@ -2,26 +2,130 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import nbformat
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.channels import AsyncZMQSocketChannel
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
+from traitlets import CaselessStrEnum, Type
 
-from kernels import texts
-from workbench import targets
-from workbench.file_kinds import PICTURE, REPORTS
-from workbench.reports.execute import executed
-from workbench.reports.markdown import markdown
-from workbench.reports.page import page
-from workbench.reports.pdf import browser, pdf
-from workbench.targets import Target
+from kernels import files
+from workbench.reports.render import browser, markdown, page, pdf
+from workbench.results import files as targets
+from workbench.results.files import PICTURE, REPORTS, Target
 
-KIND = texts.TextKind("notebook", "a notebook", "an .ipynb file", most_bytes=2**29)
+# A kernel that is reached by files of its own, and whose answers are seen within a second.
+
+LOOKS_EACH_S = 1.0
+"""How long an answer can lie unread; each wait looks once more at its end."""
+
+
+class ShellChannel(AsyncZMQSocketChannel):
+    """Waits in short turns."""
+
+    async def get_msg(  # type: ignore[override]  # as its base, which is asynchronous where the base's is not
+        self, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The next message; Empty after *timeout* seconds, never where it is None."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LOOKS_EACH_S if ends is None else max(0.0, ends - time.monotonic())
+            try:
+                return await super().get_msg(timeout=min(left, LOOKS_EACH_S))
+            except Empty:
+                if ends is not None and time.monotonic() >= ends:
+                    raise
+
+
+class KernelClient(AsyncKernelClient):
+    """Jupyter's, listening so on the channel of answers."""
+
+    shell_channel_class = Type(ShellChannel)
+
+
+class KernelManager(AsyncKernelManager):
+    """Starts kernels that are reached and listened to so."""
+
+    client_factory = Type(klass=KernelClient)
+    transport = CaselessStrEnum(["tcp", "ipc"], default_value="ipc" if os.name == "posix" else "tcp")
+
+    def _ip_default(self) -> str:
+        """The beginning of the sockets' paths; short, since a Unix socket's path has at most 107 characters."""
+        if self.transport != "ipc":
+            return str(super()._ip_default())
+        return str(Path(tempfile.mkdtemp(prefix="kernel-")) / "to")
+
+    def cleanup_ipc_files(self) -> None:
+        """Removes the sockets and their folder."""
+        super().cleanup_ipc_files()
+        if self.transport == "ipc":
+            with contextlib.suppress(OSError):
+                Path(self.ip).parent.rmdir()
+
+
+# Run a notebook in its own directory before it is reported, within a deadline.
+
+_ACCEPTED = "Accepted: a notebook that runs here, or its stored outputs, without executing it."
+
+
+def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> NotebookNode:
+    """A copy of *notebook* with fresh outputs. A cell that fails, or the deadline, is a ValueError with its number."""
+    copy, begun = deepcopy(notebook), [0]
+    ends = time.monotonic() + deadline_s
+
+    def begins(cell: NotebookNode, cell_index: int) -> None:
+        begun.append(cell_index + 1)
+        if time.monotonic() > ends:
+            raise TimeoutError
+
+    kernel = copy.metadata.get("kernelspec", {}).get("name", "python3")
+    client = NotebookClient(
+        copy,
+        resources={"metadata": {"path": str(directory)}},
+        kernel_name=kernel,
+        kernel_manager_class=KernelManager,
+        timeout_func=lambda cell: max(1, round(ends - time.monotonic())),
+        startup_timeout=max(1, round(deadline_s)),
+        shutdown_kernel="immediate",
+        on_cell_start=begins,
+    )
+    try:
+        client.execute()
+    except TimeoutError as error:  # a cell's own is a kind of it
+        raise ValueError(_sentence(begun, copy, f"had not finished after {deadline_s:g} s")) from error
+    except CellExecutionError as error:
+        raise ValueError(_sentence(begun, copy, f"raised {error.ename}: {error.evalue}")) from error
+    except (DeadKernelError, NoSuchKernel, RuntimeError) as error:
+        raise ValueError(_sentence(begun, copy, f"has no living kernel: {error}")) from error
+    return copy
+
+
+def _sentence(begun: list[int], notebook: NotebookNode, what: str) -> str:
+    """Names the cell that had begun last; before the first one it is the notebook itself."""
+    place = f"Cell {begun[-1]} of the notebook's {len(notebook.cells)}" if begun[-1] else "The notebook"
+    return f"{place} {what}. There is no report. {_ACCEPTED}"
+
+
+# The front door: a notebook becomes one HTML, PDF or Markdown file, written whole or not at all.
+
+KIND = files.TextKind("notebook", "a notebook", "an .ipynb file", most_bytes=2**29)
 
 
 class Kind(StrEnum):
@@ -74,9 +178,9 @@ def _kind(kind: Kind | str) -> Kind:
 
 def _read(path: Path) -> NotebookNode:
     """The notebook at *path*, in today's format."""
-    content = texts.text(path, KIND)
+    content = files.text(path, KIND)
     try:
-        texts.parsed(content)
+        files.parsed(content)
         notebook = nbformat.reads(content, as_version=4)
         nbformat.validate(notebook)
         return notebook

@@ -1,7 +1,4 @@
-"""Several runs in one report: what differs, the same schedules side by side, then each run by itself.
-
-A ratio here is of one schedule in two runs and names both; what one scheme gains over another stays within its run.
-"""
+"""What `workbench validate` found, as a notebook: the chart of every error, and the numbers of what is held out."""
 
 from __future__ import annotations
 
@@ -12,18 +9,31 @@ from typing import Any
 
 from markupsafe import Markup
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
-from workbench.comparison import compared, differences, timed
-from workbench.one_problem import ASKED, Key, question_of
-from workbench.reports.cases import problem_text
-from workbench.reports.outcomes import schedule_text
-from workbench.reports.run_report import Shown, as_notebook, heads, note, run_cells, title_of
-from workbench.reports.stored import stored_report, whole_run
-from workbench.reports.summary import number
-from workbench.reports.tables import Cell, Column, Table, shown_cell
-from workbench.reports.values import NOTHING, label, markdown_text, value_text
-from workbench.store import Store
+from kernels.units import percent_text
+from workbench.analysis.accuracy import ERRORS
+from workbench.charts import accuracy
+from workbench.naming import operator_title
+from workbench.reports.cases import number, problem_text
+from workbench.reports.pictures import bundle
+from workbench.reports.run_report import Shown, as_notebook, heads, note, run_cells, stored_report, title_of, whole_run
+from workbench.reports.tables import (
+    NOTHING,
+    Cell,
+    Column,
+    Table,
+    label,
+    markdown_text,
+    schedule_text,
+    shown_cell,
+    value_text,
+)
+from workbench.results.rows import ASKED, Key, question_of
+from workbench.results.runs import compared, differences, timed
+from workbench.results.store import Store
+
+# Several runs in one report: what differs, the same schedules side by side, then each run by itself.
 
 Row = Mapping[str, Any]
 
@@ -163,3 +173,38 @@ def _ratio(first: Row | None, other: Row | None) -> Cell:
         return Cell(NOTHING)
     pair = compared(first, other)
     return Cell(f"{pair['ratio']:.3g}", pair["second_is"])
+
+
+# What `workbench validate` found, as a notebook: the chart of every error, and the numbers of what is held out.
+
+TITLE = "Estimates beside measurements"
+SPLITS = {"whole": "all trials", "held_out": "held out"}
+SAYS = (
+    "Errors are of whole trials, estimated over measured. Nothing was fitted to the problems that are held out: a "
+    "committed seed draws them. The roofline is the trivial estimate. What the simulator is "
+    "worth is what it knows beyond it."
+)
+HEADINGS = ("Schedule", "Of", "Trials", "Median", "90 % within", "Weighted by time", "Inside interval",
+            "Roofline's median")  # fmt: skip
+
+
+def error_report(rows: Sequence[Row], summary: Mapping[str, Any], bounds: Sequence[Row]) -> NotebookNode:
+    """*rows* and *summary* are those of `workbench.analysis.accuracy`, *bounds* those of the committed file."""
+    drawn = new_code_cell(outputs=[new_output("display_data", bundle(accuracy.chart(rows, bounds), themed=True))])
+    cells = [new_markdown_cell(f"# {TITLE}\n\n{SAYS}"), drawn, new_markdown_cell("## By operator and scheme")]
+    table = Table(columns=tuple(Column(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
+    return as_notebook(TITLE, [*cells, table.to_cell()])
+
+
+def _lines(summary: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+    """All kinds together first, each time of all trials and of those that are held out."""
+    every = [("all", split, summary[split]["all"]) for split in SPLITS if summary[split]["count"]]
+    kinds = [(f"{operator_title(kind['operator'])}, {kind['scheme']}, {kind['machine']}", split, kind)
+             for split in SPLITS for kind in summary[split]["accuracy"]]  # fmt: skip
+    return [tuple(map(Cell, _texts(name, SPLITS[split], of))) for name, split, of in every + sorted(
+        kinds, key=lambda line: (line[0], list(SPLITS).index(line[1])))]  # fmt: skip
+
+
+def _texts(name: str, split: str, of: Row) -> list[str]:
+    shares = [of[error] for error in ERRORS] + [of["inside_interval"], of["trivial_median"]]
+    return [name, split, str(of["count"]), *map(percent_text, shares)]

@@ -7,30 +7,348 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.fabric import LINK_WORDS
 from kernels.outcome import Span
-from kernels.plan import Kind, Plan, Pool
-from workbench.simulator import waits
-from workbench.simulator.dealer import Dealer, Event
-from workbench.simulator.pools import has_crew, shares
-from workbench.simulator.price.costs import StepCosts
+from kernels.plan import EVERYTHING, Kind, Plan, Pool
+from workbench.simulator import play_compiled as compiled
+from workbench.simulator.price.costs import Grids, StepCosts
+
+# Who waits for whom in a Plan, and who goes first: what every way of playing it begins with.
+
+Ints = NDArray[np.int64]
+
+
+def waits_order(plan: Plan) -> tuple[Ints, Ints]:
+    """The steps from who goes first to who goes last, and the place of each step among them."""
+    priority = plan.launches.priority
+    first = np.lexsort((plan.turn, -priority[plan.launch])) if priority.any() else np.argsort(plan.turn, kind="stable")
+    place = np.empty_like(first)
+    place[first] = np.arange(len(plan))
+    return first, place
+
+
+def waits_missing(plan: Plan, gate: Ints, launches: Mapping[int, int]) -> Ints:
+    """By gate, how much is waited for there: steps, and the launch before."""
+    waits = np.diff(plan.after_start)
+    if launches:
+        has_one_before = np.zeros(len(plan.launches), dtype=np.int64)
+        has_one_before[list(launches.values())] = 1
+        waits += has_one_before[plan.launch]
+    return np.bincount(gate, waits, minlength=len(plan)).astype(np.int64)
+
+
+def gates(plan: Plan) -> tuple[Ints, dict[int, Sequence[int]]]:
+    """A step waits at its own gate; a collective at that of rank 0's, which opens once it is ready on all ranks."""
+    gate = np.arange(len(plan))
+    calls = np.flatnonzero(plan.kind == Kind.COLLECTIVE)
+    opens: dict[int, list[int]] = {}
+    first: dict[int, int] = {}
+    for step, number in zip(calls.tolist(), plan.index[calls].tolist(), strict=True):
+        gate[step] = first.setdefault(number, step)
+        opens.setdefault(int(gate[step]), []).append(step)
+    return gate, dict(opens)
+
+
+def followers(plan: Plan, gate: Ints) -> tuple[Ints, Ints]:
+    """By step s, flat[bounds[s]:bounds[s + 1]] are the gates at which somebody waits for it: *bounds* and *flat*."""
+    waiting = np.repeat(gate, np.diff(plan.after_start))
+    order = np.argsort(plan.after, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(plan.after, minlength=len(plan)))])
+    return bounds, waiting[order]
+
+
+# Shares of pools as units: what a step holds while it runs, in which queue it stands, and who moves it with others.
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Shares:
+    """Columns by step, but for *capacity*. Every pool of every rank has one queue."""
+
+    queue: Ints
+    units: Ints
+    """What the step holds of its pool, at least 1."""
+    crew: Ints
+    """The launch whose workgroups move this put after another; -1 for steps that wait for units alone."""
+    capacity: Ints
+    """Units by queue."""
+
+
+def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> Shares:
+    """What the steps of *plan* hold: each *share* units of its *pool*; *capacity* has units by rank and pool.
+
+    EVERYTHING is all that the largest stated share on that rank and pool leaves: a kernel that keeps 16 of 132 SMs for
+    its puts computes on 116. Where nothing is left it is the whole pool, and they take turns.
+
+    The SMs that a kernel keeps for its puts work together on each of them. So puts of one launch that state a share of
+    the SMs have a crew: they follow each other, however many units are free.
+    """
+    queue, units_of_pool = plan.rank * capacity.shape[1] + pool, capacity.ravel()
+    is_stated = share != EVERYTHING
+    if not is_stated.any():
+        nobody = np.full(len(plan), -1)
+        return Shares(queue=queue, units=units_of_pool[queue], crew=nobody, capacity=units_of_pool)
+    if (too_large := np.flatnonzero(share > units_of_pool[queue])).size:
+        step = int(too_large[0])
+        raise AssertionError(
+            f"{plan.address(step)} holds {share[step]} units of a pool of {units_of_pool[queue[step]]}"
+        )
+    most = np.zeros_like(units_of_pool)
+    np.maximum.at(most, queue, share)
+    rest = np.where(most < units_of_pool, units_of_pool - most, units_of_pool)
+    return Shares(queue=queue, units=np.where(is_stated, share, rest[queue]),
+                  crew=np.where(has_crew(plan, pool, share), plan.launch, -1), capacity=units_of_pool)  # fmt: skip
+
+
+def has_crew(plan: Plan, pool: Ints, share: Ints) -> NDArray[np.bool_]:
+    """By step, whether it is a put for which its launch keeps SMs."""
+    moves = (plan.kind == Kind.PUT) | (plan.kind == Kind.PULL)
+    return moves & (share != EVERYTHING) & (pool == Pool.COMPUTE)
+
+
+# Kernels that share a GPU: their blocks take SMs one by one as these come free, and none is ever interrupted.
+
+Floats = NDArray[np.float64]
+
+
+Event = tuple[float, int, int]
+"""When, of which step, and what: 0 it gives its share back, 1 others see it, 2 the launch behind its own is ready, -n
+blocks of it on n units have ended, or are at the end of a tile."""
+
+
+class Dealer:
+    """Deals the units of pools to the blocks of grids.
+
+    Blocks of the highest priority go first; of one priority those of the grid that has begun, then the lowest place.
+    Blocks are spread over all units that are free. A block keeps its unit for all of its tiles; one of a pooled grid as
+    long as there are tiles that nobody has taken.
+    """
+
+    def __init__(self, grids: Grids, queue: Ints, priority: Ints, lead: Floats, rank: Ints) -> None:
+        self._blocks, self._tiles = grids.blocks.tolist(), grids.tiles.tolist()
+        self._resident, self._is_pooled = grids.resident.tolist(), grids.is_pooled.tolist()
+        self._seconds, self._alone = grids.tile_seconds.tolist(), grids.alone_seconds.tolist()
+        self._shared = grids.shared_seconds.tolist()
+        self._priority, self._lead = priority.tolist(), lead.tolist()
+        count = len(self._blocks)
+        self._dealt, self._pending, self._busy = [0] * count, [0] * count, [0] * count
+        self._left = grids.tiles.tolist()
+        self._room, self._packs = grids.room.tolist(), grids.packs.tolist()
+        self._beside, self._kind = grids.beside.tolist(), (2 * rank + grids.computes).tolist()
+        self._under_way = [0] * (2 * int(rank.max(initial=0)) + 2)
+        self.gap_seconds = grids.gap_seconds
+        self.queues = frozenset(queue[grids.blocks > 0].tolist())
+        self._begun: dict[int, list[int]] = {queue: [] for queue in self.queues}
+        assert not np.isin(queue[grids.blocks == 0], list(self.queues)).any(), "a pool has grids alone, or none"
+
+    def deal(self, queue: int, free: int, heads: list[int], step_at: list[int], now: float,
+             events: list[Event]) -> tuple[int, list[int]]:  # fmt: skip
+        """The units that are left of *free*, and the steps that have begun. *heads*: places that are ready, a heap."""
+        begun, started, without_room = self._begun[queue], list[int](), list[int]()
+        while free and (heads or begun):
+            if heads and self._room[step_at[heads[0]]] > free:
+                without_room.append(heappop(heads))
+                continue
+            step = max(begun, key=lambda each: self._priority[each], default=-1)
+            if heads and (step < 0 or self._priority[step_at[heads[0]]] > self._priority[step]):
+                step = step_at[heappop(heads)]
+                begun.append(step)
+                started.append(step)
+                self.begins(step)
+            give = self._give_pooled if self._is_pooled[step] else self._give
+            free -= give(step, free, now, events)
+            if self._dealt[step] == self._blocks[step]:
+                begun.remove(step)
+        for place in without_room:
+            heappush(heads, place)
+        return free, started
+
+    def begins(self, step: int) -> None:
+        """*step*, of a grid or not, is under way."""
+        self._under_way[self._kind[step]] += 1
+
+    def leaves(self, step: int) -> None:
+        """It is not any more."""
+        self._under_way[self._kind[step]] -= 1
+
+    def _slower(self, step: int) -> float:
+        """Times as long as usual that a tile of *step* takes now."""
+        return self._beside[step] if self._under_way[self._kind[step] ^ 1] else 1.0
+
+    def _give(self, step: int, free: int, now: float, events: list[Event]) -> int:
+        """As many blocks of *step* as *free* units hold begin; how many units they take."""
+        resident, first = self._resident[step], self._dealt[step]
+        count = min(self._blocks[step] - first, free * resident)
+        together = -(-count // free)
+        if self._packs[step] and self._under_way[self._kind[step] ^ 1]:
+            together = resident
+        each, more = divmod(self._tiles[step], self._blocks[step])
+        longer = max(0, min(first + count, more) - first)
+        units, held = -(-count // together), -(-longer // together)
+        lead, seconds = self._lead[step] if not first else 0.0, self._alone[step]
+        if together > 1:
+            seconds += (self._seconds[step] - seconds) * (together - 1) / (resident - 1)
+        seconds *= self._slower(step)
+        for number, tiles in ((held, each + 1), (units - held, each)):
+            if number:
+                heappush(events, (now + lead + tiles * seconds, step, -number))
+                self._pending[step] += 1
+        self._dealt[step] = first + count
+        return units
+
+    def _give_pooled(self, step: int, free: int, now: float, events: list[Event]) -> int:
+        """The same of a pooled grid: blocks that find no tile are done at once."""
+        first = self._dealt[step]
+        count = min(self._blocks[step] - first, free, self._left[step])
+        if count:
+            self._take(step, count, now + (self._lead[step] if not first else 0.0), events)
+        self._dealt[step] = first + count if self._left[step] else self._blocks[step]
+        return count
+
+    def _take(self, step: int, count: int, now: float, events: list[Event]) -> None:
+        """So many blocks take a tile each."""
+        self._left[step] -= count
+        self._busy[step] += count
+        floor = self._shared[step] * self._busy[step] / self._tiles[step]
+        heappush(events, (now + self._slower(step) * max(self._seconds[step], floor), step, -count))
+        self._pending[step] += 1
+
+    def end(self, step: int, units: int, now: float, events: list[Event]) -> int:
+        """Blocks of *step* on so many *units* have ended, or a tile of each: how many units they give back."""
+        self._pending[step] -= 1
+        if not self._is_pooled[step]:
+            return units
+        self._busy[step] -= units
+        count = min(units, self._left[step])
+        if count:
+            self._take(step, count, now, events)
+        return units - count
+
+    def is_done(self, step: int) -> bool:
+        """Whether no block of *step* runs, or will."""
+        is_dealt = self._dealt[step] == self._blocks[step] or (self._is_pooled[step] and not self._left[step])
+        return is_dealt and not self._pending[step]
+
+
+# A large Plan laid out for the compiled loop: the same columns that `play` reads, as arrays.
+
+
+class Ended(NamedTuple):
+    """When everything happened: columns by step."""
+
+    start: Floats
+    issued: Floats
+    left: Floats
+    finish: Floats
+    waited_for: Ints
+
+
+def played(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[Ended, int]:
+    """*plan* played by compiled code from *begin*, and how many steps never finish.
+
+    *costs*: issue, transit, ahead and delay of StepCosts; *links*: its numbers of egress links.
+    """
+    at, numbers, seconds = laid_out(plan, held, costs, links)
+    finished = int(compiled.run(at, numbers, seconds, len(held.capacity), begin))
+    rows = seconds[: len(plan) * compiled.SECONDS].reshape(len(plan), compiled.SECONDS)
+    start, issued, left, finish = (rows[:, column].copy() for column in range(compiled.START, compiled.SECONDS))
+    waited_for = numbers[at.waited_for : at.waited_for + len(plan)]
+    return Ended(start, issued, left, finish, waited_for), len(plan) - finished
+
+
+def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> tuple[compiled.Places, Ints, Floats]:
+    """*plan* as it stands before its first event: where its columns begin, its numbers and its seconds."""
+    count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
+    order, place = waits_order(plan)
+    gate, _ = gates(plan)
+    launches = plan.next_launches()
+    missing = waits_missing(plan, gate, launches)
+    link = np.where(links >= 0, plan.rank * (int(links.max(initial=0)) + 1) + links, -1)
+    ready, waiting = _first_ready(held, missing[gate] == 0, place)
+    of_launch, nobody = _rows(plan.launch, num_launches), np.zeros(num_launches, dtype=np.int64)
+    numbers = _Numbers()
+    crews = np.where(held.crew >= 0, held.crew, num_launches)
+    places = {
+        "steps": numbers.add(np.stack([held.queue, held.units, held.crew, link, plan.launch, place], axis=1)),
+        "order": numbers.add(order), "followers": numbers.rows(*followers(plan, gate)),
+        "opens": numbers.rows(*_rows(gate, count)), "behind": numbers.add(_large_behind(launches, num_launches)),
+        "gates": numbers.rows(of_launch[0], gate[of_launch[1]]), "ready": numbers.rows(*ready),
+        "aside": numbers.rows(*_rows(crews, num_launches + 1)), "missing": numbers.add(missing),
+        "unissued": numbers.add(np.bincount(plan.launch, minlength=num_launches)), "free": numbers.add(held.capacity),
+        "waiting": numbers.add(waiting), "standing": numbers.add(nobody), "busy": numbers.add(nobody),
+        "touched": numbers.add(np.arange(num_queues)), "is_touched": numbers.add(np.ones(num_queues, dtype=np.int64)),
+        "events": numbers.add(np.zeros(count + 1, dtype=np.int64)), "waited_for": numbers.add(np.full(count, -1)),
+    }  # fmt: skip
+    free_at, num_links = count * compiled.SECONDS, int(link.max(initial=-1)) + 1
+    seconds = np.zeros(free_at + num_links + count + 1)
+    rows = seconds[:free_at].reshape(count, compiled.SECONDS)
+    for column, values in enumerate(costs):
+        rows[:, column] = values
+    return compiled.Places(**places, seconds=0, free_at=free_at, times=free_at + num_links), numbers.laid(), seconds
+
+
+class _Numbers:
+    """Columns of whole numbers, end to end."""
+
+    def __init__(self) -> None:
+        self._columns: list[Ints] = []
+        self._length = 0
+
+    def add(self, column: Ints) -> int:
+        """Where *column* begins."""
+        begin = self._length
+        self._columns.append(column.ravel())
+        self._length += column.size
+        return begin
+
+    def rows(self, bounds: Ints, flat: Ints) -> int:
+        """Where the bounds of the rows of *flat* begin; they count from the beginning of all."""
+        return self.add(bounds + self.add(flat))
+
+    def laid(self) -> Ints:
+        return np.concatenate(self._columns).astype(np.int64, copy=False)
+
+
+def _first_ready(held: Shares, is_ready: NDArray[np.bool_], place: Ints) -> tuple[tuple[Ints, Ints], Ints]:
+    """By queue, the places of what is ready at the start before room for the others, and how many they are.
+
+    Numbers in order are a heap.
+    """
+    by_queue = np.lexsort((place, ~is_ready, held.queue))
+    bounds = _bounds(held.queue, len(held.capacity))
+    waiting = np.bincount(held.queue[is_ready], minlength=len(held.capacity))
+    return (bounds, place[by_queue]), waiting
+
+
+def _rows(key: Ints, count: int) -> tuple[Ints, Ints]:
+    """Bounds by *key*, of which there are *count*, and the steps that have each, in order."""
+    return _bounds(key, count), np.argsort(key, kind="stable")
+
+
+def _bounds(key: Ints, count: int) -> Ints:
+    return np.concatenate([[0], np.cumsum(np.bincount(key, minlength=count))]).astype(np.int64)
+
+
+def _large_behind(launches: Mapping[int, int], num_launches: int) -> Ints:
+    behind = np.full(num_launches, -1)
+    behind[list(launches)] = list(launches.values())
+    return behind
+
+
+# A Plan played on pools: a heap of events gives every step its start and end, and every rank its end.
 
 if TYPE_CHECKING:
-    from workbench.simulator.large import Ended
+    pass
 
 COMPILED_FROM = 2_000
 """Steps from which a Plan is worth compiled code. Both ways give the same numbers, to the last bit."""
 
 LAUNCH_BEHIND = 2
 """What an Event says where no step ends."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -86,7 +404,7 @@ def _plainly(plan: Plan, costs: StepCosts) -> tuple[_Stage, int]:
 
 
 def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
-    from workbench.simulator.large import played  # numba takes half a second: Plans that are small go without
+    pass  # numba takes half a second: Plans that are small go without
 
     held = shares(plan, costs.pool, costs.share, costs.capacity)
     seconds = (costs.issue, costs.transit, costs.ahead, costs.delay)
@@ -111,14 +429,14 @@ class _Stage:
         links = plan.rank * (int(costs.link.max(initial=0)) + 1) + costs.link
         self._link = np.where(costs.link >= 0, links, -1).tolist()
         self._free_at: dict[int, float] = defaultdict(float)
-        self._step, self._place = (column.tolist() for column in waits.order(plan))
-        gate, self._opens = waits.gates(plan)
+        self._step, self._place = (column.tolist() for column in waits_order(plan))
+        gate, self._opens = gates(plan)
         launches = plan.next_launches()
         self._launch = plan.launch.tolist() if launches else []
         self._unissued = np.bincount(plan.launch).tolist() if launches else []
         self._behind = _behind(launches, self._launch, gate)
-        self._missing = waits.missing(plan, gate, launches).tolist()
-        self._followers = _by_step(*waits.followers(plan, gate))
+        self._missing = waits_missing(plan, gate, launches).tolist()
+        self._followers = _by_step(*followers(plan, gate))
         self._ready = self._first_ready(gate)
         self._dealer: Dealer | None = None
         if (grids := costs.grids) is not None:

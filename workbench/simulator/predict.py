@@ -10,10 +10,11 @@ from kernels.operators import operator
 from kernels.outcome import Estimate
 from kernels.problem import Problem
 from kernels.schedule import Refusal
-from kernels.schemes import BASELINE, expand, problems, reads, refusal, schedule
+from kernels.schemes import BASELINE, axis_rules, expand, refusal, schedule
+from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from workbench.simulator.play import play, spans
-from workbench.simulator.price.routes import are_measured
+from workbench.simulator.price.messages import are_measured
 from workbench.simulator.price.shared import shares_are_measured, shares_sms
 from workbench.simulator.price.steps import step_costs
 
@@ -27,7 +28,7 @@ rule (so up to 3 x the estimate), and an assumed fixed cost may be too high (so 
 
 def predict(trial: Trial, machine: Machine, *, with_spans: bool = True) -> Estimate:
     """The simulator's answer for *trial* on *machine*; Refusal if the schedule is illegal there."""
-    today = reads.read(trial.problem, trial.schedule, machine.backend)  # older trials have axes that are not read
+    today = axis_rules.read(trial.problem, trial.schedule, machine.backend)  # older trials have axes that are not read
     sentence = refusal(trial.problem, today, machine, trial.fabric)
     if sentence is not None:
         raise Refusal(sentence)

@@ -1,14 +1,56 @@
-"""The small controls of a form, each with a stable class name: for tests, style sheets and people's own scripts."""
+"""Small pieces of HTML beside the controls: sizes, refusals, banners. Whatever a person or a file wrote is escaped."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import ipywidgets
-from markupsafe import escape
+from markupsafe import Markup, escape
+
+from kernels.operators import OPERATORS
+from kernels.outcome import Estimate
+from kernels.problem import Problem
+from kernels.schemes.concurrent import problems
+from kernels.units import bytes_text, seconds_text
+from workbench.machines import trust
+from workbench.machines.presets import Preset
+from workbench.resources import LEFT_OUT
+
+# Keys pressed in the explorer are the explorer's: JupyterLab would take an arrow or a letter for itself.
+
+KEYS = """
+// JupyterLab hears keys when they have bubbled up to the page: what belongs to a control goes no further. Combinations
+// such as Ctrl+S, and Escape, stay JupyterLab's.
+function keep(event) {
+  if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
+}
+
+export default {
+  render({ el, signal }) {
+    const listen = () => {
+      if (signal.aborted) return;
+      const page = el.closest(".wb-explorer");
+      if (page) page.addEventListener("keydown", keep, { signal });
+      else requestAnimationFrame(listen); // not yet on the page
+    };
+    listen();
+  },
+};
+"""
+
+
+class Keyboard(anywidget.AnyWidget):
+    """Nothing to see: it listens where it stands."""
+
+    _esm = KEYS
+
+
+# The small controls of a form, each with a stable class name: for tests, style sheets and people's own scripts.
 
 WIDE = {"description_width": "130px"}
 HIDDEN, SHOWN = "none", None
@@ -134,3 +176,126 @@ def fold(label: str, mark: str, inside: ipywidgets.Widget) -> ipywidgets.ToggleB
     made.observe(show, "value")
     show()
     return made
+
+
+# Small pieces of HTML beside the controls: sizes, refusals, banners. Whatever a person or a file wrote is escaped.
+
+STYLE = f"<style>{(Path(__file__).parent / 'explorer.css').read_text()}</style>"
+
+
+NAMED_MOST = 3
+"""Choices of one control that a line names; of more it says how many."""
+
+
+def refusal_html(sentence: str) -> str:
+    """Why what is asked cannot be."""
+    return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(sentence))
+
+
+def warning_html(sentence: str) -> str:
+    """What a person should know before trusting a number."""
+    return str(Markup('<div class="wb-warn" role="status">{}</div>').format(sentence))
+
+
+def note_html(sentence: str) -> str:
+    """A quiet sentence."""
+    return str(Markup('<div class="wb-note">{}</div>').format(sentence))
+
+
+def preset_html(preset: Preset, operator: str) -> str:
+    """What a preset is, in full: the list beside it has room for its name only."""
+    note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
+    divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
+    words = "; ".join(filter(None, [preset.title, note, divided])) + "."
+    return str(
+        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{words} Source: {preset.source}", words)
+    )
+
+
+def left_out_html(sentences: Sequence[str]) -> str:
+    """Which files of `data/` the form goes on without, in one line that can be opened."""
+    if not sentences:
+        return ""
+    count = "1 file is" if len(sentences) == 1 else f"{len(sentences)} files are"
+    whys = [sentence.removeprefix(LEFT_OUT) for sentence in sentences]
+    lines = Markup("").join(Markup("<li>{}</li>").format(why) for why in whys)
+    folded = Markup('<details class="wb-warn"><summary>{} damaged and left out</summary><ul>{}</ul></details>')
+    return str(folded.format(count, lines))
+
+
+def unavailable_html(refused: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """What is greyed out, and why. *refused*: by reason, the name of each control with the choices that it meets."""
+    lines = Markup("").join(
+        Markup("<li><b>{}</b>: {}</li>").format("; ".join(_choices(*each) for each in by_control.items()), reason)
+        for reason, by_control in refused.items()
+    )
+    if not lines:
+        return ""
+    summary = "What is greyed out here, and why"
+    return str(Markup('<details class="wb-note"><summary>{}</summary><ul>{}</ul></details>').format(summary, lines))
+
+
+def _choices(control: str, labels: Sequence[str]) -> str:
+    return f"{control} {', '.join(labels)}" if len(labels) <= NAMED_MOST else f"{control}, {len(labels)} of them"
+
+
+def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None) -> str:
+    """The times that one looks for, side by side; what is not known is left out."""
+    known = {name: seconds for name, seconds in numbers.items() if seconds is not None}
+    shown = Markup("").join(
+        Markup('<span class="wb-number wb-number-{}"><b>{}</b> {}</span>').format(
+            name.replace(" ", "-"), seconds_text(seconds), name
+        )
+        for name, seconds in known.items()
+    )
+    return str(Markup('<div class="wb-numbers">{}</div>').format(shown)
+               + Markup(_share_html(estimate) + _trust_html(estimate)))  # fmt: skip
+
+
+def _share_html(estimate: Estimate | None) -> str:
+    """Whose the times are, where a call has several problems: bars of the timeline are of all of them."""
+    count = 1 if estimate is None else problems(estimate.trial.schedule)
+    words = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
+    return note_html(words) if count > 1 else ""
+
+
+def _trust_html(estimate: Estimate | None) -> str:
+    """How far the estimate may be off."""
+    if estimate is None:
+        return ""
+    band = f"The estimate may be {seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}"
+    if estimate.calibrated:
+        return note_html(f"{band} on {estimate.trial.machine}, as its calibration was checked.")
+    return note_html(
+        f"{band}: {estimate.trial.machine} is {trust(estimate.trial.machine)}, so trust the order of schedules, not "
+        "the size."
+    )
+
+
+def sizes_html(problem: Problem) -> str:
+    """Local and global sizes side by side, and what must cross the wire."""
+    operator = OPERATORS[problem.operator]
+    local, whole = operator.local(problem), operator.whole(problem)
+    rows = [
+        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(tensor, _shape(shape), _shape(whole_shape))
+        for (tensor, shape), whole_shape in zip(local.items(), whole.values(), strict=True)
+    ]
+    ranks = "1 rank" if problem.world == 1 else f"all {problem.world} ranks"
+    table = Markup('<table class="wb-sizes"><tr><th>tensor</th><th>one rank</th><th>{}</th></tr>{}</table>').format(
+        ranks, Markup("").join(rows)
+    )
+    wire = Markup('<div class="wb-note">Each rank computes {} and sends at least {}.</div>').format(
+        _flop_text(operator.flops(problem)), bytes_text(operator.wire_bytes(problem))
+    )
+    return str(table + wire)
+
+
+def _flop_text(flops: float) -> str:
+    for scale, unit in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if flops >= scale:
+            return f"{flops / scale:.3g} {unit}"
+    return f"{flops:,.0f} FLOP"
+
+
+def _shape(sizes: tuple[int, ...]) -> Markup:
+    return escape(" × ".join(f"{size:,}".replace(",", " ") for size in sizes))

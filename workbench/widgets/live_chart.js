@@ -3,7 +3,7 @@
 const VEGA_PATIENCE_MS = 5000; // then Python is asked to send Vega again
 const SELECTION_PAUSE_MS = 40; // a dragged brush tells Python this often
 
-// The newest rows of one dataset: numbers start to end of a generation (workbench/widgets/live_rows.py says the same).
+// The newest rows of one dataset: numbers start to end of a generation (workbench/widgets/live_chart.py says the same).
 class Dataset {
   generation = 0;
   start = 0;

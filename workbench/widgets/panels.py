@@ -9,27 +9,125 @@ from typing import Any
 
 import ipywidgets
 
-from kernels.axes import Value
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
-from workbench import compared
-from workbench.charts import best, running, samples, trials, words
-from workbench.metrics import Joins
+from workbench.charts import best, layers, samples, trials
+from workbench.charts import labels as words
+from workbench.charts.labels import problem_titles
 from workbench.naming import TIMED, baseline_title, schedule_title
-from workbench.one_problem import asked_today, of_first, problem_of
-from workbench.running import Running
-from workbench.store import Store
-from workbench.widgets.along_panel import AlongPanel
-from workbench.widgets.controls import HIDDEN, SHOWN, html
-from workbench.widgets.landscape_panel import LandscapePanel
-from workbench.widgets.live_chart import Click, LiveChart
-from workbench.widgets.live_spec import ready
-from workbench.widgets.losses_panel import LossesPanel
-from workbench.widgets.problem_choice import ProblemChoice
+from workbench.reports.tables import gain_words
+from workbench.results import comparison
+from workbench.results.metrics import FLOOR, Joins
+from workbench.results.rows import Key, asked_today, of_first, problem_of
+from workbench.results.running import Running
+from workbench.results.store import Store
+from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
+from workbench.widgets.controls import HIDDEN, SHOWN, Quiet, dropdown, html, note_html
+from workbench.widgets.live_chart import Click, LiveChart, ready
 from workbench.widgets.session import News
-from workbench.widgets.step_panel import StepPanel
-from workbench.widgets.words import note_html
+
+# Which problem of a run the charts are about: rows of different shapes or links share no axis and no best.
+
+Row = Mapping[str, Any]
+
+
+class ProblemChoice(Quiet):
+    """`view` is seen once a run has two problems. Until a person chooses, the newest one is shown while they come."""
+
+    def __init__(self, chosen: Callable[[], Any]) -> None:
+        self._chosen = chosen
+        self.list = dropdown("Problem", [], "wb-problem")
+        self.list.layout, self.list.style = ipywidgets.Layout(flex="1 1 100%"), {"description_width": "60px"}
+        self.note = html("wb-problem-note")
+        self.note.layout = ipywidgets.Layout(flex="1 1 100%", margin="0 0 0 8px")
+        self.view = ipywidgets.HBox([self.list, self.note], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        self.list.observe(self._picked, "value")
+        self.begin(following=False)
+
+    def begin(self, *, following: bool) -> None:
+        """Another run, whose problems are not known; *following*: the newest is the one to look at."""
+        self._following = following
+        self.rows: dict[Key, list[Row]] = {}
+        """Of whole schedules, by problem."""
+        self._offer()
+
+    @property
+    def value(self) -> Key | None:
+        """The problem that is shown; None before the first row."""
+        return self.list.value
+
+    def of(self, row: Row) -> bool:
+        """Whether *row* is of the problem that is shown."""
+        return problem_of(row) == self.value
+
+    @property
+    def shown(self) -> Sequence[Row]:
+        """Its rows."""
+        return self.rows.get(self.value or (), ())
+
+    def add(self, rows: Sequence[Row]) -> bool:
+        """Takes rows of whole schedules. Whether another problem is shown now."""
+        known, before = len(self.rows), self.value
+        for row in rows:
+            self.rows.setdefault(problem_of(row), []).append(row)
+        if len(self.rows) > known:
+            self._offer()
+        if rows and self._following:
+            self.show(problem_of(rows[-1]))
+        return self.value != before
+
+    def complete(self, completed: Callable[[Row], Row]) -> bool:
+        """Takes every row as it is *completed* by what came later. Whether what is shown has another floor now."""
+        before = [row.get(FLOOR) for row in self.shown]
+        self.rows = {problem: [completed(row) for row in rows] for problem, rows in self.rows.items()}
+        return [row.get(FLOOR) for row in self.shown] != before
+
+    def show(self, problem: Key) -> None:
+        """Shows *problem*, as if nobody had chosen."""
+        if problem in self.rows:
+            with self._silently():
+                self.list.value = problem
+
+    def rest(self) -> None:
+        """The run has ended: nothing new comes that one would look at, and each problem has a best."""
+        self._following = False
+        self.say()
+
+    @property
+    def following(self) -> bool:
+        """Whether the newest problem is shown."""
+        return self._following
+
+    def say(self) -> None:
+        """What the fastest schedule of the shown problem gains."""
+        several = len(self.rows) > 1 and any(row["time_s"] is not None for row in self.shown)
+        words = f"{self._count()} {gain_words(self.shown)}" if several else ""
+        self.note.value = note_html(words) if words else ""
+
+    def _count(self) -> str:
+        """How many problems there are: timed by two protocols, one is two entries of the list."""
+        count = len({problem_of({**rows[0], "protocol": None}) for rows in self.rows.values()})
+        words = f"One of {count} problems"
+        return f"{words}." if count == len(self.rows) else f"{words}, in {len(self.rows)} entries: protocols differ."
+
+    def _offer(self) -> None:
+        before = self.list.value
+        titles = problem_titles({key: rows[0] for key, rows in self.rows.items()})
+        with self._silently():
+            self.list.options = [(title, key) for key, title in titles.items()]
+            self.list.value = before if before in titles else next(iter(titles), None)
+        self.view.layout.display = SHOWN if len(titles) > 1 else HIDDEN
+        if not titles:
+            self.note.value = ""
+
+    def _picked(self, _: Any) -> None:
+        if not self._quiet:
+            self._following = False
+            self._chosen()
+
+
+# The charts of a run in tabs, fed from the store's rows; each answers one question and none knows another.
 
 REDRAW_SECONDS = 0.5
 """Charts that are made anew, not appended to, are so at most this often; longer where there is much to draw."""
@@ -51,8 +149,6 @@ NOTHING = (
     "Nothing has run yet. The landscape is estimated, like the timeline: write down what you expect, then press Run."
 )
 NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to see how steady a schedule is."
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +256,7 @@ class Panels:
             self.best.show(ready(best.live, context=context))
         self._swept, self._numbers, self._shown_key = swept, {}, None
         self._with_guess = set()
-        for chart, dataset in ((self.trials, trials.DATASET), (self.trials, running.DATASET),
+        for chart, dataset in ((self.trials, trials.DATASET), (self.trials, layers.DATASET),
                                (self.best, best.DATASET), (self.samples, samples.DATASET)):  # fmt: skip
             chart.replace(dataset, [])
         self.along.begin(swept, context)
@@ -215,7 +311,7 @@ class Panels:
 
     def _draw_running(self) -> None:
         of_problem = [row for row in self._running if self.problem.value is None or self.problem.of(row)]
-        self.trials.replace(running.DATASET, running.rows(of_problem, self._numbers))
+        self.trials.replace(layers.DATASET, layers.rows(of_problem, self._numbers))
         self.along.show_running(of_problem, self._numbers)
 
     def choose(self, key: str | None) -> None:
@@ -264,7 +360,7 @@ class Panels:
         """A person wants to see another one: the form follows, with its fastest schedule."""
         self._chosen = None
         self._draw_problem()
-        fastest = compared.fastest(self.problem.shown)
+        fastest = comparison.fastest(self.problem.shown)
         if fastest is not None:
             for listener in self._listeners:
                 listener(fastest)
@@ -302,7 +398,7 @@ class Panels:
     def _chosen_key(self) -> str | None:
         if self._chosen is not None:
             return self._chosen
-        fastest = compared.fastest(self.problem.shown)
+        fastest = comparison.fastest(self.problem.shown)
         return None if fastest is None else fastest["key"]
 
     def _keep_samples(self, new: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -358,7 +454,7 @@ class Panels:
     def _show_losses(self) -> None:
         if self.open != LOSSES:
             return
-        row = self._whole.get(self._chosen or "") or compared.fastest(self.problem.shown)
+        row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
             row = self._joins.completed(self._timed.get(asked_today(row), row))
             self.losses.show(self._run, self._rows, row, self._words(row))

@@ -1,27 +1,88 @@
-"""Progress and the table of outcomes: what is done, how fast, what is left, and why something failed."""
+"""A button that writes the current run as one HTML page and offers it for download."""
 
 from __future__ import annotations
 
+import base64
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import ipywidgets
+import traitlets
 from markupsafe import Markup
 
 from kernels.schemes import BASELINE
-from workbench.charts.problems import problem_titles
-from workbench.compared import together
-from workbench.metrics import Joins
+from workbench.charts.labels import problem_titles
+from workbench.experiment.run import Progress
 from workbench.naming import TIMED
-from workbench.one_problem import Key, by_problem, problem_of
-from workbench.reports.outcomes import failure_table, gain_words, is_failure, outcome_table
-from workbench.sitting import Progress
-from workbench.widgets.controls import HIDDEN, SHOWN
-from workbench.widgets.outcome_view import OutcomeView, Part
+from workbench.reports.export import export, file_name
+from workbench.reports.run_report import stored_report
+from workbench.reports.tables import Table, failure_table, gain_words, is_failure, outcome_table
+from workbench.results.comparison import together
+from workbench.results.files import Target
+from workbench.results.metrics import Joins
+from workbench.results.rows import Key, by_problem, problem_of
+from workbench.results.store import Store
+from workbench.widgets.controls import HIDDEN, SHOWN, note_html, refusal_html
 from workbench.widgets.session import News
-from workbench.widgets.words import note_html
+
+# Tables of outcomes on a page: pressed headings sort them, and each scrolls in a box of its own.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table, what it is about, and what follows from it."""
+
+    table: Table
+    title: str = ""
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the browser gets it."""
+        table = self.table
+        columns = [
+            {"heading": column.heading, "figure": column.figure, "descends": column.descends}
+            for column in table.columns
+        ]
+        rows = [
+            {
+                "best": number == table.best,
+                "cells": [
+                    {"text": cell.text, "aside": cell.aside, "share": cell.share, "badge": cell.badge,
+                     "order": cell.text if not column.figure else cell.order}
+                    for column, cell in zip(table.columns, row, strict=True)
+                ],
+            }
+            for number, row in enumerate(table.rows)
+        ]  # fmt: skip
+        return {"title": self.title, "note": self.note, "columns": columns, "rows": rows, "sorted": table.sorted_by}
+
+
+class OutcomeView(anywidget.AnyWidget):
+    """Shows `Part`s one below the other."""
+
+    _esm = Path(__file__).parent / "outcome_view.js"
+    _css = Path(__file__).parent / "outcome_view.css"
+    parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
+
+    def show(self, parts: Sequence[Part]) -> None:
+        """These instead of what was shown; how a person sorted a table of the same title stays."""
+        self.parts = [part.to_json() for part in parts]
+
+    @property
+    def text(self) -> str:
+        """All words, for tests and for who searches."""
+        lines = [[cell["text"], cell["aside"], cell["badge"]] for part in self.parts for row in part["rows"]
+                 for cell in row["cells"]]  # fmt: skip
+        return "\n".join(" ".join(filter(None, line)) for line in lines)
+
+
+# Progress and the table of outcomes: what is done, how fast, what is left, and why something failed.
 
 SHOWN_MOST = 60
 """Schedules in the table: each problem's fastest and baseline, then the newest. The store keeps all of them."""
@@ -181,3 +242,63 @@ def refusals_html(refused: Counter[str]) -> str:
         Markup("<li>{} of them: {}</li>").format(count, sentence) for sentence, count in refused.most_common()
     )
     return str(Markup(REFUSED).format(refused.total(), lines))
+
+
+# A button that writes the current run as one HTML page and offers it for download.
+
+
+class ReportButton:
+    """`button` starts, `note` holds what its author has to say, `link` shows where the report is."""
+
+    def __init__(self, store: Store, current_run: Callable[[], str | None]) -> None:
+        self._store, self._current_run = store, current_run
+        self.button = ipywidgets.Button(description="Report", icon="file-text", tooltip="This run as one HTML page")
+        self.note = ipywidgets.Text(
+            placeholder="a note for the report", tooltip="It stands under the report's title", continuous_update=False,
+            layout=ipywidgets.Layout(width="150px", flex="0 1 150px", margin="0"),
+        )  # fmt: skip
+        self.link = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
+        self.button.add_class("wb-report")
+        self.note.add_class("wb-report-note")
+        self.link.add_class("wb-report-link")
+        self.button.on_click(lambda _: self.write())
+        self._wanted: str | None = None
+        """The run whose report the link may show."""
+
+    def forget(self) -> None:
+        """Another question, or another run: the report of the one before is no longer offered."""
+        self._wanted = None
+        self.link.value = ""
+
+    def write(self) -> None:
+        """Writes the report in the background; returns at once."""
+        run = self._current_run()
+        if run is None:
+            self.link.value = note_html("There is no run yet: press Run first.")
+            return
+        self._wanted = run
+        self.button.disabled = True
+        self.link.value = note_html("The report is being written …")
+        threading.Thread(target=self._write, args=(run, self.note.value), name="workbench report", daemon=True).start()
+
+    def _write(self, run: str, note: str) -> None:
+        try:
+            folder = self._store.path.parent / "reports"
+            folder.mkdir(parents=True, exist_ok=True)
+            target = Target(folder / file_name(run, "html"), inputs=(self._store.path,))
+            path = export(stored_report(self._store, run, note=note), target, kind="html")
+            said = _download(path.name, path.read_bytes(), str(path))
+        except (ValueError, OSError) as error:
+            said = refusal_html(str(error))
+        finally:
+            self.button.disabled = False
+        if self._wanted == run:
+            self.link.value = said
+
+
+def _download(name: str, content: bytes, where: str) -> str:
+    data = base64.b64encode(content).decode()
+    link = Markup(
+        '<div class="wb-note"><a download="{}" href="data:text/html;base64,{}">Download the report</a><br>{}</div>'
+    )
+    return str(link.format(name, data, where))

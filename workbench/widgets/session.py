@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench import metrics
-from workbench.running import Running
-from workbench.sitting import Progress, Sitting
-from workbench.store import Store
+from workbench.experiment.run import Progress, Sitting
+from workbench.results import metrics
+from workbench.results.running import Running
+from workbench.results.store import Store
 
 TICK_SECONDS = 0.05
 """News are told so far apart, or further where telling takes longer than a third of that."""

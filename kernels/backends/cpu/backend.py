@@ -10,24 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, unheard
+from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, aligned, heap_bytes, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import Heap, clock
 from kernels.backends.cpu.link import Egress, longest_wire_seconds
 from kernels.backends.cpu.program import Program
 from kernels.backends.cpu.refusals import refusal
-from kernels.backends.cpu.wait import clock
-from kernels.backends.regions import aligned, heap_bytes
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
-from kernels.reference import Operands, alternated, alternative, operands, torch_dtype
-from kernels.schemes import expand, problems
+from kernels.reference import Operands, alternated, alternative, operands, roundings, torch_dtype
+from kernels.schemes import expand
+from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
 from kernels.units import seconds_text
-from kernels.verify import roundings
 
 
 def _unresolved(trial: Trial) -> str | None:

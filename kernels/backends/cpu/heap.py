@@ -13,17 +13,53 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.backends.base import Seat
-from kernels.backends.cpu.wait import clock, sleep_until, until
+from kernels.backends.base import Hang, Seat
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
+
+# How a CPU rank waits: spin briefly, then sleep, and never beyond a deadline.
+
+clock = time.perf_counter
+"""CLOCK_MONOTONIC on Linux: all processes of a host read the same time."""
+
+SPIN_SECONDS = 200e-6
+NAP_SECONDS = 50e-6
+
+
+def pause(since: float, now: float) -> None:
+    """Lets others run: yields while the wait is young, sleeps once it is not."""
+    if now - since < SPIN_SECONDS:
+        os.sched_yield()
+    else:
+        time.sleep(NAP_SECONDS)
+
+
+def until(ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
+    """Returns once *ready*; raises Hang with the sentence *what* after *deadline_s* seconds."""
+    since = clock()
+    while not ready():
+        now = clock()
+        if now - since > deadline_s:
+            raise Hang(f"{what()} Waited {deadline_s:g} s.")
+        pause(since, now)
+
+
+def sleep_until(moment: float) -> None:
+    """Returns at *moment* of `clock`: sleeps, then spins the last stretch."""
+    while (left := moment - clock()) > 0:
+        if left > SPIN_SECONDS:
+            time.sleep(left - SPIN_SECONDS / 2)
+
+
+# The symmetric heap: every rank's segment of shared memory, mapped by all ranks at the same offsets.
 
 BOARD = 512
 """Numbers each rank can show its peers at once."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from kernels.backends.base import regions
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.regions import regions
-from kernels.operators import OPERATORS, Flow, ResultLayout
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow, ResultLayout
 from kernels.plan import Plan
 from kernels.reference import Operands, torch_dtype
 

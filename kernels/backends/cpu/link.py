@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.backends.cpu.wait import clock
+from kernels.backends.cpu.heap import clock
 from kernels.fabric import LINK_WORDS, Fabric
 from kernels.plan import Kind, Plan
 

@@ -10,14 +10,83 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from kernels.backends.base import Hang
-from kernels.backends.cpu import compute, gloo
-from kernels.backends.cpu.heap import Heap, fence
+from kernels.backends.cpu import gloo
+from kernels.backends.cpu.heap import Heap, clock, fence, pause
 from kernels.backends.cpu.layout import Memory, Rectangle
 from kernels.backends.cpu.link import Egress
-from kernels.backends.cpu.wait import clock, pause
+from kernels.backends.cpu.pooling import pool
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan, Tiles
+
+# The compiled kernels of a tile: ATen with `out=`, and our pooling where ATen has none.
+
+ComputeAction = Callable[[], None]
+
+
+def tile_action(memory: Memory, at: Rectangle, k: tuple[int, int], in_place: bool) -> ComputeAction:
+    """What computes tile *at* over contraction range *k* into its target."""
+    target = memory.target(at, in_place)
+    if memory.operator.work == "gather":
+        return _gather(memory, at, target)
+    left, right = _factors(memory, at, k)
+    if k[0] == 0:
+        return lambda: torch.mm(left, right, out=target)  # type: ignore[return-value]
+    return lambda: torch.addmm(target, left, right, out=target)  # type: ignore[return-value]
+
+
+def _factors(memory: Memory, at: Rectangle, k: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    chunk, r0, r1, c0, c1 = at
+    if memory.receives:
+        left = memory.operand_rows(chunk, (r0, r1), k, memory.rank, "operand")
+        right = next(value for name, value in memory.operands.items() if name in ("b", "expert"))
+    else:
+        first, right = memory.operands.values()
+        start = chunk * memory.chunk
+        left = first[start + r0 : start + r1, k[0] : k[1]]
+    return left, right[k[0] : k[1], c0:c1]
+
+
+def _gather(memory: Memory, at: Rectangle, target: Tensor) -> ComputeAction:
+    """The columns of a tile lie in one table or in several."""
+    chunk, r0, r1, c0, c1 = at
+    dim, start = memory.problem["dim"], chunk * memory.chunk
+    tables, indices = memory.operands["tables"], memory.operands["indices"]
+    calls = []
+    for table in range(c0 // dim, -(-c1 // dim)):
+        low, high = max(c0, table * dim), min(c1, (table + 1) * dim)
+        calls.append(
+            (
+                tables[table][:, low - table * dim : high - table * dim],
+                indices[start + r0 : start + r1, table],
+                target[:, low - c0 : high - c0],
+            )
+        )
+
+    def gather() -> None:
+        for rows, which, out in calls:
+            pool(rows, which, out)
+
+    return gather
+
+
+def reduce_action(memory: Memory, at: Rectangle) -> ComputeAction:
+    """What sums all ranks' contributions to tile *at*."""
+    summands, out = memory.summands(at)
+    if memory.problem.world == 2:
+        return lambda: torch.add(summands[0], summands[1], out=out)  # type: ignore[return-value]
+    return lambda: torch.sum(summands, dim=0, out=out)  # type: ignore[return-value]
+
+
+def copy_action(source: Tensor, target: Tensor) -> ComputeAction:
+    """What copies *source* over *target*."""
+    return lambda: target.copy_(source)  # type: ignore[return-value]
+
+
+# A Plan's steps on one CPU rank, compiled to calls, and the loop that obeys them: of the ready, the first one goes.
 
 Action = Callable[[], Any]
 
@@ -117,9 +186,9 @@ class Program:
         at = (int(plan.tile_start[number]), int(plan.tile_stop[number]))
         if kind is Kind.COMPUTE:
             k, in_place = (int(plan.k_start[number]), int(plan.k_stop[number])), _stores_at_peer(plan)
-            return [compute.tile_action(memory, one, k, in_place) for one in tile_list(tiles, at)]
+            return [tile_action(memory, one, k, in_place) for one in tile_list(tiles, at)]
         if kind is Kind.REDUCE:
-            return [compute.reduce_action(memory, one) for one in rectangles(tiles, at)]
+            return [reduce_action(memory, one) for one in rectangles(tiles, at)]
         if kind is Kind.COLLECTIVE:
             assert self.library is not None
             calls[number] = gloo.Call(memory, self.library, plan, number)
@@ -135,13 +204,11 @@ class Program:
         if plan.in_place[number]:
             return []
         if not memory.receives:
-            return [
-                compute.copy_action(memory.leaving(one), memory.landing(peer, one)) for one in rectangles(tiles, at)
-            ]
+            return [copy_action(memory.leaving(one), memory.landing(peer, one)) for one in rectangles(tiles, at)]
         rows, k = self._operand_range(number)
         name = "staging" if plan.schedule.get("write") == "staged" else "operand"
         source = memory.shard(peer)[slice(*rows), slice(*k)]
-        return [compute.copy_action(source, memory.operand_rows(memory.rank, rows, k, peer, name))]
+        return [copy_action(source, memory.operand_rows(memory.rank, rows, k, peer, name))]
 
     def _copy(self, number: int, calls: dict[int, gloo.Call]) -> Action:
         """Out of a staging buffer: that of a peer's put, or that of the collective it waits for."""
@@ -151,7 +218,7 @@ class Program:
         rows, k = self._operand_range(number)
         memory, source = self._memory(number), int(self.plan.peer[number])
         views = [memory.operand_rows(source, rows, k, memory.rank, name) for name in ("staging", "operand")]
-        return compute.copy_action(*views)
+        return copy_action(*views)
 
     def _operand_range(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
         plan = self.plan

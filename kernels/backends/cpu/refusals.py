@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.axes import Tile, tile
 from kernels.machine import BACKENDS
-from kernels.operators import OPERATORS, Extent
+from kernels.operators import OPERATORS
+from kernels.operators.base import Extent
+from kernels.schedule import Tile, tile
 from kernels.schemes import needs_peer_memory
 from kernels.trial import Trial
 

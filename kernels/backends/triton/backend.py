@@ -7,26 +7,101 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
-from kernels.backends.triton import kept, nccl, refusals, watch
-from kernels.backends.triton.calls import Calls, runner
-from kernels.backends.triton.context import Context, private_bytes, shared_bytes
-from kernels.backends.triton.graph import Replay, turns
-from kernels.backends.triton.heap import DeviceHeap, Group
-from kernels.backends.triton.meter import Meter
-from kernels.backends.triton.rotation import of_micro_batches, operand_sets, times_l2, values_of
+from kernels.backends.triton import launch, nccl, refusals, timeline
+from kernels.backends.triton.memory import Context, DeviceHeap, Group, private_bytes, shared_bytes
+from kernels.backends.triton.schemes import Calls, runner
+from kernels.backends.triton.timing import Meter, Replay, turns
 from kernels.outcome import Span
 from kernels.plan import Plan
-from kernels.reference import Operands
+from kernels.problem import Problem
+from kernels.reference import SEED, Operands, alternated, alternative, operands, roundings
 from kernels.schedule import Refusal
-from kernels.schemes import expand, problems
+from kernels.schemes import expand
+from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
-from kernels.verify import roundings
+
+# Operands that calls take in turns: so many sets that none finds its own in the L2, every fourth with other values.
+
+COLD, SETS_MOST = 3, 64
+"""Times the L2 that operands fill together, and most sets of them."""
+TURN = 4
+"""Sets come in multiples of it, the last of each with values 1. So what is left of any of the three calls before shows,
+also where two places take turns, as those of packets do."""
+
+
+def values_of(number: int) -> int:
+    """Which values of the seed set *number* has."""
+    return int(number % TURN == TURN - 1)
+
+
+def copies_of(num_bytes: int, l2_bytes: int) -> int:
+    """How many copies of *num_bytes*: three times the L2 together, or 64; from three on as many as there are sets."""
+    count = min(SETS_MOST, ceil(COLD * l2_bytes / num_bytes))
+    return count if count < TURN - 1 else count + -count % TURN
+
+
+def operand_sets(
+    of: Problem, rank: int, device: torch.device, *, seed: int = SEED, cold: bool = True
+) -> list[Operands]:
+    """Random operands of *rank*, by set, with the values that `values_of` says.
+
+    Where they are to be *cold* sets are copies. Of operands so large that one or two copies do, sets share them, but
+    for what differs between the values.
+    """
+    first = operands(of, rank, seed, str(device))
+    changed = {alternated(of): alternative(of, rank, seed, first)}
+    size = sum(tensor.nbytes for tensor in first.values())
+    count = copies_of(size, l2_bytes(device)) if cold else 1
+    copies = [first, *({name: tensor.clone() for name, tensor in first.items()} for _ in range(count - 1))]
+    sets = [copies[number % count] for number in range(max(TURN, count))]
+    return [own | _own(changed, number) if values_of(number) else own for number, own in enumerate(sets)]
+
+
+def of_micro_batches(
+    first: list[Operands], count: int, of: Problem, rank: int, device: torch.device, *, seed: int = SEED
+) -> list[list[Operands]]:
+    """For each of *count* micro-batches as many sets as *first*, which are those of the first micro-batch.
+
+    Micro-batch i has the values 2 i and 2 i + 1 of *seed*. What does not differ is a copy, unless it fills the L2 by
+    itself: so one micro-batch does not find there what another one has read.
+    """
+    made, name, most = [first], alternated(of), COLD * l2_bytes(device)
+    for number in range(1, count):
+        values = [alternative(of, rank, seed, first[0], VALUES * number + each) for each in range(VALUES)]
+        copies: dict[int, Tensor] = {}
+        for at, one in enumerate(first):
+            for key, tensor in one.items():
+                if tensor.data_ptr() not in copies:
+                    source = values[values_of(at)] if key == name else tensor
+                    copies[tensor.data_ptr()] = source if source is tensor and tensor.nbytes >= most else source.clone()
+        made.append([{key: copies[tensor.data_ptr()] for key, tensor in one.items()} for one in first])
+    return made
+
+
+def _own(changed: Operands, number: int) -> Operands:
+    """*changed* for set *number*: the first that has it takes it as it is, the others a copy."""
+    return changed if number < TURN else {name: tensor.clone() for name, tensor in changed.items()}
+
+
+def l2_bytes(device: torch.device) -> int:
+    """Of this GPU."""
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def times_l2(sets: list[Operands], device: torch.device) -> float:
+    """How many times *sets* fill the L2 together; what they share counts once."""
+    sizes = {tensor.data_ptr(): tensor.nbytes for operands_of in sets for tensor in operands_of.values()}
+    return sum(sizes.values()) / l2_bytes(device)
+
+
+# The triton backend: one rank of a gang of GPUs of one host, over torch's symmetric memory.
 
 Call = Callable[[], None]
 
@@ -58,7 +133,7 @@ class TritonBackend:
     def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> list[TritonTrial]:
         """Compiles *trials*, all of one problem and none of them refused; Refusal where memory does not suffice."""
         nccl.forget(self._nccl)
-        kept.forget_oldest()
+        launch.forget_oldest()
         plans = [expand(trial.problem, trial.schedule) for trial in trials]
         shared = max(shared_bytes(plan) for plan in plans)
         private = [
@@ -270,7 +345,7 @@ class TritonTrial:
             return []
         make = partial(watched, self.context, self.calls)
         captured = self.trial.protocol.cuda_graph
-        return watch.spans(self.backend, self.context, make, self._replays[-1].enqueue, captured=captured)
+        return timeline.spans(self.backend, self.context, make, self._replays[-1].enqueue, captured=captured)
 
     def forget(self) -> None:
         """Nothing is kept of an iteration."""

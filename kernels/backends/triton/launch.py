@@ -2,20 +2,165 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import triton.language as tl
 from torch import Tensor
+from triton.compiler.compiler import make_backend
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.backends.triton import kept, padded
 from kernels.backends.triton.device import INTERPRETED
 from kernels.backends.triton.limits import RANKS_MOST
+from kernels.occupancy import Block, Limits, padding
 from kernels.schedule import Refusal
+
+# Compiled kernels stay in this process for the trials that come: those that were used last, up to a number.
+
+MOST = 256
+"""Kernels of a process: each takes one to two megabytes of its memory, for the texts of all steps of compilation."""
+
+_used: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
+"""Function and compiled kernel, the one used last at the end."""
+
+
+def use(function: Any, compiled: Any) -> None:
+    """*function*, a `triton.JITFunction`, is about to be launched as *compiled*."""
+    _used[id(compiled)] = function, compiled
+    _used.move_to_end(id(compiled))
+
+
+def forget_oldest(most: int = MOST) -> int:
+    """Leaves *most* kernels; how many went. Called between trials, when nothing of them is launched any more."""
+    count = max(0, len(_used) - most)
+    for _ in range(count):
+        _, (function, compiled) = _used.popitem(last=False)
+        _forget(function, compiled)
+    return count
+
+
+def _forget(function: Any, compiled: Any) -> None:
+    """Out of Triton's own dictionaries, and out of the GPU where it was loaded: Triton would leave it there."""
+    for kernels, *_ in function.device_caches.values():
+        for key in [key for key, kernel in kernels.items() if kernel is compiled]:
+            del kernels[key]
+    if (module := getattr(compiled, "module", None)) is not None:
+        from cuda.bindings import driver
+
+        driver.cuModuleUnload(driver.CUmodule(module))
+
+
+# Occupancy shaping: a kernel launched with more shared memory than it needs, so that an SM holds fewer of its blocks.
+
+REGISTER_UNIT, PARTITIONS, SHARED_UNIT_BYTES = 256, 4, 128
+"""Of compute capability 8.0 and 9.0 (CUDA C++ Programming Guide, technical specifications); no device tells them."""
+
+
+def limits() -> Limits:
+    """What an SM of the current GPU has for blocks, as the driver says."""
+    from cuda.bindings import driver
+
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    attributes = driver.CUdevice_attribute
+
+    def told(attribute: Any) -> int:
+        status, value = driver.cuDeviceGetAttribute(attribute, torch.cuda.current_device())
+        return int(_good(status, value))
+
+    return Limits(
+        shared_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+        most_shared_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        reserved_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+        shared_unit_bytes=SHARED_UNIT_BYTES,
+        registers=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+        register_unit=REGISTER_UNIT,
+        partitions=PARTITIONS,
+        warp_threads=int(gpu.warp_size),
+        threads=int(gpu.max_threads_per_multi_processor),
+        blocks=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+    )
+
+
+def shared_bytes(compiled: Any, blocks: int, of: Limits) -> int:
+    """With how much a block of *compiled* is launched, so that an SM holds exactly *blocks*: the least that does it.
+
+    Refusal, with both numbers, where an SM does not hold so many.
+    """
+    block = Block(int(compiled.metadata.shared), int(compiled.n_regs), 32 * int(compiled.metadata.num_warps))
+    return block.shared_bytes + padding(of, block, blocks).fewest
+
+
+def with_shared(compiled: Any, num_bytes: int) -> Any:
+    """*compiled* as it is launched with *num_bytes* of shared memory for each block; the original stays as it is."""
+    other = copy(compiled)
+    other.metadata = compiled.metadata._replace(shared=num_bytes)
+    other.packed_metadata = make_backend(compiled.metadata.target).pack_metadata(other.metadata)
+    return other
+
+
+def launching(
+    made: Callable[[Sequence[Any]], Any], function: Any, constants: Mapping[str, Any], programs: int, num_bytes: int
+) -> Callable[[Sequence[Any]], None]:
+    """What launches *programs* blocks of *function*, each with *num_bytes* of shared memory.
+
+    *made*: what Triton compiled for the arguments of a launch; it has its handles.
+    """
+    padded: dict[int, tuple[Any, Any]] = {}
+
+    def launch(arguments: Sequence[Any]) -> None:
+        compiled = made(arguments)
+        if id(compiled) not in padded:
+            allow(compiled, num_bytes)
+            padded[id(compiled)] = compiled, with_shared(compiled, num_bytes)
+        padded[id(compiled)][1][(programs, 1, 1)](*every_argument(function, arguments, constants))
+
+    return launch
+
+
+def every_argument(function: Any, arguments: Sequence[Any], constants: Mapping[str, Any]) -> list[Any]:
+    """*arguments*, then *constants* in the order in which *function* takes them: what Triton's launchers are given."""
+    return [*arguments, *(constants[name] for name in function.arg_names[len(arguments) :])]
+
+
+def allow(compiled: Any, num_bytes: int) -> None:
+    """Lets blocks of *compiled* have so much: without it the driver refuses more than 48 KiB.
+
+    Never less than before: other launches of it may be padded more.
+    """
+    from cuda.bindings import driver
+
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    status, allowed = driver.cuFuncGetAttribute(attribute, compiled.function)
+    if _good(status, allowed) < num_bytes:
+        (status,) = driver.cuFuncSetAttribute(compiled.function, attribute, num_bytes)
+        _good(status, None)
+
+
+def resident_blocks(compiled: Any, num_bytes: int) -> int:
+    """Blocks of *compiled*, each with *num_bytes* of shared memory, that an SM holds: the driver's own answer.
+
+    0 where it has none, because one block is too large.
+    """
+    from cuda.bindings import driver
+
+    threads = 32 * int(compiled.metadata.num_warps)
+    status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(compiled.function, threads, num_bytes)
+    return int(blocks) if status == driver.CUresult.CUDA_SUCCESS else 0
+
+
+def _good(status: Any, value: Any) -> Any:
+    """*value*, where the driver did what it was told."""
+    if status.value:
+        raise RuntimeError(f"The CUDA driver refused what shared memory needs: {status.name}.")
+    return value
+
+
+# How a kernel is launched: what it is called with, and how many of its programs are resident at once.
 
 TRITON_DTYPES = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
 
@@ -76,7 +221,7 @@ class Kernel:
             )
         programs = self._programs(resident)
         if self.resident:
-            return padded.launching(self._loaded, self.function, self.constants, programs, num_bytes)
+            return launching(self._loaded, self.function, self.constants, programs, num_bytes)
         return _launching(self.function, self.constants, programs, self.options)
 
     def _programs(self, resident: int) -> int:
@@ -99,7 +244,7 @@ class Kernel:
 
     def _compiled(self, arguments: Sequence[Any]) -> Any:
         made = self.function.warmup(*arguments, **self.constants, **self.options, grid=(1,))
-        kept.use(self.function, made)
+        use(self.function, made)
         return made
 
     def _loaded(self, arguments: Sequence[Any]) -> Any:
@@ -120,13 +265,13 @@ class Kernel:
         compiled = self._loaded(self.arguments)
         if not self.resident:
             return int(compiled.metadata.shared)
-        num_bytes = padded.shared_bytes(compiled, self.resident, padded.limits())
-        padded.allow(compiled, num_bytes)  # or the driver would say that none fits
+        num_bytes = shared_bytes(compiled, self.resident, limits())
+        allow(compiled, num_bytes)  # or the driver would say that none fits
         return num_bytes
 
     def _resident(self, num_bytes: int) -> int:
         """SMs times blocks of this kernel that fit one, each with *num_bytes* of shared memory."""
-        blocks = padded.resident_blocks(self._loaded(self.arguments), num_bytes)
+        blocks = resident_blocks(self._loaded(self.arguments), num_bytes)
         if blocks == 0:
             raise Refusal(
                 f"{self.function.__name__} does not fit an SM: it needs {num_bytes} bytes of shared "

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from math import log
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS
 from kernels.schedule import Refusal
+
+# Which of its settings NCCL was fastest with in a recorded sweep on H200s, at each size of each collective.
+
+DEFAULT, WINDOWS = "default", "windows"
+FARTHEST = 2
+"""A size tells of those up to so many times larger or smaller."""
+CHANNELS = {"32 channels": 32}
+"""Settings that are a communicator of its own with so many channels."""
+WINNERS: dict[str, dict[int, str]] = {
+    "all_gather": {2097152: WINDOWS, 8388608: WINDOWS, 33554432: WINDOWS, 134217728: "32 channels"},
+    "all_reduce": {
+        8192: WINDOWS, 16384: WINDOWS, 32768: WINDOWS, 65536: WINDOWS, 131072: "32 channels", 262144: WINDOWS,
+        2097152: WINDOWS, 8388608: "32 channels", 33554432: "32 channels", 134217728: "32 channels",
+    },
+    "all_to_all": {
+        1048576: WINDOWS, 4194304: WINDOWS, 16777216: WINDOWS, 33554432: WINDOWS, 67108864: WINDOWS,
+        117440512: WINDOWS, 134217728: WINDOWS,
+    },
+    "reduce_scatter": {2097152: WINDOWS, 8388608: "32 channels", 33554432: "32 channels", 134217728: "32 channels"},
+}  # fmt: skip
+"""By collective and bytes of one rank's whole buffer, as nccl-tests count them: the setting that took least in
+graphs."""
+
+
+def winner(collective: str, num_bytes: int) -> str:
+    """The setting for *collective* of *num_bytes*: that of the nearest size of the sweep, by their ratio.
+
+    Where that is further than FARTHEST away: what the sizes on both sides agree on, or else NCCL as it comes.
+    """
+    sizes = WINNERS[collective]
+    nearest = min(sizes, key=lambda size: abs(log(size / num_bytes)))
+    if num_bytes <= FARTHEST * nearest and nearest <= FARTHEST * num_bytes:
+        return sizes[nearest]
+    below, above = [size for size in sizes if size < num_bytes], [size for size in sizes if size > num_bytes]
+    around = {sizes[max(below)], sizes[min(above)]} if below and above else set()
+    return around.pop() if len(around) == 1 else DEFAULT
+
+
+# NCCL as it was found fastest (winners.py): communicators with more channels, and buffers in symmetric windows.
 
 # graphs of collectives on registered buffers hang at replay in NCCL 2.28 unless it leaves registration alone
 OF_RANKS = {"NCCL_GRAPH_REGISTER": "0"}

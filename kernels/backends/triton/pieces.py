@@ -1,31 +1,298 @@
-"""What a put of operand rows moves at once, and whether pieces are made of whole tiles."""
+"""Which memory each piece of a decomposed call is: what a GEMM reads and writes, and what moves from where to where."""
 
 from __future__ import annotations
 
-from kernels.axes import Tile, tile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.schemes.base import above
-from kernels.schemes.decomposed_plan import pieces_of
+from kernels.operators.base import Flow
+from kernels.plan import Kind, Plan
+from kernels.reference import Operands
 
-PUT_ROWS, PUT_BYTES = 128, 256
-"""One piece of a put: rows x bytes of a row, 32 KiB, of which some are on their way at once."""
+# What one call of a decomposed schedule puts on which stream, and in which order: a plain list, read from its Plan.
 
 
-def piece(problem: Problem, size: Tile) -> Tile:
-    """Of rows that are computed in tiles of *size*: m rows of k elements."""
-    contraction = OPERATORS[problem.operator].extent(problem).contraction
-    return Tile(min(PUT_ROWS, size.m), size.n, min(PUT_BYTES // problem.itemsize, above(contraction)))
+class Block(NamedTuple):
+    """A piece of one rank's rows: begin and end of each direction, rows counted inside the chunk."""
+
+    chunk: int
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+    k_start: int
+    k_stop: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.row_start, self.row_stop)
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.col_start, self.col_stop)
+
+    @property
+    def k(self) -> slice:
+        return slice(self.k_start, self.k_stop)
 
 
-def tiles_are_whole(problem: Problem, schedule: Schedule) -> bool:
-    """Whether bulk stores may write the tiles of a decomposed *schedule*: none ends inside a matrix before it is full.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One step of the Plan as one rank enqueues it."""
 
-    Elements of 4 bytes are stored by threads: shared memory has no room for such a tile beside its operands.
+    step: int
+    kind: Kind
+    stream: int
+    priority: int
+    launch: int
+    """Row of the Plan's launches: what is enqueued together has the same."""
+    peer: int
+    blocks: tuple[Block, ...]
+    after: tuple[int, ...]
+    """Steps of this rank that come before, on whatever stream."""
+    awaits: tuple[int, ...]
+    """Counters of this rank that must have risen: what peers put is here."""
+    raises: int
+    """The counter of *peer* that rises when this put is there; -1: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """All that one rank enqueues in one call, in the order in which it is captured."""
+
+    ops: tuple[Op, ...]
+    last: tuple[int, ...]
+    """Counters that no step waits for, and without which the call has not ended."""
+    streams: tuple[tuple[int, int], ...]
+    """Number and priority of each stream but the one that the call comes on, which is number 0."""
+
+    def of(self, *kinds: Kind) -> list[Op]:
+        """Those of *kinds*, in order."""
+        return [op for op in self.ops if op.kind in kinds]
+
+
+def counter_of(plan: Plan, step: int) -> int:
+    """Number of the counter on the receiver that the put *step* raises: one for each put of each sender."""
+    return int(plan.rank[step]) * puts_most(plan) + int(plan.index[step])
+
+
+def puts_most(plan: Plan) -> int:
+    """Puts of one rank to one peer, at the most."""
+    return int(plan.index[plan.kind == Kind.PUT].max(initial=-1)) + 1
+
+
+def order(plan: Plan, rank: int, part: str = "whole") -> Order:
+    """What *rank* enqueues of *part*: of the steps that only wait for enqueued ones, what feeds peers goes first."""
+    computes = plan.kind == Kind.COMPUTE
+    kept = {"whole": computes | ~computes, "compute": computes, "communication": ~computes}[part]
+    steps = [int(step) for step in plan.steps_of(rank) if kept[step]]
+    left = [_op(plan, rank, step, kept) for step in sorted(steps, key=lambda step: int(plan.turn[step]))]
+    enqueued: dict[int, Op] = {}
+    while left:
+        op = next(op for op in left if enqueued.keys() >= set(op.after))
+        left.remove(op)
+        enqueued[op.step] = op
+    ops = tuple(enqueued.values())
+    awaited = {counter for op in ops for counter in op.awaits}
+    arrivals = [counter_of(plan, int(step)) for step in plan.arrivals(rank) if kept[step]]
+    return Order(
+        ops=ops,
+        last=tuple(counter for counter in arrivals if counter not in awaited),
+        streams=tuple(sorted({(op.stream, op.priority) for op in ops if op.stream})),
+    )
+
+
+def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> Op:
+    """*step* of *rank*, which waits for those that are *kept*."""
+    needed = [int(other) for other in plan.waits_for(step) if kept[other]]
+    puts = [other for other in needed if plan.rank[other] != rank and plan.kind[other] == Kind.PUT]
+    launch, kind = int(plan.launch[step]), Kind(int(plan.kind[step]))
+    return Op(
+        step=step,
+        kind=kind,
+        stream=max(0, int(plan.launches.stream[launch])),
+        priority=int(plan.launches.priority[launch]),
+        launch=launch,
+        peer=int(plan.peer[step]),
+        blocks=_blocks(plan, step),
+        after=tuple(other for other in needed if plan.rank[other] == rank),
+        awaits=tuple(counter_of(plan, other) for other in puts),  # the library waits for its own calls of others
+        raises=counter_of(plan, step) if kind is Kind.PUT else -1,
+    )
+
+
+def _blocks(plan: Plan, step: int) -> tuple[Block, ...]:
+    """The rectangles of *step*: of tiles one for each run of one chunk, of operand rows one of the rank itself."""
+    rank, span = int(plan.rank[step]), (int(plan.k_start[step]), int(plan.k_stop[step]))
+    begin, end = int(plan.tile_start[step]), int(plan.tile_stop[step])
+    if begin == end:
+        return (Block(rank, int(plan.row_start[step]), int(plan.row_stop[step]), 0, 0, *span),)
+    tiles, blocks = plan.tiles[rank], []
+    changes = np.flatnonzero(np.diff(tiles.chunk[begin:end])) + begin + 1
+    for first, last in zip([begin, *changes], [*changes, end], strict=True):
+        here = slice(first, last)
+        blocks.append(Block(
+            int(tiles.chunk[first]), int(tiles.row_start[here].min()), int(tiles.row_stop[here].max()),
+            int(tiles.col_start[here].min()), int(tiles.col_stop[here].max()), *span,
+        ))  # fmt: skip
+    return tuple(blocks)
+
+
+def runs(blocks: Sequence[Block], rank: int) -> list[list[Block]]:
+    """*blocks* of one step that one call of the library computes: those of neighbouring ranks; *rank*'s own apart."""
+    joined: list[list[Block]] = []
+    for block in sorted(blocks):
+        last = joined[-1][-1] if joined else None
+        neighbours = last is not None and last.chunk + 1 == block.chunk and last[1:] == block[1:]
+        if neighbours and rank not in (block.chunk, last.chunk if last else -1):
+            joined[-1].append(block)
+        else:
+            joined.append([block])
+    return joined
+
+
+# Which memory each piece of a decomposed call is: what a GEMM reads and writes, and what moves from where to where.
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """*left* [.., m, k] x *right* [k, n] -> *into* [.., m, n], added to what lies there where it *adds*."""
+
+    left: Tensor
+    right: Tensor
+    into: Tensor
+    adds: bool
+
+    def __call__(self) -> None:
+        if self.left.dim() == 2:
+            if self.adds:
+                self.into.addmm_(self.left, self.right)
+            else:
+                torch.mm(self.left, self.right, out=self.into)
+            return
+        right = self.right.expand(len(self.left), *self.right.shape)
+        if self.adds:
+            self.into.baddbmm_(self.left, right)
+        else:
+            torch.bmm(self.left, right, out=self.into)
+
+
+def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> Product:
+    """Of stacks [ranks, .., ..]: one matrix where the rows of both follow each other evenly, else a batch of both."""
+    rows, sums = _flat(left), _flat(into)
+    if rows is None or sums is None:
+        return Product(left, right, into, adds)
+    return Product(rows, right, sums, adds)
+
+
+def _flat(stack: Tensor) -> Tensor | None:
+    """*stack* [ranks, rows, width] as one matrix, or None where its rows do not follow each other evenly."""
+    ranks, rows, width = stack.shape
+    if ranks == 1 or stack.stride(0) == rows * stack.stride(1):
+        return stack.as_strided((ranks * rows, width), stack.stride()[1:])
+    return None
+
+
+def second(operands: Operands) -> Tensor:
+    """The operand that is multiplied with, [k, n]."""
+    return list(operands.values())[1]
+
+
+class Rectangles:
+    """Of one trial on one rank, [rank, row, column]: by whose rows they are, in the order of the ranks."""
+
+    def __init__(self, context: Context, *, staged: bool) -> None:
+        """*staged*: contributions to a sum lie by rank until they are summed, else each adds to the result."""
+        self._context, self._rank, self._staged = context, context.rank, staged
+        operator = OPERATORS[context.problem.operator]
+        self._receives, self._reduces = operator.flow is Flow.RECEIVE, operator.reduces
+        extent = operator.extent(context.problem)
+        self._chunk, self._columns, self._contraction = (
+            operator.chunk_rows(context.problem), extent.columns, extent.contraction
+        )  # fmt: skip
+        self.local = self._by_rank(context.local)
+
+    def _by_rank(self, matrix: Tensor) -> Tensor:
+        return matrix.view(-1, self._chunk, matrix.shape[-1])
+
+    def source(self, operands: Operands) -> Tensor:
+        """The operand whose rows are cut: one chunk of an all-gather, else one for each rank."""
+        return self._by_rank(next(iter(operands.values())))
+
+    def here(self, name: str, rank: int | None = None) -> Tensor:
+        """Tensor *name* on *rank*, or on this one."""
+        return self._by_rank(self._context.of(self._rank if rank is None else rank, name).flatten(0, -2))
+
+    def result_of(self, rank: int) -> Tensor:
+        """[chunk, columns] of *rank*'s result that *rank* sums or computes itself."""
+        out = self.here("out", rank)
+        return out[rank if len(out) > 1 else 0]
+
+    def products(self, op: Op, operands: Operands) -> list[Product]:
+        """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
+        right = second(operands)
+        return [
+            product(self._left(run, operands), right[run[0].k, run[0].columns], self._into(run),
+                    adds=run[0].k_start > 0 or self._is_sum(run[0]))
+            for run in runs(op.blocks, self._rank)
+        ]  # fmt: skip
+
+    def _is_sum(self, block: Block) -> bool:
+        """Whether contributions of peers lie where it is computed."""
+        return self._reduces and not self._staged and block.chunk == self._rank
+
+    def _left(self, run: Sequence[Block], operands: Operands) -> Tensor:
+        block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
+        source = self.source(operands)
+        if not self._receives:
+            return source[ranks, block.rows, block.k]
+        if block.chunk == self._rank:  # own rows are read where they are
+            return source[self._rank % len(source), block.rows, block.k][None]
+        return self.here("operand")[ranks, block.rows, block.k]
+
+    def _into(self, run: Sequence[Block]) -> Tensor:
+        block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
+        if self._receives or block.chunk != self._rank:
+            return self.local[ranks, block.rows, block.columns]
+        place = self.here("stage")[self._rank] if self._reduces and self._staged else self.result_of(self._rank)
+        return place[block.rows, block.columns][None]
+
+    def move(self, op: Op, operands: Operands) -> tuple[Tensor, Tensor]:
+        """Target on the peer, and source, of a put: both [rows, width]."""
+        (block,), peer = op.blocks, op.peer
+        if self._receives:
+            source, at = self.source(operands), (block.rows, block.k)
+            return self.here("operand", peer)[self._rank][at], source[peer % len(source)][at]
+        at = block.rows, block.columns
+        source = self.result_of(self._rank) if block.chunk == self._rank else self.local[peer]
+        adds = self._reduces and not self._staged and block.chunk != self._rank
+        target = self.result_of(peer) if adds else self.here(self.lands_in(op), peer)[self._rank]
+        return target[at], source[at]
+
+    def lands_in(self, op: Op) -> str:
+        """The tensor of the peer that a put goes to."""
+        if self._receives:
+            return "operand"
+        return "stage" if self._staged and self._reduces and op.blocks[0].chunk != self._rank else "out"
+
+    def summed(self, op: Op) -> tuple[Tensor, Tensor]:
+        """[ranks, rows, width] that a reduce step sums, and where the sum goes."""
+        (block,) = op.blocks
+        return self.here("stage")[:, block.rows, block.columns], self.result_of(self._rank)[block.rows, block.columns]
+
+
+def is_staged(context: Context) -> bool:
+    """Whether contributions to a sum wait by rank: for a step that sums them, or for our kernel's own tiles.
+
+    One peer's lie where the sum is to be: own tiles are added to them.
     """
-    size, pieces = tile(schedule["tile"]), pieces_of(problem, schedule)
-    columns = OPERATORS[problem.operator].extent(problem).columns
-    rows_fit = not any(int(row) % size.m for row in (*pieces.rows[0], *pieces.rows[1]))
-    columns_fit = not any(int(stop) % size.n and int(stop) < columns for stop in pieces.columns[1])
-    return rows_fit and columns_fit and problem.itemsize == 2
+    plan = context.plan
+    return bool((plan.kind == Kind.REDUCE).any()) or (plan.schedule.get("launches") == "one" and plan.problem.world > 2)

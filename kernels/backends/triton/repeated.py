@@ -8,19 +8,67 @@ takes the address of its result, that is a stand-in, too, and every call writes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.backends.triton.calls import fused
-from kernels.backends.triton.context import Context, Heap, private_bytes, shared_bytes
+from kernels.backends.base import aligned
 from kernels.backends.triton.device import ERROR_WORDS
+from kernels.backends.triton.memory import Context, Heap, private_bytes, shared_bytes
+from kernels.backends.triton.schemes import fused
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.reference import Operands
+
+# Symmetric memory that is handed out piece by piece: few large heaps, the same pieces on every rank.
+
+LEAST_BYTES = 1 << 26
+"""Of one heap: 64 MiB, many times what the signals of a model's layers take."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a heap, from *start*: a Heap itself."""
+
+    heap: Heap
+    start: int
+    capacity: int
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset* bytes of this piece."""
+        return self.heap.tensor(rank, self.start + offset, shape, dtype)
+
+
+@dataclass(slots=True)
+class Arena:
+    """The heaps of one group. All ranks ask for the same pieces in the same order."""
+
+    make: Callable[[int], Heap]
+    """Makes a heap of at least so many bytes, all ranks together."""
+    least: int = LEAST_BYTES
+    _used: list[tuple[Heap, int]] = field(default_factory=list)
+    """The heaps, and how many bytes of each are handed out."""
+
+    def piece(self, num_bytes: int) -> Piece:
+        """*num_bytes* that nobody else has; Refusal where there is no room."""
+        size = aligned(num_bytes)
+        for number, (heap, used) in enumerate(self._used):
+            if used + size <= heap.capacity:
+                self._used[number] = (heap, used + size)
+                return Piece(heap, used, size)
+        heap = self.make(max(self.least, size))
+        self._used.append((heap, size))
+        return Piece(heap, 0, size)
+
+    def clear(self) -> None:
+        """All pieces are handed out anew, after all ranks have stopped using them."""
+        self._used = [(heap, 0) for heap, _ in self._used]
+
+
+# One fused kernel that is called with other operands every time: tables, addresses, signals and epoch stay.
 
 ALIGNMENT = 16
 """Bytes: what the bulk copy engine asks of an address, and what kernels are compiled for."""

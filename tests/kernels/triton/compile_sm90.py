@@ -18,10 +18,10 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels.backends.triton import graph
-from kernels.backends.triton.calls import fused, runner
-from kernels.backends.triton.context import Context, shared_bytes
+from kernels.backends.triton import timing
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.memory import Context, shared_bytes
+from kernels.backends.triton.schemes import fused, runner
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
 from kernels.reference import Operands, torch_dtype
@@ -128,10 +128,10 @@ def compile_meeting(trial: Trial) -> Compiled:
             return lambda *arguments, **named: found.append(warmed_up(self.function, arguments, named))
 
     with (
-        mock.patch.object(graph, "meet", Launched(graph.meet)),
-        mock.patch.object(graph, "write_now", Launched(graph.write_now)),
+        mock.patch.object(timing, "meet", Launched(timing.meet)),
+        mock.patch.object(timing, "write_now", Launched(timing.write_now)),
     ):
-        graph.Replay(context_of(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
+        timing.Replay(context_of(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
     return found[0]
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from kernels.fabric import parse
-from kernels.machine_file import load
+from kernels.machine import load
 from kernels.operators import problem
-from kernels.protocol import Protocol
 from kernels.schedule import Schedule
 from kernels.schemes import schedule
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial
 
 ROOT = Path(__file__).parents[3]
 ONCE = Protocol(name="once", warmups=0, repeats=1)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from kernels.backends.base import VALUES, Seat
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.triton.calls import fused, runner
-from kernels.backends.triton.context import Context, private_bytes, shared_bytes
-from kernels.backends.triton.kernels.stamp import WORDS
-from kernels.reference import SEED, Operands, expected, operands, partial
-from kernels.schemes import expand, problems
+from kernels.backends.triton.kernels.sync import WORDS
+from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
+from kernels.backends.triton.schemes import fused, runner
+from kernels.reference import SEED, Operands, expected, operands, partial, verdict
+from kernels.schemes import expand
+from kernels.schemes.concurrent import problems
 from kernels.trial import Trial
-from kernels.verify import verdict
 
 SIGNALS, LIMIT_S = 1024, 60.0
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from kernels.backends.triton import device
-from kernels.backends.triton.rank import Rank
+from kernels.backends.triton.playground import Rank
 from kernels.schedule import Refusal
 
 

@@ -7,8 +7,8 @@ import torch
 
 from kernels.backends.base import Seat
 from kernels.backends.cpu.heap import Heap
-from kernels.backends.triton.probes import latency, link
-from kernels.backends.triton.probes.site import Call, Site
+from kernels.backends.triton.probes import suite
+from kernels.backends.triton.probes.suite import Call, Site
 
 SLOT_BYTES = 1 << 17
 ROUNDS, CALLS = 3, 2
@@ -27,9 +27,9 @@ def landed(site: Site, heap: Heap, way: str, pattern: str, num_bytes: int) -> bo
     """Whether what peers sent is here, word for word, and nothing else."""
     site.of(site.rank, "landing").zero_()
     heap.barrier()
-    count = link.peers(site.world, pattern)
-    each = link.pieces_per_peer(count, num_bytes) * link.PIECE_BYTES // 4
-    calls = link.puts(site, way, pattern, num_bytes, 2)[:CALLS]
+    count = suite.peers(site.world, pattern)
+    each = suite.pieces_per_peer(count, num_bytes) * suite.PIECE_BYTES // 4
+    calls = suite.puts(site, way, pattern, num_bytes, 2)[:CALLS]
     assert call(site, heap, calls) is None
     right = True
     for sender in range(site.world):
@@ -54,12 +54,12 @@ def main() -> None:
         f"{way} {pattern} {num_bytes}": landed(site, heap, way, pattern, num_bytes)
         for way in ("registers", "tma")
         for pattern in ("all_to_all", "ring")
-        for num_bytes in (link.PIECE_BYTES, 3 * link.PIECE_BYTES)
+        for num_bytes in (suite.PIECE_BYTES, 3 * suite.PIECE_BYTES)
     }
     failures = [
-        call(site, heap, latency.signals(site, ROUNDS)),
-        call(site, heap, latency.packets(site, 32, ROUNDS)),
-        call(site, heap, latency.meetings(site)),
+        call(site, heap, suite.signals(site, ROUNDS)),
+        call(site, heap, suite.packets(site, 32, ROUNDS)),
+        call(site, heap, suite.meetings(site)),
     ]
     print(json.dumps({"puts": puts, "failures": failures, "rounds": site.rounds.tolist(), "met": int(site.met)}))
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import backend as triton_backend
-from kernels.backends.triton import nccl
+from kernels.backends.triton import backend, nccl
 from kernels.backends.triton.backend import TritonTrial
-from kernels.backends.triton.calls import Calls, overlapped
+from kernels.backends.triton.schemes import Calls, overlapped
 from tests.kernels.triton.conftest import gpu_trial
 
 Work = Callable[[], object]
@@ -112,7 +111,7 @@ def of_calls(
     each: list[Work], result: Tensor, stream: Stream, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int = 0
 ) -> TritonTrial:
     """A trial whose calls are *each*."""
-    monkeypatch.setattr(triton_backend, "Replay", Replayed)
+    monkeypatch.setattr(backend, "Replay", Replayed)
     gang: Any = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=stream)
     asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
     asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=calls_per_graph))

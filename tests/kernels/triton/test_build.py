@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from triton.runtime.errors import OutOfResources
 
-from kernels.axes import Tile, tile
 from kernels.backends.triton.kernels import gemm_receive
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.limits import walk
 from kernels.backends.triton.refusals import refusal
-from kernels.backends.triton.tiles import walk
 from kernels.fabric import parse
-from kernels.machine_file import load
+from kernels.machine import load
 from kernels.operators import OPERATORS, problem
-from kernels.schedule import Refusal, Schedule
+from kernels.schedule import Refusal, Schedule, Tile, tile
 from kernels.schemes import axes, expand, fused
 from kernels.schemes.library import carried_out
 from tests.kernels.triton.conftest import gpu_trial

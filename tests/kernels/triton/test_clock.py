@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from kernels.backends.triton.clock import Clock
+from kernels.backends.triton.timing import Clock
 from tests.kernels.triton.conftest import ROOT
 
 MEASURE = """
 import torch
-from kernels.backends.triton import clock
+from kernels.backends.triton import timing as clock
 clock.READS = 50
 found = clock.measured(torch.device("cpu"))
 assert 0 < found.tick_s <= 1e-3, found

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.backends.triton.compilations import compilations
+from kernels.backends.triton.recipes import compilations
 from kernels.operators import problem
 from kernels.schedule import Refusal
 from kernels.trial import Trial

@@ -8,18 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import branches, recipes, shares, timeline
-from kernels.backends.triton.calls import concurrent
-from kernels.backends.triton.context import Context, problem_bytes, shared_bytes
-from kernels.backends.triton.kernels.stamp import WORDS
-from kernels.backends.triton.shares import Beside, layout, put_kernel
+from kernels.backends.triton import pieces, recipes, timeline
+from kernels.backends.triton.collectives import Beside, layout, put_kernel
+from kernels.backends.triton.kernels.sync import WORDS
+from kernels.backends.triton.memory import Context, problem_bytes, shared_bytes
+from kernels.backends.triton.schemes import concurrent
 from kernels.backends.triton.streams import Lanes
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
-from kernels.reference import SEED, expected, operands
+from kernels.reference import SEED, expected, operands, verdict
 from kernels.schemes import expand
-from kernels.verify import verdict
-from tests.kernels.triton import test_pieces as pieces
+from tests.kernels.triton import test_pieces
 from tests.kernels.triton.compile_sm90 import context_of, kernels_of, unwritten
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
 
@@ -51,7 +50,7 @@ def test_lookups_of_micro_batches_are_their_own(gangs: dict[int, InterpretedGang
     assert all("failure" not in answer and answer["error_of_bound"] <= 1 for answer in answers), answers
 
 
-def all_to_all_single(out: Tensor, here: Tensor, group: pieces.Group) -> None:
+def all_to_all_single(out: Tensor, here: Tensor, group: test_pieces.Group) -> None:
     world = len(group.box)
     out.view(-1).copy_(torch.cat([each.view(-1).chunk(world)[group.rank] for each in group.swap(here)]))
 
@@ -62,12 +61,12 @@ COUNT = 3
 @pytest.mark.parametrize("operator", [name for name, each in OPERATORS.items() if each.work == "gemm"])
 def test_micro_batches_that_a_library_moves_come_right(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has operands of its own, and another factor: what lands in another one's place is wrong."""
-    for function in (*pieces.LIBRARY, all_to_all_single):
+    for function in (*test_pieces.LIBRARY, all_to_all_single):
         monkeypatch.setattr(torch.distributed, function.__name__, function)
-    one = trial(operator, pieces.WORLD, tile="16x16x16", micro_batches=COUNT, comm_sms=8)
+    one = trial(operator, test_pieces.WORLD, tile="16x16x16", micro_batches=COUNT, comm_sms=8)
     results: dict[int, list[Tensor]] = {}
 
-    def play(context: Context, group: pieces.Group) -> None:
+    def play(context: Context, group: test_pieces.Group) -> None:
         sets = [operands(one.problem, context.rank, SEED, values=values) for values in range(2 * COUNT)]
         made = concurrent.calls(context, sets, "whole", group)
         for result in made.results:
@@ -76,17 +75,17 @@ def test_micro_batches_that_a_library_moves_come_right(operator: str, monkeypatc
         results[context.rank] = list(made.results)
 
     monkeypatch.setattr(concurrent.nccl, "at_most", lambda group, blocks, device: group)
-    box, meeting = [None] * pieces.WORLD, threading.Barrier(pieces.WORLD, timeout=100)
-    threads = [threading.Thread(target=play, args=(context, pieces.Group(context.rank, box, meeting)))
-               for context in pieces.contexts(one)]  # fmt: skip
+    box, meeting = [None] * test_pieces.WORLD, threading.Barrier(test_pieces.WORLD, timeout=100)
+    threads = [threading.Thread(target=play, args=(context, test_pieces.Group(context.rank, box, meeting)))
+               for context in test_pieces.contexts(one)]  # fmt: skip
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for rank in range(pieces.WORLD):
+    for rank in range(test_pieces.WORLD):
         for number, result in enumerate(results[rank]):
             truth = expected(one.problem, rank, SEED, values=2 * number + 1)
-            judged = verdict(one.problem, result, truth, pieces.WORLD)
+            judged = verdict(one.problem, result, truth, test_pieces.WORLD)
             assert judged.error <= judged.bound, (rank, number)
 
 
@@ -97,7 +96,7 @@ def test_halves_are_enqueued_as_the_plan_says(operator: str, collective: str) ->
     one = trial(operator, collective=collective, micro_batches=COUNT)
     plan, comes_in = expand(one.problem, one.schedule), operator == "all_gather_gemm"
     for rank in range(2):
-        made = concurrent.units(plan, rank, branches.order(plan, rank))
+        made = concurrent.units(plan, rank, pieces.order(plan, rank))
         assert sorted((unit.micro_batch, unit.computes) for unit in made) == sorted(
             (number, computes) for number in range(COUNT) for computes in (False, True)
         )
@@ -119,7 +118,7 @@ def test_a_part_enqueues_its_half_of_every_micro_batch() -> None:
     one = trial("gemm_all_to_all", collective="direct", micro_batches=COUNT)
     plan = expand(one.problem, one.schedule)
     for part, computes in {"compute": True, "communication": False}.items():
-        made = concurrent.units(plan, 0, branches.order(plan, 0, part))
+        made = concurrent.units(plan, 0, pieces.order(plan, 0, part))
         assert [(unit.micro_batch, unit.computes, unit.after) for unit in made] == [
             (number, computes, ()) for number in range(COUNT)
         ]
@@ -207,8 +206,8 @@ def test_a_watched_call_has_stamps_of_every_problem_aligned_as_they_were_compile
     one = trial("gemm_reduce_scatter", 4, collective="direct", kernel="ours", tile="32x32x32", micro_batches=COUNT)
     context = context_of(one)
     stamped: list[list[Any]] = []
-    monkeypatch.setattr(concurrent.one_kernel, "launches", lambda made: stamped.append(made) or [lambda: None] * 2)
-    monkeypatch.setattr(shares, "direct", lambda *_: lambda: None)
+    monkeypatch.setattr(concurrent.fused, "launches", lambda made: stamped.append(made) or [lambda: None] * 2)
+    monkeypatch.setattr("kernels.backends.triton.schemes.sequential.direct", lambda *_: lambda: None)
     timed = concurrent.calls(context, [unwritten(one.problem)] * (2 * COUNT), "whole", None)
     stamped.clear()
     watched = concurrent.watched(context, timed)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.backends.triton import controls, cublas, nccl, nodes, padded
-from kernels.backends.triton import launch as launching
+from kernels.backends.triton import launch, nccl, streams, timing
 from kernels.backends.triton.launch import Kernel
-from kernels.backends.triton.nodes import Node
-from kernels.machine_file import load
+from kernels.backends.triton.schemes import concurrent
+from kernels.backends.triton.timing import Node
+from kernels.machine import load
 from kernels.occupancy import Limits, limits_of, resident_blocks
 from kernels.schedule import Refusal
 from tests.kernels.triton.compile_sm90 import _nobodys_gpu, kernels_of
@@ -44,7 +44,7 @@ def test_a_padded_kernel_differs_from_the_compiled_one_in_its_shared_memory_alon
     """What Triton's launcher reads is the third of the packed numbers, in 3.6 and 3.7."""
     _, made = compiled
     before = made.packed_metadata
-    other = padded.with_shared(made, 100_000)
+    other = launch.with_shared(made, 100_000)
     assert (other.metadata.shared, other.packed_metadata[2]) == (100_000, 100_000)
     assert other.packed_metadata[:2] == before[:2]
     assert made.packed_metadata == before
@@ -60,7 +60,7 @@ def test_the_padding_forces_the_number_of_blocks_and_no_byte_less_does(
     threads = 32 * made.metadata.num_warps
     held = resident_blocks(h200, made.metadata.shared, made.n_regs, threads)
     assert held > blocks, "else nothing is forced"
-    num_bytes = padded.shared_bytes(made, blocks, h200)
+    num_bytes = launch.shared_bytes(made, blocks, h200)
     assert resident_blocks(h200, num_bytes, made.n_regs, threads) == blocks
     assert resident_blocks(h200, num_bytes - 1, made.n_regs, threads) == blocks + 1
 
@@ -81,19 +81,19 @@ def test_what_one_padding_may_have_is_not_taken_away_by_a_smaller_one(monkeypatc
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
     for num_bytes in (118_000, 77_000):
-        padded.allow(SimpleNamespace(function=1), num_bytes)
+        launch.allow(SimpleNamespace(function=1), num_bytes)
         assert allowed["bytes"] == 118_000
 
 
 def test_more_blocks_than_fit_are_refused_with_both_byte_counts(compiled: Any, h200: Limits) -> None:
     _, made = compiled
     with pytest.raises(Refusal, match=rf"resident_blocks = 16 is too many.*{made.metadata.shared} > \d+"):
-        padded.shared_bytes(made, 16, h200)
+        launch.shared_bytes(made, 16, h200)
 
 
 def test_a_launch_has_all_arguments_in_the_order_of_the_kernel(compiled: Any) -> None:
     kernel, _ = compiled
-    every = padded.every_argument(kernel.function, kernel.arguments, kernel.constants)
+    every = launch.every_argument(kernel.function, kernel.arguments, kernel.constants)
     assert len(every) == len(kernel.function.arg_names)
     assert every[: len(kernel.arguments)] == list(kernel.arguments)
     assert dict(zip(kernel.function.arg_names, every, strict=True))["BLOCK_M"] == kernel.constants["BLOCK_M"]
@@ -117,20 +117,18 @@ def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     launched: list[tuple[int, int]] = []
     kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, beside=True,
                     **{"items": 5000, **asked})  # fmt: skip
-    monkeypatch.setattr(launching.INTERPRETED, "value", False)
-    monkeypatch.setattr(launching, "_sms", lambda: SMS)
+    monkeypatch.setattr(launch.INTERPRETED, "value", False)
+    monkeypatch.setattr(launch, "_sms", lambda: SMS)
     monkeypatch.setattr(Kernel, "_loaded", lambda self, arguments: Loaded())
-    monkeypatch.setattr(padded, "limits", lambda: None)
-    monkeypatch.setattr(padded, "allow", lambda made, num_bytes: None)
-    monkeypatch.setattr(padded, "shared_bytes", lambda made, blocks, of: 900 // blocks)
-    monkeypatch.setattr(padded, "resident_blocks", lambda made, num_bytes: 900 // num_bytes)
+    monkeypatch.setattr(launch, "limits", lambda: None)
+    monkeypatch.setattr(launch, "allow", lambda made, num_bytes: None)
+    monkeypatch.setattr(launch, "shared_bytes", lambda made, blocks, of: 900 // blocks)
+    monkeypatch.setattr(launch, "resident_blocks", lambda made, num_bytes: 900 // num_bytes)
     monkeypatch.setattr(
-        padded, "launching",
+        launch, "launching",
         lambda made, function, constants, count, num_bytes: launched.append((count, num_bytes)) or (lambda _: None),
     )  # fmt: skip
-    monkeypatch.setattr(
-        launching, "_launching", lambda function, constants, count, options: launched.append((count, 0))
-    )
+    monkeypatch.setattr(launch, "_launching", lambda function, constants, count, options: launched.append((count, 0)))
     kernel.launching()
     assert launched == [(programs, 900 // asked["resident"] if "resident" in asked else 0)]
 
@@ -139,7 +137,7 @@ def test_a_number_of_blocks_that_the_driver_does_not_confirm_is_refused(monkeypa
     kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=1, beside=True,
                     resident=2)  # fmt: skip
     monkeypatch.setattr(Kernel, "_loaded", lambda self, arguments: Loaded())
-    monkeypatch.setattr(padded, "resident_blocks", lambda made, num_bytes: 1)
+    monkeypatch.setattr(launch, "resident_blocks", lambda made, num_bytes: 1)
     with pytest.raises(Refusal, match=r"lets an SM hold 1: 1 != 2\. Accepted: 0, or 1\."):
         kernel._resident(450)
 
@@ -149,17 +147,17 @@ def of_name(name: str, *, blocks: int = 8, priority: int = 0) -> Node:
 
 
 def test_kernels_of_a_graph_are_told_by_name_and_each_difference_once() -> None:
-    told = nodes.facts([of_name("a"), of_name("b"), of_name("a"), of_name("a", priority=PRIORITY)])
+    told = timing.facts([of_name("a"), of_name("b"), of_name("a"), of_name("a", priority=PRIORITY)])
     assert [(each["count"], each["priority"]) for each in told["a"]] == [(2, 0), (1, PRIORITY)]
     assert told["b"] == [{"blocks": 8, "threads": 256, "shared_bytes": 0, "priority": 0, "count": 1}]
 
 
 def test_a_priority_that_has_not_reached_the_graph_is_said() -> None:
     high, normal = of_name("nccl", priority=PRIORITY), of_name("unpack")
-    assert controls.of_priority(True, [high, high]) == controls.of_priority(False, [normal]) == []
-    (sentence,) = controls.of_priority(True, [high, normal])
+    assert concurrent.of_priority(True, [high, high]) == concurrent.of_priority(False, [normal]) == []
+    (sentence,) = concurrent.of_priority(True, [high, normal])
     assert "1 of 2 kernels of the collective have priority 0, unpack among them" in sentence
-    (sentence,) = controls.of_priority(False, [high])
+    (sentence,) = concurrent.of_priority(False, [high])
     assert sentence.startswith("comm_priority = normal has not reached the graph: 1 of 1")
 
 
@@ -170,7 +168,7 @@ def test_a_priority_that_has_not_reached_the_graph_is_said() -> None:
 def test_a_share_of_sms_that_has_not_reached_the_graph_is_said(
     share: int, computes: int, moves: int, unmet: list[str]
 ) -> None:
-    sentences = controls.of_share(share, SMS, [of_name("gemm", blocks=computes)], [of_name("nccl", blocks=moves)])
+    sentences = concurrent.of_share(share, SMS, [of_name("gemm", blocks=computes)], [of_name("nccl", blocks=moves)])
     assert [f"comm_sms = {share} does not limit the {half}" for half in unmet] == [
         sentence.partition(":")[0] for sentence in sentences
     ]
@@ -181,8 +179,8 @@ def test_facts_tell_both_halves_apart_and_leave_the_clock_out(monkeypatch: pytes
 
     one = gpu_trial("gemm_all_reduce", {"m": 512, "n": 512, "k": 512}, world=2, dtype="bfloat16", scheme="concurrent")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=SMS))
-    every = [of_name("gemm", blocks=SMS), of_name("nccl", priority=PRIORITY), *map(of_name, controls.OF_THE_CLOCK)]
-    told = controls.facts(expand(one.problem, one.schedule), 0, every, {"gemm"}, torch.device("cpu"))["controls"]
+    every = [of_name("gemm", blocks=SMS), of_name("nccl", priority=PRIORITY), *map(of_name, concurrent.OF_THE_CLOCK)]
+    told = concurrent.facts(expand(one.problem, one.schedule), 0, every, {"gemm"}, torch.device("cpu"))["controls"]
     assert (list(told["compute"]), list(told["communication"]), told["unmet"]) == (["gemm"], ["nccl"], [])
 
 
@@ -194,19 +192,19 @@ def test_cublas_plans_for_fewer_sms_inside_and_for_all_behind(monkeypatch: pytes
         said.append((handle.value, count))
         return 0
 
-    monkeypatch.setattr(cublas, "_library", lambda: SimpleNamespace(cublasSetSmCountTarget=of_handle))
+    monkeypatch.setattr(streams, "_library", lambda: SimpleNamespace(cublasSetSmCountTarget=of_handle))
     monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 77)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=SMS))
     monkeypatch.setattr(torch._C, "_set_sm_carveout_experimental", said.append, raising=False)
     device = torch.device("cuda", 0)
-    cublas.on_fewer(lambda: said.append("called"), 8, device)()
+    streams.on_fewer(lambda: said.append("called"), 8, device)()
     assert said == [8, (77, SMS - 8), "called", (77, 0), None]
     said.clear()
     with pytest.raises(ZeroDivisionError):
-        cublas.on_fewer(lambda: said.append(1 // 0), 16, device)()
+        streams.on_fewer(lambda: said.append(1 // 0), 16, device)()
     assert said == [16, (77, SMS - 16), (77, 0), None]
     said.clear()
-    cublas.on_fewer(lambda: said.append("called"), 0, device)()
+    streams.on_fewer(lambda: said.append("called"), 0, device)()
     assert said == ["called"]
 
 

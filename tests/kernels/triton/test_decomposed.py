@@ -9,11 +9,10 @@ import pytest
 import torch
 import triton.language as tl
 
-from kernels.backends.triton import branches, recipes
-from kernels.backends.triton import streams as of_streams
-from kernels.backends.triton.branches import Block
-from kernels.backends.triton.calls import decomposed
-from kernels.backends.triton.kernels.piece import put_pieces
+from kernels.backends.triton import pieces, recipes, streams
+from kernels.backends.triton.kernels.copy import put_pieces
+from kernels.backends.triton.pieces import Block
+from kernels.backends.triton.schemes import decomposed
 from kernels.backends.triton.streams import OfGpu
 from kernels.plan import Kind
 from kernels.schemes import expand
@@ -45,7 +44,7 @@ def test_what_is_enqueued_is_the_plan(operator: str) -> None:
             raised: list[tuple[int, int]] = []
             awaited: list[tuple[int, int]] = []
             for rank in range(one.world):
-                enqueued = branches.order(plan, rank, part)
+                enqueued = pieces.order(plan, rank, part)
                 steps = [op.step for op in enqueued.ops]
                 assert sorted(steps) == [step for step in plan.steps_of(rank) if kept[step]]
                 assert all(steps.index(other) < at for at, op in enumerate(enqueued.ops) for other in op.after)
@@ -59,13 +58,13 @@ def test_what_is_enqueued_is_the_plan(operator: str) -> None:
 def test_copies_that_wait_for_nothing_come_before_any_computation() -> None:
     """Else they would stand behind a grid that waits for them."""
     plan = expand((one := trial("all_gather_gemm", pieces=4)).problem, one.schedule)
-    kinds = [op.kind for op in branches.order(plan, 0).ops]
+    kinds = [op.kind for op in pieces.order(plan, 0).ops]
     assert kinds == [Kind.PUT] * 4 + [Kind.COMPUTE] * 5, "own rows in one"
 
 
 def test_neighbouring_peers_are_computed_together_and_own_rows_apart() -> None:
     blocks = [Block(chunk, 0, 8, 0, 4, 0, 2) for chunk in (3, 0, 1, 4, 2)]
-    assert [[block.chunk for block in run] for run in branches.runs(blocks, 1)] == [[0], [1], [2, 3, 4]]
+    assert [[block.chunk for block in run] for run in pieces.runs(blocks, 1)] == [[0], [1], [2, 3, 4]]
 
 
 @pytest.mark.parametrize(("operator", "world", "axes"), [
@@ -184,7 +183,7 @@ def test_the_second_stream_computes_after_the_first() -> None:
     for operator, pauses in (("gemm_all_to_all", [1]), ("all_gather_gemm", [])):
         plan = expand((one := trial(operator, pieces=2)).problem, one.schedule)
         launches = [decomposed.Launch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
-                    for op in branches.order(plan, 0).ops]  # fmt: skip
+                    for op in pieces.order(plan, 0).ops]  # fmt: skip
         behind = [launch for launch in decomposed.in_turn(launches, pause) if launch.waits is pause]
         assert [launch.stream for launch in behind] == pauses
         assert [launch.ops for launch in decomposed.in_turn(launches, pause)] == [launch.ops for launch in launches]
@@ -217,7 +216,7 @@ def test_events_cross_streams_only_where_the_plan_says_so() -> None:
         pass
 
     plan = expand((one := trial("gemm_all_to_all", pieces=2)).problem, one.schedule)
-    ops = branches.order(plan, 0).ops
+    ops = pieces.order(plan, 0).ops
     by_launch = {op.step: op.launch for op in ops}
     launches = [decomposed.Launch(ops=(op,), after=tuple(by_launch[step] for step in op.after), waits=None,
                                   acts=nothing) for op in ops]  # fmt: skip
@@ -227,4 +226,4 @@ def test_events_cross_streams_only_where_the_plan_says_so() -> None:
         ("fork", 0, 0), ("on", 0, 0), ("mark", 0, 0), ("after", 3, 0), ("on", 3, 0), ("on", 1, 0), ("mark", 1, 0),
         ("after", 3, 1), ("on", 3, 0), ("on", 0, 0), ("join", 0, 0),
     ]  # fmt: skip
-    assert of_streams.MAIN == 0
+    assert streams.MAIN == 0

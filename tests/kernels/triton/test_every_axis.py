@@ -15,20 +15,19 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels import backends
-from kernels.axes import Axis, Value
-from kernels.backends.offers import Runner, run_values, runs
-from kernels.backends.triton.calls import concurrent, fused, sequential
-from kernels.backends.triton.context import Context, shared_bytes
+from kernels.backends.capabilities import Runner, run_values, runs
 from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.memory import Context, shared_bytes
+from kernels.backends.triton.schemes import concurrent, fused, sequential
 from kernels.fabric import Fabric, parse
-from kernels.machine import Machine
-from kernels.machine_file import load
-from kernels.operators import OPERATORS, Flow, problem
+from kernels.machine import Machine, load
+from kernels.operators import OPERATORS, problem
+from kernels.operators.base import Flow
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
-from kernels.schedule import Refusal, Schedule
-from kernels.schemes import axes, expand, reads, refusal, run_by, schedule
+from kernels.schedule import Axis, Refusal, Schedule, Value
+from kernels.schemes import axes, axis_rules, expand, refusal, run_by, schedule
 
 MACHINES = Path(__file__).parents[3] / "data" / "machines"
 HERE = {name: load(MACHINES / f"{file}.toml") for name, file in (("cpu", "laptop_cpu"), ("triton", "h200_nvl4"))}
@@ -153,7 +152,7 @@ def test_what_is_not_offered_changes_no_launch(operator: str) -> None:
         for value in values if name in left_out else ():
             stated = Schedule("fused", (*plain.axes, (name, value)))
             assert launched(asked, stated) == told_alone, name
-            assert reads.read(asked, stated, "triton") == plain
+            assert axis_rules.read(asked, stated, "triton") == plain
             assert f"{name} = {value} changes nothing" in str(refusal(asked, stated, machine, link))
 
 

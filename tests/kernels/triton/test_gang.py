@@ -19,7 +19,7 @@ from kernels.trial import Trial
 from tests.gpu import gang, recording
 from tests.kernels.triton.conftest import gpu_trial
 from tests.kernels.triton.gangs import Threads, in_threads
-from workbench import recordings
+from workbench.results import recordings
 
 __all__ = ["in_threads"]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.axes import tile
-from kernels.backends.triton.calls import fused
+from kernels.backends.triton.schemes import fused
 from kernels.occupancy import BARRIER_BYTES, gemv_block
+from kernels.schedule import tile
 from tests.kernels.triton.compile_sm90 import context_of, unwritten, warmed_up
 from tests.kernels.triton.conftest import gpu_trial
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.backends.triton.graph import CALLS_MOST, turns
-from kernels.protocol import PROTOCOLS
+from kernels.backends.triton.timing import CALLS_MOST, turns
+from kernels.trial import PROTOCOLS
 
 
 @pytest.mark.parametrize(("typical_s", "count"), [(1e-6, CALLS_MOST // 8 * 8), (3e-4, 8), (5e-4, 8)])

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.schedule import Refusal, Schedule
-from kernels.schemes import hints, reads
+from kernels.schemes import axis_rules
 from kernels.trial import Trial
 from tests.kernels.triton.compile_sm90 import compile_kernel
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
@@ -36,7 +37,7 @@ def test_without_hints_rows_and_sums_say_nothing() -> None:
     assert not [name for name in plain if "evict_last" in name]
 
 
-@pytest.mark.parametrize("hint", [name for name in hints.EVICTION if name != hints.NORMAL])
+@pytest.mark.parametrize("hint", [name for name in axis_rules.EVICTION if name != axis_rules.NO_HINT])
 def test_rows_are_loaded_as_they_are_asked_to_be(hint: str) -> None:
     plain, hinted = counted(lookups()), counted(lookups(load_hint=hint))
     said = ROWS.format(f".L1::{hint}.L2::cache_hint")
@@ -44,7 +45,7 @@ def test_rows_are_loaded_as_they_are_asked_to_be(hint: str) -> None:
     assert hinted[ROWS.format("")] == plain[said] == 0
 
 
-@pytest.mark.parametrize("hint", [name for name in hints.MODIFIER if name != hints.NORMAL])
+@pytest.mark.parametrize("hint", [name for name in axis_rules.MODIFIER if name != axis_rules.NO_HINT])
 def test_sums_are_stored_as_they_are_asked_to_be(hint: str) -> None:
     plain, hinted = counted(lookups()), counted(lookups(store_hint=hint))
     said = SUMS.format(f".{hint}")
@@ -58,12 +59,15 @@ def test_hints_change_no_result(gangs: dict[int, InterpretedGang]) -> None:
 
 def test_keys_that_were_stored_before_hints_mean_none() -> None:
     trial = lookups()
-    assert not {hints.LOAD, hints.STORE} & dict(trial.schedule.axes).keys()
-    named = Schedule("fused", (*trial.schedule.axes, (hints.LOAD, hints.NORMAL), (hints.STORE, hints.NORMAL)))
+    assert not {axis_rules.LOAD, axis_rules.STORE} & dict(trial.schedule.axes).keys()
+    named = Schedule(
+        "fused",
+        (*trial.schedule.axes, (axis_rules.LOAD, axis_rules.NO_HINT), (axis_rules.STORE, axis_rules.NO_HINT)),
+    )
     assert replace(trial, schedule=named).key == trial.key
     assert lookups(load_hint="evict_last").key != trial.key
-    rest = reads.all_axes(trial.problem, trial.schedule, "triton")
-    assert (rest[hints.LOAD], rest[hints.STORE]) == (hints.NORMAL, hints.NORMAL)
+    rest = axis_rules.all_axes(trial.problem, trial.schedule, "triton")
+    assert (rest[axis_rules.LOAD], rest[axis_rules.STORE]) == (axis_rules.NO_HINT, axis_rules.NO_HINT)
 
 
 @pytest.mark.parametrize("operator", ["gemm_all_to_all", "gemm_reduce_scatter"])
@@ -71,7 +75,7 @@ def test_keys_that_were_stored_before_hints_mean_none() -> None:
 def test_tiles_that_threads_store_are_stored_as_they_are_asked_to_be(operator: str, hint: str) -> None:
     shape = {"m": 8192, "n": 4096, "k": 4096}
     plain, hinted = (counted(gpu_trial(operator, shape, world=4, dtype="bfloat16", store="registers", **axes))
-                     for axes in ({}, {hints.STORE: hint}))  # fmt: skip
+                     for axes in ({}, {axis_rules.STORE: hint}))  # fmt: skip
     said = SUMS.format(f".{hint}")
     assert hinted[said] > 0
     assert plain[said] == 0
@@ -81,21 +85,23 @@ def test_tiles_that_threads_store_are_stored_as_they_are_asked_to_be(operator: s
 def test_a_bulk_copy_takes_no_hint() -> None:
     """Who asks for one and does not say how tiles leave has them stored by threads; who says tma is refused."""
     shape = {"m": 8192, "n": 4096, "k": 4096}
-    trial = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", **{hints.STORE: "cs"})
+    trial = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", **{axis_rules.STORE: "cs"})
     assert trial.schedule["store"] == "registers"
     with pytest.raises(Refusal, match=r"the bulk copy engine takes no hint, .* unless store = registers"):
-        gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="tma", **{hints.STORE: "cs"})
+        gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="tma", **{axis_rules.STORE: "cs"})
     usual = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16")
     by_threads = gpu_trial("gemm_all_to_all", shape, world=4, dtype="bfloat16", store="registers")
-    assert hints.STORE not in reads.all_axes(usual.problem, usual.schedule, "triton")
-    assert reads.all_axes(by_threads.problem, by_threads.schedule, "triton")[hints.STORE] == hints.NORMAL
+    assert axis_rules.STORE not in axis_rules.all_axes(usual.problem, usual.schedule, "triton")
+    assert (
+        axis_rules.all_axes(by_threads.problem, by_threads.schedule, "triton")[axis_rules.STORE] == axis_rules.NO_HINT
+    )
 
 
 def test_only_kernels_that_read_them_have_them() -> None:
     """Operands of a GEMM come by bulk copies; of a GEMV Triton drops the policy, since it loads ahead."""
-    having = {hint: {name for name in OPERATORS if hint in reads.later(name, "fused", "triton")}
-              for hint in (hints.LOAD, hints.STORE)}  # fmt: skip
+    having = {hint: {name for name in OPERATORS if hint in axis_rules.later(name, "fused", "triton")}
+              for hint in (axis_rules.LOAD, axis_rules.STORE)}  # fmt: skip
     lookups_of = {name for name, each in OPERATORS.items() if each.work == "gather"}
     sending = {name for name, each in OPERATORS.items() if each.work == "gemm" and each.flow is not Flow.RECEIVE}
-    assert having == {hints.LOAD: lookups_of, hints.STORE: lookups_of | sending}
-    assert not {hints.LOAD, hints.STORE} & reads.later("embedding_all_to_all", "fused", "cpu")
+    assert having == {axis_rules.LOAD: lookups_of, axis_rules.STORE: lookups_of | sending}
+    assert not {axis_rules.LOAD, axis_rules.STORE} & axis_rules.later("embedding_all_to_all", "fused", "cpu")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.backends.triton import backend as triton_backend
-from kernels.backends.triton import kept
+from kernels.backends.triton import backend, launch
 from kernels.backends.triton.backend import TritonBackend
 from kernels.schedule import Refusal
 from tests.kernels.triton.compile_sm90 import kernels_of, key_of
@@ -58,7 +57,7 @@ def test_ranks_begin_elsewhere_and_meet_after_each_compilation(
             raise Refusal("too large")
         return [SimpleNamespace(compiled=lambda: log.append(context.name))]
 
-    monkeypatch.setattr(triton_backend, "runner", lambda trial: SimpleNamespace(kernels=of_trial))
+    monkeypatch.setattr(backend, "runner", lambda trial: SimpleNamespace(kernels=of_trial))
     trials = [SimpleNamespace(name=name, part="whole") for name in "abcd"]
     Device(rank, 2, log).compile(trials, lambda trial, number: log.append((trial.name, number)))
     expected: list[Any] = []
@@ -68,11 +67,11 @@ def test_ranks_begin_elsewhere_and_meet_after_each_compilation(
 
 
 def test_the_kernels_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_used", type(kept._used)())
+    monkeypatch.setattr(launch, "_used", type(launch._used)())
     compiled = [SimpleNamespace(module=None, name=number) for number in range(4)]
     function = SimpleNamespace(device_caches={0: ({str(one.name): one for one in compiled}, {})})
     for number in (0, 1, 2, 3, 0):
-        kept.use(function, compiled[number])
-    assert kept.forget_oldest(2) == 2
+        launch.use(function, compiled[number])
+    assert launch.forget_oldest(2) == 2
     assert sorted(function.device_caches[0][0]) == ["0", "3"]
-    assert kept.forget_oldest(2) == 0
+    assert launch.forget_oldest(2) == 0

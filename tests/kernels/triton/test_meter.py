@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.backends.triton import meter
+from kernels.backends.triton import timing
 from tests.gpu import recording
 
 
@@ -44,8 +44,8 @@ class Nvml:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(meter, "import_module", lambda name: Nvml())
+    monkeypatch.setattr(timing.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(timing, "import_module", lambda name: Nvml())
 
 
 @pytest.mark.usefixtures("library")
@@ -67,7 +67,7 @@ def test_a_probes_answer_holds_the_condition_of_a_gpu_that_it_does_not_name_and_
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("uuid", ["1a2b", "GPU-1a2b"])
 def test_a_gpu_tells_who_it_is_its_clocks_and_why_they_are_low(uuid: str) -> None:
-    assert meter.Meter(uuid, "NVIDIA H200").read() == {
+    assert timing.Meter(uuid, "NVIDIA H200").read() == {
         "gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200",
         "sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_watts": 651.5, "power_now_watts": 702.0,
         "throttled": ["power cap", "heat (hardware)"],
@@ -76,10 +76,10 @@ def test_a_gpu_tells_who_it_is_its_clocks_and_why_they_are_low(uuid: str) -> Non
 
 @pytest.mark.usefixtures("library")
 def test_of_a_gpu_that_the_library_does_not_know_we_know_who_it_is() -> None:
-    assert meter.Meter("another", "NVIDIA H200").read() == {"gpu": "GPU-another", "gpu_name": "NVIDIA H200"}
+    assert timing.Meter("another", "NVIDIA H200").read() == {"gpu": "GPU-another", "gpu_name": "NVIDIA H200"}
 
 
 def test_nothing_more_is_said_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {"pynvml": None}
-    monkeypatch.setattr(meter.util, "find_spec", found.get)
-    assert meter.Meter("1a2b", "NVIDIA H200").read() == {"gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200"}
+    monkeypatch.setattr(timing.util, "find_spec", found.get)
+    assert timing.Meter("1a2b", "NVIDIA H200").read() == {"gpu": "GPU-1a2b", "gpu_name": "NVIDIA H200"}

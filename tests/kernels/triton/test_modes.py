@@ -9,15 +9,14 @@ from unittest import mock
 import pytest
 
 from kernels.outcome import Measurement, Outcome
-from kernels.schemes import BASELINE, controls
+from kernels.schemes import BASELINE, stream_controls
 from kernels.trial import Trial
-from tests.gpu import concurrent_scenarios as scenarios
-from tests.gpu import modes, sittings, tables
+from tests.gpu import concurrent_scenarios, modes, sittings, tables
 from tests.gpu.sittings import Block
 from tests.gpu.tables import DEVICE
 from tests.kernels.triton.test_sittings import RANKS
 
-DRAWN = scenarios.problems(2)
+DRAWN = concurrent_scenarios.problems(2)
 QUESTIONS = [modes.Modes(DRAWN[name][1]) for name in ("cb-ar", "mb-ar", "cb-a2a", "mb-a2a")]
 
 
@@ -38,17 +37,17 @@ def played(question: modes.Modes, fastest: str) -> list[Block]:
 
 
 def test_each_workload_has_a_scenario_in_each_part_of_the_range() -> None:
-    assert scenarios.problems(2) == DRAWN
+    assert concurrent_scenarios.problems(2) == DRAWN
     assert len(list(chain(*DRAWN.values()))) >= 16
     for name, some in DRAWN.items():
-        for (low, high), one in zip(scenarios.RATIOS, some, strict=True):
-            assert low * 0.98 <= scenarios.ratio(one) <= high * 1.02, (name, one)
-            assert scenarios.workload_of(one) == name
+        for (low, high), one in zip(concurrent_scenarios.RATIOS, some, strict=True):
+            assert low * 0.98 <= concurrent_scenarios.ratio(one) <= high * 1.02, (name, one)
+            assert concurrent_scenarios.workload_of(one) == name
         assert len(set(some)) == len(some)
-        assert sum(0.7 <= scenarios.ratio(one) <= 1.4 for one in some) >= 2, "where there is most to gain"
+        assert sum(0.7 <= concurrent_scenarios.ratio(one) <= 1.4 for one in some) >= 2, "where there is most to gain"
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: scenarios.workload_of(each.problem))
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: concurrent_scenarios.workload_of(each.problem))
 def test_all_modes_stand_in_one_block_beside_the_best_baselines(question: modes.Modes) -> None:
     first, further, last = played(question, "comm_sms=16")
     assert [block.kind for block in (first, further, last)] == ["first", "further", "last"]
@@ -56,21 +55,22 @@ def test_all_modes_stand_in_one_block_beside_the_best_baselines(question: modes.
     assert len(wholes) <= sittings.MOST
     baselines, streams = ([each for each in wholes if (each.scheme == BASELINE) is plain] for plain in (True, False))
     assert len(baselines) == sittings.FASTEST
-    assert [controls.mode(dict(each.axes)) for each in streams] == [
-        controls.STREAMS, controls.STREAMS, controls.SHAPING, controls.PRIORITISED, controls.BOTH, controls.SHARED,
+    assert [stream_controls.mode(dict(each.axes)) for each in streams] == [
+        stream_controls.STREAMS, stream_controls.STREAMS, stream_controls.SHAPING, stream_controls.PRIORITISED,
+        stream_controls.BOTH, stream_controls.SHARED,
     ]  # fmt: skip
     assert {each["micro_batches"] for each in streams} == {modes.MICRO_BATCHES}
-    assert streams[1] == controls.streams_alone(streams[2]) == controls.streams_alone(streams[4])
-    assert streams[0] == controls.streams_alone(streams[3])
+    assert streams[1] == stream_controls.streams_alone(streams[2]) == stream_controls.streams_alone(streams[4])
+    assert streams[0] == stream_controls.streams_alone(streams[3])
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: scenarios.workload_of(each.problem))
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: concurrent_scenarios.workload_of(each.problem))
 def test_sms_are_set_aside_by_every_partner_before_and_the_halves_are_timed_alone(question: modes.Modes) -> None:
     _, further, last = played(question, "comm_sms=32")
     shares = {(each.schedule["collective"], each.schedule["comm_sms"]) for each in further.trials}
     assert shares >= {("library", 8), ("library", 16), ("library", 32)}
     assert {collective for collective, _ in shares} == (
-        {"library", "direct", "copy_engine"} if "a2a" in scenarios.workload_of(question.problem)
+        {"library", "direct", "copy_engine"} if "a2a" in concurrent_scenarios.workload_of(question.problem)
         else {"library", "two_shot"}
     )  # fmt: skip
     assert sum(each.part == "whole" for each in further.trials) <= sittings.MOST

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernels.backends.triton import nccl
-from kernels.backends.triton.library import setting_of
-from kernels.backends.triton.winners import CHANNELS, DEFAULT, WINDOWS, WINNERS, winner
+from kernels.backends.triton.nccl import CHANNELS, DEFAULT, WINDOWS, WINNERS, winner
+from kernels.backends.triton.schemes.sequential import setting_of
 from kernels.operators import OPERATORS, problem
 from tests.gpu.nccl_settings import message_bytes
 

@@ -13,7 +13,7 @@ import torch
 
 from kernels import backends
 from kernels.backends.base import Seat
-from kernels.backends.triton import backend, own_gpu
+from kernels.backends.triton import backend, playground
 from kernels.backends.triton.backend import TritonBackend
 
 BACKENDS = Path(backends.__file__).parent
@@ -24,12 +24,12 @@ BACKENDS = Path(backends.__file__).parent
     [(None, ["0,1", "1,0"]), ("6,4,2", ["6,4", "4,6"]), ("GPU-b, GPU-a", ["GPU-b,GPU-a", "GPU-a,GPU-b"])],
 )
 def test_each_rank_sees_its_own_first(shown: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(own_gpu.VISIBLE, shown or "")  # put back afterwards, whatever becomes of it
+    monkeypatch.setenv(playground.VISIBLE, shown or "")  # put back afterwards, whatever becomes of it
     if shown is None:
-        monkeypatch.delenv(own_gpu.VISIBLE)
-    assert [own_gpu.environment(rank, 2)[own_gpu.VISIBLE] for rank in (0, 1)] == seen
-    own_gpu.take(1, 2)
-    assert os.environ[own_gpu.VISIBLE] == seen[1]
+        monkeypatch.delenv(playground.VISIBLE)
+    assert [playground.environment(rank, 2)[playground.VISIBLE] for rank in (0, 1)] == seen
+    playground.take(1, 2)
+    assert os.environ[playground.VISIBLE] == seen[1]
 
 
 def test_a_seat_decides_no_device_though_the_process_sees_as_many_as_there_are_ranks(

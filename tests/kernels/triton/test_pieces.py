@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.triton.calls import decomposed
-from kernels.backends.triton.context import Context, private_bytes, shared_bytes
-from kernels.reference import SEED, expected, operands
+from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
+from kernels.backends.triton.schemes import decomposed
+from kernels.reference import SEED, expected, operands, verdict
 from kernels.schemes import expand
 from kernels.trial import Trial
-from kernels.verify import verdict
 from tests.kernels.triton.pieces import ENGINES, SPLITS, legal
 
 SHAPE = {"m": 96, "n": 64, "k": 64}

@@ -15,9 +15,8 @@ import torch
 from kernels.backends.triton.kernels.gemm_send import tile_table
 from kernels.backends.triton.playground import Gang, RankFailure, ranks
 from kernels.schedule import Refusal
-from kernels.schemes import expand, reads
-from tests.kernels.triton import playground_ranks as does
-from tests.kernels.triton import ptx, tutorial
+from kernels.schemes import axis_rules, expand
+from tests.kernels.triton import playground_ranks, ptx, tutorial
 from tests.kernels.triton.compile_sm90 import Compiled, warmed_up
 from tests.kernels.triton.conftest import gpu_trial
 
@@ -52,28 +51,28 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 
 def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: Gang) -> None:
-    told = gang.run(does.who, "hello", 7)
+    told = gang.run(playground_ranks.who, "hello", 7)
     assert [answer[:3] for answer in told] == [(rank, gang.world, True) for rank in range(gang.world)]
     assert len({answer[3] for answer in told} | {os.getpid()}) == gang.world + 1
     assert {answer[4:] for answer in told} == {("hello", 7)}
 
 
 def test_symmetric_tensors_are_addressed_by_all_and_begin_at_zero_in_every_run(gang: Gang) -> None:
-    assert gang.run(does.addressed) == [[[rank, rank] for rank in range(gang.world)]] * gang.world
+    assert gang.run(playground_ranks.addressed) == [[[rank, rank] for rank in range(gang.world)]] * gang.world
     for _ in range(2):
-        assert gang.run(does.dirty) == [[0.0] * 8] * gang.world
+        assert gang.run(playground_ranks.dirty) == [[0.0] * 8] * gang.world
 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_tiles_in_order_are_those_of_the_plan(gang: Gang, name: str) -> None:
     """Five tiles for each owner, where they take turns in slices of two: the last slice is narrower."""
-    slices = {"slice_tiles": 2} if name == reads.IN_TURNS else {}
+    slices = {"slice_tiles": 2} if name == axis_rules.IN_TURNS else {}
     asked = gpu_trial("gemm_all_to_all", {"m": 80 * gang.world, "n": 16, "k": 16}, world=gang.world, dtype="float16",
                       tile="16x16x16", tile_order=name, group_rows=1, **slices)  # fmt: skip
     plan = expand(asked.problem, asked.schedule)
     expected = [tile_table(plan, rank)[:, [0, 3]].tolist() for rank in range(gang.world)]
     assert len(expected[0]) == 5 * gang.world
-    assert gang.run(does.order, 5, 2, name) == expected
+    assert gang.run(playground_ranks.order, 5, 2, name) == expected
 
 
 @pytest.mark.usefixtures("lesson")
@@ -153,19 +152,19 @@ def test_an_exception_of_a_rank_comes_back_as_its_sentence_and_ends_the_gang() -
     with ranks(2, interpreted=True) as gang:
         running = [process.pid for process in gang._processes]
         with pytest.raises(RankFailure, match="tokens = 3") as told:
-            gang.run(does.raises, 1)
+            gang.run(playground_ranks.raises, 1)
         assert str(told.value) == "Rank 1 raised ValueError: tokens = 3 were asked for, heads take 4"
         assert "playground_ranks.py" in told.value.__notes__[0], "where it was raised is a note"
         assert not any(Path(f"/proc/{pid}").exists() for pid in running)
         with pytest.raises(Refusal, match="This gang has ended and runs nothing more"):
-            gang.run(does.who)
+            gang.run(playground_ranks.who)
 
 
 def test_a_rank_that_dies_is_named_and_nobody_waits_for_it() -> None:
     with ranks(2, interpreted=True) as gang:
         began = time.monotonic()
         with pytest.raises(RankFailure, match=r"The process of rank 0 died \(exit code 3"):
-            gang.run(does.dies, 0)
+            gang.run(playground_ranks.dies, 0)
         assert time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
@@ -173,38 +172,38 @@ def test_a_wait_that_expires_says_who_waited_for_what() -> None:
     with ranks(2, interpreted=True, limit_s=0.5) as gang:
         began = time.monotonic()
         with pytest.raises(RankFailure, match=r"waited 0\.5 s for signal 4: the counter was 0 instead of 1"):
-            gang.run(does.expires)
+            gang.run(playground_ranks.expires)
         assert 0.5 <= time.monotonic() - began < 100, "of the 120 s that a run may take"
 
 
 def test_after_a_wait_that_expired_no_other_one_of_the_rank_lasts_and_the_first_is_told() -> None:
     """A graph of many calls would last a deadline for each."""
     with ranks(2, interpreted=True, limit_s=0.5) as gang:
-        for left_s, sentence in gang.run(does.fails_first, AHEAD_S):
+        for left_s, sentence in gang.run(playground_ranks.fails_first, AHEAD_S):
             assert min(left_s) > 0, "the second wait and the packets ended before their deadline"
             assert "signal 4: the counter was 0 instead of 1" in sentence
 
 
 def test_a_run_has_a_deadline_that_names_who_is_late() -> None:
     with ranks(2, interpreted=True) as gang:
-        gang.run(does.who)
+        gang.run(playground_ranks.who)
         gang._deadline_s = SHORT_S
         with pytest.raises(RankFailure, match=r"Waited 3 s for sleeps: rank 1 did not answer; 1 of 2 did"):
-            gang.run(does.sleeps, 1)
+            gang.run(playground_ranks.sleeps, 1)
 
 
 def test_what_cannot_be_pickled_is_a_sentence() -> None:
     with ranks(1, interpreted=True) as gang, pytest.raises(RankFailure, match=r"Rank 0 raised .*pickle"):
-        gang.run(does.unspeakable)
+        gang.run(playground_ranks.unspeakable)
 
 
 def test_interpreted_kernels_are_not_timed(gang: Gang) -> None:
-    (sentence,) = set(gang.run(does.refused, "timed"))
+    (sentence,) = set(gang.run(playground_ranks.refused, "timed"))
     assert "says nothing about a GPU" in sentence
 
 
 def test_a_heap_that_is_full_says_both_numbers_and_what_would_do(gang: Gang) -> None:
-    (sentence,) = set(gang.run(does.refused, "greedy"))
+    (sentence,) = set(gang.run(playground_ranks.refused, "greedy"))
     assert "4.29 GB" in sentence
     assert "has 67.1 MB" in sentence
     assert "heap_bytes=4294" in sentence
@@ -223,6 +222,6 @@ def test_what_ranks_cannot_have_is_refused() -> None:
 
 
 def test_a_function_that_ranks_cannot_import_is_refused(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(does.who, "__module__", "__main__")
+    monkeypatch.setattr(playground_ranks.who, "__module__", "__main__")
     with pytest.raises(Refusal, match="%%writefile"):
-        gang.run(does.who)
+        gang.run(playground_ranks.who)

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from kernels.backends.base import Hang
-from kernels.backends.triton.probes import collectives, latency, link, memory
-from kernels.backends.triton.probes.expected import expected_seconds
-from kernels.backends.triton.probes.measure import _measured
-from kernels.backends.triton.probes.site import Call, Site
-from kernels.backends.triton.probes.suite import Probe, suite
-from kernels.backends.triton.probes.table import bounds, line, title
-from kernels.machine_file import load
+from kernels.backends.triton.probes import suite as collectives
+from kernels.backends.triton.probes import suite as latency
+from kernels.backends.triton.probes import suite as link
+from kernels.backends.triton.probes import suite as memory
+from kernels.backends.triton.probes.host import _measured, bounds, line, title
+from kernels.backends.triton.probes.suite import Call, Probe, Site, expected_seconds, suite
+from kernels.machine import load
 from kernels.operators import problem
 from tests.kernels.triton.compile_sm90 import Compiled, UnbackedHeap, warmed_up
 from tests.kernels.triton.ptx import Kernel, order, scopes, widths
@@ -89,7 +89,7 @@ KERNELS: dict[str, Callable[[], Compiled]] = {
     "ping_pong": lambda: compiled(latency, "ping_pong", lambda: latency.signals(site())),
     "packets": lambda: compiled(latency, "ping_pong_packets", lambda: latency.packets(site(), 1024)),
     "read": lambda: compiled(memory, "read", lambda: memory.reads(POOL, 1 << 20, 132)),
-    "copy": lambda: compiled(memory, "copy", lambda: memory.copies(POOL, 1 << 20, 132, own=True)),
+    "copy": lambda: compiled(memory, "copy", lambda: memory.memory_copies(POOL, 1 << 20, 132, own=True)),
     "gather": lambda: compiled(memory, "gather", lambda: memory.gathers(site(), LOOKUP, lookups(), 64)),
 }
 

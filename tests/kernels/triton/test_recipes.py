@@ -5,8 +5,8 @@ from importlib import import_module
 
 import pytest
 
-from kernels.backends.triton.calls import Runner
 from kernels.backends.triton.recipes import KERNELS, TABLE, of, schemes
+from kernels.backends.triton.schemes import Runner
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
 from kernels.schemes.library import OVERLAPPED

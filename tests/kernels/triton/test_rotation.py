@@ -5,16 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.backends.triton import rotation
-from kernels.backends.triton.rotation import (
-    COLD,
-    TURN,
-    copies_of,
-    of_micro_batches,
-    operand_sets,
-    times_l2,
-    values_of,
-)
+from kernels.backends.triton import backend
+from kernels.backends.triton.backend import COLD, TURN, copies_of, of_micro_batches, operand_sets, times_l2, values_of
 from kernels.operators import problem
 from kernels.reference import alternated, expected, operands, partial
 
@@ -37,7 +29,7 @@ def test_copies_are_as_many_as_keep_the_l2_cold_and_at_most_64(num_bytes: int, c
 @pytest.fixture
 def small_l2(monkeypatch: pytest.MonkeyPatch) -> Any:
     """small_l2(bytes): what every GPU has."""
-    return lambda num_bytes: monkeypatch.setattr(rotation, "l2_bytes", lambda device: num_bytes)
+    return lambda num_bytes: monkeypatch.setattr(backend, "l2_bytes", lambda device: num_bytes)
 
 
 def size_of(of: Any) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.backends.triton import shares
-from kernels.backends.triton.library import Sequential
-from kernels.backends.triton.shares import FEW, MANY, Block, layout, put_kernel, sum_kernel
+from kernels.backends.triton import collectives
+from kernels.backends.triton.collectives import FEW, MANY, Block, layout, put_kernel, sum_kernel
+from kernels.backends.triton.schemes.sequential import Sequential
 from tests.kernels.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
 from tests.kernels.triton.ptx import Kernel, order, scopes, widths
@@ -107,7 +107,7 @@ def test_copies_of_all_operands_share_a_few_streams_of_which_none_is_the_callers
     monkeypatch.setattr(torch.cuda, "Stream", Lane)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
-    monkeypatch.setattr(shares, "between_meetings", lambda context, push, beside: push)
+    monkeypatch.setattr(collectives, "between_meetings", lambda context, push, beside: push)
     first, second = torch.empty(GEMM["m"], GEMM["k"]), torch.empty(GEMM["k"], GEMM["n"])
     monkeypatch.setattr(Lane, "made", 0)
     one = Sequential(context_of(trial), [{"a": first, "b": second}] * sets, None)

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kernels.axes import Axis
-from kernels.backends.offers import Runner
+from kernels.backends.capabilities import Runner
 from kernels.fabric import parse
-from kernels.machine_file import load
+from kernels.machine import load
 from kernels.operators import OPERATORS
 from kernels.outcome import Failure, Measurement, Outcome
 from kernels.problem import Problem
-from kernels.protocol import Protocol, is_one_call
-from kernels.schemes import BASELINE, axes, controls, schedule
+from kernels.schedule import Axis
+from kernels.schemes import BASELINE, axes, schedule, stream_controls
 from kernels.schemes.library import CALLS
-from kernels.trial import Trial
+from kernels.trial import Protocol, Trial, is_one_call
 from tests.gpu import modes, scenarios, sittings, tables
 from tests.gpu.sittings import Block, Question
 from tests.gpu.tables import DEVICE
@@ -167,8 +166,8 @@ def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
             if isinstance(question, Question):
                 assert len(list(sittings.schedules(question, ranks))) >= 1
             elif isinstance(question, modes.Modes):
-                assert {controls.mode(dict(each.axes)) for each in question.schedules(modes.MODES, ranks)} == {
-                    controls.STREAMS, controls.SHAPING, controls.PRIORITISED, controls.BOTH,
+                assert {stream_controls.mode(dict(each.axes)) for each in question.schedules(modes.MODES, ranks)} == {
+                    stream_controls.STREAMS, stream_controls.SHAPING, stream_controls.PRIORITISED, stream_controls.BOTH,
                 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
 from kernels.backends.triton.kernels.gemv import Shares
-from kernels.backends.triton.kernels.stamp import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
+from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand
 from kernels.trial import Trial

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
 from kernels.backends.triton.kernels import gemv
-from kernels.backends.triton.kernels.stamp import WORDS
+from kernels.backends.triton.kernels.sync import WORDS
 from kernels.outcome import Span
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand

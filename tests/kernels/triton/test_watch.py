@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kernels.backends.base import Unseen
-from kernels.backends.triton import timeline, watch
-from kernels.backends.triton.clock import Clock
-from kernels.backends.triton.watch import Watched
+from kernels.backends.triton import timeline
+from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.timing import Clock
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.schemes import expand
@@ -67,8 +67,8 @@ class Replayed:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "Replay", Replayed)
-    monkeypatch.setattr(watch.clock, "measured", lambda device: Clock(32e-9, 2e-8))
+    monkeypatch.setattr(timeline, "Replay", Replayed)
+    monkeypatch.setattr(timeline.clock, "measured", lambda device: Clock(32e-9, 2e-8))
 
 
 PASSED: list[Sequence[float]] = [[0.0]] * 4
@@ -91,7 +91,7 @@ def spans(plan: Plan, gang: Peers, made: Any, failure: str | None = None) -> tup
 
     context: Any = Context(plan, log, failure)
     try:
-        return watch.spans(gang, context, make, lambda: log.append("warm"), captured=True), log
+        return timeline.spans(gang, context, make, lambda: log.append("warm"), captured=True), log
     except Unseen as unseen:
         unseen.add_note(" ".join(log))
         raise

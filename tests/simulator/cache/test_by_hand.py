@@ -5,7 +5,7 @@ import pytest
 from kernels.schedule import Refusal
 from tests.simulator.cache.made import load, small, store, trace
 from workbench.simulator.cache.policies import POLICIES, policy
-from workbench.simulator.cache.simulate import simulate
+from workbench.simulator.cache.replay import simulate
 from workbench.simulator.cache.trace import LINE_BYTES
 
 LRU = POLICIES["cache_rw"]

@@ -11,11 +11,10 @@ from tests.simulator.cache.made import STRUCTURES, small
 from tests.simulator.cache.oracle import Oracle
 from workbench.simulator.cache import step
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.lines import NEVER, Optimum, lru_misses, next_reads
 from workbench.simulator.cache.policies import POLICIES, Policy, Replacement
-from workbench.simulator.cache.simulate import replayed, simulate
-from workbench.simulator.cache.state import counted
+from workbench.simulator.cache.replay import counted, replayed, simulate
 from workbench.simulator.cache.trace import ACCESS, ALL_SECTORS, DIRECT, LINE_BYTES, PEER, WRITE, Trace, in_memory
+from workbench.simulator.cache.whole_lines import NEVER, Optimum, lru_misses, next_reads
 
 PLAIN = [policy for policy in POLICIES.values() if policy.replacement is not Replacement.RANDOM]
 

@@ -13,10 +13,10 @@ from workbench.machines import machine
 from workbench.simulator.cache import operators, popularity, reuse
 from workbench.simulator.cache.hierarchy import UNEVEN, Hierarchy, hierarchy
 from workbench.simulator.cache.policies import POLICIES
-from workbench.simulator.cache.simulate import simulate
-from workbench.simulator.cache.sizes import swept
-from workbench.simulator.cache.turns import each_turn_bytes
-from workbench.simulator.cache.window import Cache, Slabs, Streams, gaps, kept
+from workbench.simulator.cache.popularity import each_turn_bytes
+from workbench.simulator.cache.replay import simulate
+from workbench.simulator.cache.reuse import Cache, Slabs, Streams, gaps, kept
+from workbench.simulator.cache.study import swept
 
 GPU = machine("h200_nvl2")
 MIB = 2**20

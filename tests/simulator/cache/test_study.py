@@ -14,14 +14,14 @@ import pytest
 
 from tests.simulator.cache.made import load, small, store, trace
 from workbench.cli import status
-from workbench.cli_cache_show import Progress
-from workbench.simulator.cache import study, trace_file
+from workbench.cli.cache import Progress
+from workbench.simulator.cache import study
+from workbench.simulator.cache import trace as trace_file
 from workbench.simulator.cache.hierarchy import hierarchy
-from workbench.simulator.cache.interrupts import heeded, together
 from workbench.simulator.cache.policies import POLICIES
-from workbench.simulator.cache.simulate import simulate
-from workbench.simulator.cache.sizes import SIZES
-from workbench.simulator.cache.trace import ACCESS, Chunk
+from workbench.simulator.cache.replay import simulate
+from workbench.simulator.cache.study import SIZES
+from workbench.simulator.cache.trace import ACCESS, Chunk, heeded, together
 from workbench.simulator.cache.workloads import workload
 
 

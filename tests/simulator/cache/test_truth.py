@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workbench import counted
+from workbench.analysis import kernel_counters
 from workbench.machines import machine
 from workbench.simulator.cache import measured
 from workbench.simulator.cache.hierarchy import of_machine
@@ -13,12 +13,12 @@ goes."""
 
 
 def test_what_was_held_out_is_estimated_within_its_bounds() -> None:
-    document = counted.document()
+    document = kernel_counters.document()
     assert document is not None
     truths = measured.truths(document)
     rows = list(measured.errors(truths, of_machine(machine(document["provenance"]["machine"]))))
     assert len(rows) >= 60
-    broken = counted.missed(rows)
+    broken = kernel_counters.missed(rows)
     assert [sentence for sentence in broken if not sentence.startswith(tuple(MISSED))] == []
     assert [known for known in MISSED if not any(sentence.startswith(known) for sentence in broken)] == []
     gemms = measured.by_class(rows)["gemm"]

@@ -9,8 +9,7 @@ import pytest
 
 from kernels.machine import COLLECTIVES, Dimension
 from kernels.schedule import Refusal
-from workbench.simulator.network import ALGORITHMS, Network, collective
-from workbench.simulator.network.collectives import bound
+from workbench.simulator.scaling.network import ALGORITHMS, Network, bound, collective
 
 PEER = json.loads((Path(__file__).parent / "astra_sim.json").read_text())
 ROWS = [dict(zip(PEER["columns"], row, strict=True)) for row in PEER["collectives"]]

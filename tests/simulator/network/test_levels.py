@@ -7,8 +7,7 @@ import pytest
 
 from kernels.schedule import Refusal
 from workbench.machines import shipped_machine
-from workbench.simulator.network import collective, load, of_machine
-from workbench.simulator.network.levels import checked
+from workbench.simulator.scaling.network import checked, collective, load, of_machine
 
 LEVEL = "[[dimension]]\ntopology = 'switch'\ncount = 8\nbandwidth_bytes_per_second = 4.5e11\nlatency_seconds = 1e-6\n"
 

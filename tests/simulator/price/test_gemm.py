@@ -10,13 +10,13 @@ from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.schemes import expand, schedule
-from workbench import recordings
 from workbench.machines import machine
-from workbench.simulator.held_out import held_out
-from workbench.simulator.points import Points
+from workbench.machines.calibrate_gpu import held_out
+from workbench.results import recordings
+from workbench.simulator.closed_form.points import Points
 from workbench.simulator.predict import predict
 from workbench.simulator.price import gemm, tiles
-from workbench.simulator.price.computing import compute_seconds
+from workbench.simulator.price.steps import compute_seconds
 
 GPUS, NVLINK = machine("h200_nvl2"), parse("nvlink")
 SENT = problem("gemm_all_to_all", {"m": 8192, "n": 4096, "k": 1792}, dtype="bfloat16", world=2)

@@ -7,7 +7,7 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.plan import Kind
 from kernels.schemes import expand, schedule
-from workbench.simulator.price.launches import step_overhead
+from workbench.simulator.price.rates import step_overhead
 from workbench.simulator.price.steps import step_costs
 
 NVLINK = Fabric(kind="nvlink")

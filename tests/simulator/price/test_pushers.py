@@ -10,8 +10,8 @@ from kernels.machine import Machine, Rate
 from kernels.operators import OPERATORS, problem
 from kernels.plan import Kind
 from kernels.schemes import expand, schedule
-from workbench.simulator.price.computing import compute_seconds
-from workbench.simulator.price.pushers import away
+from workbench.simulator.price.networks import away
+from workbench.simulator.price.steps import compute_seconds
 
 NVLINK = Fabric(kind="nvlink")
 GATHER = problem("all_gather_gemm", {"m": 8192, "n": 8192, "k": 4096}, world=2, dtype="bfloat16")

@@ -7,10 +7,11 @@ from kernels.fabric import parse
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Measurement
 from kernels.schemes import expand, schedule
-from workbench import counted, recordings
+from workbench.analysis import kernel_counters
 from workbench.machines import machine
+from workbench.results import recordings
 from workbench.simulator.predict import predict
-from workbench.simulator.price import computing, rereads
+from workbench.simulator.price import gemm, steps
 
 GPUS = machine("h200_nvl2")
 
@@ -32,7 +33,7 @@ def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypa
     """Most compute for longer than they read; those of few rows in small tiles were a third too fast."""
     measured = recorded()
     with_all = off(measured)
-    monkeypatch.setattr(computing, "memory_floor_seconds", lambda plan, on, otherwise_s: 0.0)
+    monkeypatch.setattr(steps, "memory_floor_seconds", lambda plan, on, otherwise_s: 0.0)
     once = off(measured)
     changed = np.abs(with_all - once) > 0.001
     assert len(once) >= 150
@@ -44,21 +45,21 @@ def test_bytes_that_are_read_again_make_estimates_better_and_none_worse(monkeypa
 
 
 def test_as_many_programs_share_an_sm_as_a_gpu_launched() -> None:
-    document = counted.document()
+    document = kernel_counters.document()
     assert document is not None
     for kernel in document["kernels"]:
         if OPERATORS[kernel["operator"]].work == "gemm":
             of = problem(kernel["operator"], kernel["shape"], dtype=kernel["dtype"], world=1)
             stated = schedule(of, "fused", kernel["axes"], GPUS, parse("nvlink"))
-            held = rereads.residents(GPUS, of, stated) * GPUS.device.slots
+            held = gemm.residents(GPUS, of, stated) * GPUS.device.slots
             assert held == kernel["repeats"][0]["programs"], kernel["number"]
 
 
 def test_a_library_and_a_gpu_without_caches_have_no_floor() -> None:
     of = problem("gemm_all_to_all", {"m": 512, "n": 512, "k": 512}, dtype="bfloat16", world=2)
     usual = schedule(of, "fused", {}, GPUS, parse("nvlink"))
-    assert rereads.memory_floor_seconds(expand(of, usual), GPUS, 0.0) > 0.0
-    assert rereads.memory_floor_seconds(expand(of, usual), GPUS, 1.0) == 0.0, "it is far from mattering"
+    assert gemm.memory_floor_seconds(expand(of, usual), GPUS, 0.0) > 0.0
+    assert gemm.memory_floor_seconds(expand(of, usual), GPUS, 1.0) == 0.0, "it is far from mattering"
     library = expand(of, schedule(of, "sequential", {}, GPUS, parse("nvlink")))
-    assert rereads.memory_floor_seconds(library, GPUS, 0.0) == 0.0
-    assert rereads.memory_floor_seconds(expand(of, usual), machine("mi300x_mesh8"), 0.0) == 0.0
+    assert gemm.memory_floor_seconds(library, GPUS, 0.0) == 0.0
+    assert gemm.memory_floor_seconds(expand(of, usual), machine("mi300x_mesh8"), 0.0) == 0.0

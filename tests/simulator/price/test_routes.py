@@ -8,7 +8,7 @@ import pytest
 
 from kernels.fabric import Fabric, parse
 from kernels.machine import Dimension, Machine
-from workbench.simulator.price.routes import routes
+from workbench.simulator.price.messages import routes
 
 NVLINK = Fabric(kind="nvlink")
 

@@ -14,10 +14,9 @@ from kernels.schemes import expand, schedule
 from tests.simulator.test_dealer import SMS, Grid, played
 from workbench.machines import machine
 from workbench.simulator.play import play, spans
-from workbench.simulator.price.blocks import Computation, of_ours
 from workbench.simulator.price.costs import StepCosts
-from workbench.simulator.price.memory import copy_seconds
-from workbench.simulator.price.shared import crossing_seconds
+from workbench.simulator.price.rates import copy_seconds
+from workbench.simulator.price.shared import Computation, crossing_seconds, of_ours
 from workbench.simulator.price.steps import step_costs
 
 LINK = Fabric(kind="nvlink")

@@ -12,9 +12,8 @@ from kernels.plan import Kind, Plan, Pool
 from kernels.schemes import expand, schedule
 from workbench.simulator.play import play
 from workbench.simulator.price import tiles
-from workbench.simulator.price.computing import compute_seconds
 from workbench.simulator.price.rates import work_seconds
-from workbench.simulator.price.steps import step_costs
+from workbench.simulator.price.steps import compute_seconds, step_costs
 
 LINK = parse("emulated:bandwidth_bytes_per_second=1e9,latency_seconds=1e-3,message_seconds=1e-4")
 NVLINK = Fabric(kind="nvlink")

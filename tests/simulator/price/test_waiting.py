@@ -11,14 +11,14 @@ from kernels.machine import Machine
 from kernels.operators import problem
 from kernels.problem import Problem
 from kernels.schemes import expand, schedule
-from workbench import recordings
 from workbench.machines import machine
+from workbench.machines.calibrate_gpu import held_out
+from workbench.results import recordings
 from workbench.simulator.cache.popularity import found_share
-from workbench.simulator.grid import times
-from workbench.simulator.held_out import held_out
+from workbench.simulator.closed_form.grid import times
 from workbench.simulator.predict import predict
-from workbench.simulator.price import waiting
-from workbench.simulator.price.computing import compute_seconds
+from workbench.simulator.price import latency
+from workbench.simulator.price.steps import compute_seconds
 
 GPUS, NVLINK = machine("h200_nvl2"), parse("nvlink")
 GEMV = problem("gemv_all_reduce", {"n": 16384, "k": 16384, "tokens": 1}, dtype="bfloat16", world=2)
@@ -68,7 +68,7 @@ def test_the_share_that_an_l2_answers_grows_with_it() -> None:
 
 def test_where_it_was_not_measured_a_grid_costs_what_memory_gives() -> None:
     nobody = replace(GPUS, device=replace(GPUS.device, gemv_step={}, gather_step={}))
-    assert waiting.of_schedule(nobody, GEMV, schedule(GEMV, "fused", {}, GPUS, NVLINK)) is None
+    assert latency.of_schedule(nobody, GEMV, schedule(GEMV, "fused", {}, GPUS, NVLINK)) is None
     for of in (GEMV, LOOKUP):
         assert computed(of, nobody, grid=132) == computed(of, nobody, grid=0) < computed(of, grid=132)
 

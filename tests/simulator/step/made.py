@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from kernels.machine import Dimension
 from workbench.machines import shipped_machine
-from workbench.simulator.network import Network, collective, of_machine
-from workbench.simulator.step.prices import Prices
-from workbench.simulator.step.tasks import COMPUTE, Group, Task
+from workbench.simulator.scaling.graph import COMPUTE, Group, Task
+from workbench.simulator.scaling.network import Network, collective, of_machine
+from workbench.simulator.scaling.prices import Prices
 
 MACHINE = shipped_machine("h200_ib")
 GEMMS = {"all_gather_gemm": (4096, 1024, 4096), "gemm_reduce_scatter": (4096, 4096, 1024),

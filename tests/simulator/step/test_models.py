@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernels.schedule import Refusal
-from workbench.simulator.step.model import load, model, names
-from workbench.simulator.step.placed import instances
+from workbench.simulator.scaling.model import instances, load, model, names
 
 HEAD = "name = 'm'\ntitle = 'M'\nsource = 'a test'\ndtype = 'float32'\ntraining = true\nsamples = '64 / world'\n"
 LAYER = "[[layer]]\nname = 'a'\nkind = 'dense'\nn = 8\nk = 16\n"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workbench.simulator.network import Network
-from workbench.simulator.step.schedule import timed
+from workbench.simulator.scaling.network import Network
+from workbench.simulator.scaling.schedule import timed
 
 from .made import Written, switch
 

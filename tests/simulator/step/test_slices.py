@@ -10,8 +10,8 @@ import pytest
 from kernels.machine import Machine
 from kernels.operators import problem
 from workbench.machines import shipped_machine
-from workbench.simulator.network import Network, of_machine
-from workbench.simulator.step.prices import Prices
+from workbench.simulator.scaling.network import Network, of_machine
+from workbench.simulator.scaling.prices import Prices
 
 from .made import GEMMS, MACHINE, prices, switch
 

@@ -8,23 +8,18 @@ import numpy as np
 import pytest
 
 from kernels.operators import OPERATORS, problem
-from kernels.protocol import protocol
 from kernels.schedule import Refusal
 from kernels.schemes import BASELINE, schedule
-from kernels.trial import Trial
-from workbench.simulator.network import Network
-from workbench.simulator.network.levels import named
+from kernels.trial import Trial, protocol
 from workbench.simulator.predict import predict
 from workbench.simulator.price.networks import inside_fabric
-from workbench.simulator.step import configurations
-from workbench.simulator.step.band import band, span
-from workbench.simulator.step.build import tasks
-from workbench.simulator.step.configurations import CONFIGURATIONS, SEQUENTIAL, Setting, Stragglers, rows, step
-from workbench.simulator.step.layers import LAYERS, MIRROR
-from workbench.simulator.step.model import SIZES, Model, load, model, names
-from workbench.simulator.step.prices import SCHEMES, Prices
-from workbench.simulator.step.schedule import on_all_ranks, timed
-from workbench.simulator.step.tasks import COMPUTE
+from workbench.simulator.scaling import step as configurations
+from workbench.simulator.scaling.graph import COMPUTE, LAYERS, MIRROR, tasks
+from workbench.simulator.scaling.model import SIZES, Model, load, model, names
+from workbench.simulator.scaling.network import Network, named
+from workbench.simulator.scaling.prices import SCHEMES, Prices
+from workbench.simulator.scaling.schedule import on_all_ranks, timed
+from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, Setting, Stragglers, band, rows, span, step
 
 from .made import GEMMS, MACHINE, prices, switch
 

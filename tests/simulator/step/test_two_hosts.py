@@ -10,11 +10,11 @@ from kernels.operators import problem
 from kernels.problem import Problem
 from kernels.schemes import expand, schedule
 from workbench.machines import shipped_machine
-from workbench.simulator.network import Network
 from workbench.simulator.play import play
 from workbench.simulator.predict import resolved
 from workbench.simulator.price.steps import step_costs
-from workbench.simulator.step.prices import SCHEMES, Prices
+from workbench.simulator.scaling.network import Network
+from workbench.simulator.scaling.prices import SCHEMES, Prices
 
 MACHINE = shipped_machine("laptop_cpu")
 GEMM = {"m": 1024, "n": 1024, "k": 1024}

@@ -9,13 +9,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from kernels import texts
+from kernels import files
 from kernels.machine import PROVENANCES, Machine
 from kernels.schedule import Refusal
 from workbench.resources import data_directory
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
 
-KIND = texts.TextKind("cache file", "a cache description", "a TOML file")
+KIND = files.TextKind("cache file", "a cache description", "a TOML file")
 UNEVEN = 0.06
 """Of the size of an L2 whose sets have 16 ways, chosen to replays at many sizes."""
 STUDY = "gcn3_hbm"
@@ -175,7 +175,7 @@ def of_device(name: str) -> Hierarchy | None:
 
 def load(path: Path) -> Hierarchy:
     """The caches in TOML file *path*; ValueError names the file and the key that is wrong."""
-    data = texts.toml(path, KIND)
+    data = files.toml(path, KIND)
     known = {each.name: str(each.type) for each in fields(Hierarchy)}
     if unknown := sorted(set(data) - set(known)):
         raise ValueError(f"{path.name} has the unknown key {unknown[0]!r}. Accepted: {', '.join(known)}.")

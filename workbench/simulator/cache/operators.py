@@ -14,11 +14,11 @@ from functools import cache
 
 import numpy as np
 
-from kernels.axes import tile
-from kernels.operators import OPERATORS, Flow
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.plan import Kind, Plan, Tiles
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Schedule, tile
 from kernels.schemes import expand
 from workbench.simulator.cache.patterns import Array, Kernel, Lines, Program, Touch, stacked, where
 from workbench.simulator.cache.popularity import EXPONENT

@@ -14,10 +14,36 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.operators.embedding_all_to_all import INDEX_BYTES
+from kernels.operators import OPERATORS
+from kernels.operators.embedding import INDEX_BYTES
+from kernels.plan import Plan
 from kernels.problem import Problem
+from kernels.schedule import Schedule
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES
+
+# Programs take tiles in turns: how many at a time, and what the tiles of each turn read by themselves.
+
+RANK = 0
+"""Whose kernel is told of."""
+
+
+def programs(schedule: Schedule, most: int) -> int:
+    """Programs that compute at once: as many as are asked for, or as fit beside those that communicate."""
+    return int(schedule.get("grid") or 0) or max(1, most - int(schedule.get("comm_sms") or 0))
+
+
+def each_turn_bytes(plan: Plan, at_once: int) -> float:
+    """What rank 0's GEMM reads if *at_once* tiles at a time find nothing of those before them, all of each other."""
+    tiles, operator = plan.tiles[RANK], OPERATORS[plan.problem.operator]
+    turn, depth = np.arange(len(tiles)) // at_once, operator.extent(plan.problem).contraction * plan.problem.itemsize
+    starts = (tiles.chunk * operator.chunk_rows(plan.problem) + tiles.row_start, tiles.col_start)
+    widths = (tiles.row_stop - tiles.row_start, tiles.col_stop - tiles.col_start)
+    firsts = [np.unique(turn * (int(start.max()) + 1) + start, return_index=True)[1] for start in starts]
+    return float(sum(width[first].sum() for width, first in zip(widths, firsts, strict=True)) * depth)
+
+
+# Lookups by how popular rows are: which of them L2 still holds when they are looked up again.
 
 EXPONENT = 1.05
 """Of the power law by which rows are drawn, that of kernels/reference.py."""
@@ -25,7 +51,7 @@ SINGLE, CLASSES = 256, 400
 """The most popular rows have a class each; the rest lies in so many, of even ratios of rank."""
 HALVINGS = 40
 COLD = 3
-"""Times the L2 that timed operands fill together, as kernels/backends/triton/rotation.py has it."""
+"""Times the L2 that timed operands fill together, as kernels/backends/triton/backend.py has it."""
 Floats = NDArray[np.float64]
 
 

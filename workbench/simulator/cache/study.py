@@ -1,4 +1,4 @@
-"""The study: applications x policies as rows, and a summary that says what they show."""
+"""The same question at many sizes of L2: how much a larger one would save."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 from workbench.simulator.cache.hierarchy import Hierarchy
-from workbench.simulator.cache.interrupts import together
-from workbench.simulator.cache.lines import Optimum
 from workbench.simulator.cache.policies import POLICIES, STACKED, UNCACHED, Policy, policy
-from workbench.simulator.cache.simulate import Replay, simulate
-from workbench.simulator.cache.trace import Trace
+from workbench.simulator.cache.replay import Replay, simulate
+from workbench.simulator.cache.trace import LINE_BYTES, Trace, together
+from workbench.simulator.cache.whole_lines import Optimum
 from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
+
+# The study: applications x policies as rows, and a summary that says what they show.
 
 CLOSE = 0.02
 """The stacked optimisations match the best static policy where they take at most so much longer."""
@@ -117,3 +118,27 @@ def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "optimised_within_2pct_of_best_static": sum(each <= CLOSE for each in regret.values()) if regret else None,
         "worst_regret": regret[worst] if worst else None, "worst_regret_application": worst, "regret": regret,
     }  # fmt: skip
+
+
+# The same question at many sizes of L2: how much a larger one would save.
+
+MIB = 2**20
+SIZES = (8, 12, 16, 24, 32, 40, 50, 64, 80, 96, 128, 160, 192, 224, 256)
+"""MiB of L2 that a sweep has; 50 is an H200's."""
+
+
+def of_sizes(on: Hierarchy, sizes: Sequence[int] = SIZES) -> tuple[Hierarchy, ...]:
+    """*on* with L2s of about so many MiB: the nearest size whose sets are whole."""
+    a_way = LINE_BYTES * on.l2_ways * on.l2_slices
+    return tuple(on.with_l2(max(1, round(size * MIB / a_way)) * a_way) for size in sizes)
+
+
+def swept(
+    on: Hierarchy, rows_at: Callable[[Hierarchy], list[Row]], progress: Progress = silent, sizes: Sequence[int] = SIZES
+) -> list[Row]:
+    """The rows of every size, each with its `l2_bytes`, two sizes at a time."""
+    each = of_sizes(on, sizes)
+    names = [f"L2 of {one.l2_bytes / MIB:.0f} MiB" for one in each]
+    jobs = [partial(rows_at, one) for one in each]
+    made = together(jobs, lambda count, at: progress(count, len(jobs), names[at]))
+    return [{**row, "l2_bytes": one.l2_bytes} for one, rows in zip(each, made, strict=True) for row in rows]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kernels.machine import LIMITED, TUNED, Machine, limited
-from workbench.simulator.price.routes import Routes
+from workbench.simulator.price.messages import Routes
 
 Floats = NDArray[np.float64]
 

@@ -15,15 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.axes import Tile, Value, tile
 from kernels.machine import Machine
 from kernels.occupancy import OTHER_REGISTERS, REGISTERS_MOST, SUM_BYTES, Limits, gemm_block, limits_of, resident_blocks
 from kernels.operators import operator
+from kernels.plan import Plan
 from kernels.problem import Problem
-from kernels.schedule import Schedule
+from kernels.schedule import Schedule, Tile, Value, tile
 from kernels.schemes import fused
-from workbench.simulator import distinct
+from workbench.simulator import columns
+from workbench.simulator.cache.popularity import each_turn_bytes, programs
 from workbench.simulator.price import tiles
+from workbench.simulator.price.tiles import resident_blocks as tiles_resident_blocks
+
+# What our GEMM takes on the SMs of a GPU: its blocks multiply what has come, and have asked for what comes next.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +91,7 @@ def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: 
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
     limits = limits_of(machine)
-    fit = distinct.each((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
+    fit = columns.each((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
     return Blocks(m, n, k, warps, stages, resident)
@@ -190,3 +194,39 @@ def _multiply_seconds(machine: Machine, sizes: Problem, of: Blocks, contraction:
     seconds = np.maximum(by_curve, moved)
     is_short = np.asarray(of.m) < GROUP_ROWS
     return np.where(is_short, 0.0, seconds) if np.any(is_short) else np.asarray(seconds)
+
+
+# What DRAM gives a fused GEMM, re-reads included, as the reuse tier counts it: its kernel ends no sooner.
+
+IN_ORDER = "group_rows"
+"""The axis of kernels whose tile order is ours to know; a library keeps its own."""
+NEAR = 0.5
+"""Of a kernel's time: if tiles that find nothing of earlier ones read for less than that, nobody waits for it."""
+
+
+def residents(machine: Machine, problem: Problem, schedule: Schedule) -> int:
+    """Programs of a kernel of ours that share an SM of *machine*: of a GEMM as its tile and its stores let."""
+    work = operator(problem.operator).work
+    if work != "gemm" or not machine.device.limits:
+        return max(1, int(tiles_resident_blocks(machine, work)))
+    return fitting(machine, problem, schedule)
+
+
+def memory_floor_seconds(plan: Plan, machine: Machine, otherwise_s: float) -> float:
+    """Seconds in which memory gives and takes what our kernel on rank 0 moves; 0 where nobody knows its caches.
+
+    0, too, where it is far from mattering to a kernel that takes *otherwise_s*: a count takes some milliseconds.
+    """
+    if operator(plan.problem.operator).work != "gemm" or not plan.schedule.get(IN_ORDER):
+        return 0.0
+    from workbench.simulator.cache.hierarchy import of_device
+
+    if (on := of_device(machine.device.name)) is None:
+        return 0.0
+    held, rate = residents(machine, plan.problem, plan.schedule), machine.device.memory_bytes_per_second
+    if each_turn_bytes(plan, programs(plan.schedule, on.units * held)) < NEAR * otherwise_s * rate:
+        return 0.0
+    from workbench.simulator.cache.reuse import of_plan, total  # compiled: half a second of imports
+
+    moved = total(of_plan(plan, on, held))
+    return (moved.dram_read + moved.dram_written) / rate

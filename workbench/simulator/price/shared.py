@@ -7,30 +7,212 @@ of cuBLAS they find tiles left, of ours they have tiles of their own to compute.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import ranges
-from kernels.axes import tile
+from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import LIMITED, Machine
+from kernels.occupancy import NCCL, Block, beside, gemm_block, limits_of, padding
+from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
 from kernels.problem import Problem
-from kernels.schemes import library, reads
-from workbench.simulator.price.blocks import FILLS, ROUNDS, Blocks, Computation, of_call, of_ours, sending, simple
-from workbench.simulator.price.collectives import slower_on_few
+from kernels.schedule import Refusal, Tile, tile
+from kernels.schemes import axis_rules, fused, library
+from workbench.simulator.price import tiles
+from workbench.simulator.price.collectives import slower_on_few, usual_blocks
 from workbench.simulator.price.costs import Grids, StepCosts
-from workbench.simulator.price.launches import step_overhead
-from workbench.simulator.price.memory import copy_seconds
 from workbench.simulator.price.messages import engine_latency, put_byte_seconds
-from workbench.simulator.price.residency import room
+from workbench.simulator.price.rates import copy_seconds, step_overhead
+
+# Into how many blocks kernels are cut that share the SMs of a GPU, and how long each of them takes for a tile.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+FILLS = ("direct",)
+"""Values of `collective` whose kernel has enough blocks for every SM, unless a number of SMs is stated."""
+ROUNDS = 8
+"""Blocks of a sum or a copy, of our puts, or of a library's GEMV, for each SM: they are short, and leave SMs often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Of one kernel, numbers or columns: the fields of Grids."""
+
+    blocks: Any
+    tiles: Any
+    resident: Any
+    tile_seconds: Any
+    alone_seconds: Any
+    is_pooled: bool = False
+    shared_seconds: Any = 0.0
+
+    def longer_by(self, seconds: Any) -> Blocks:
+        """The same where others have all units for *seconds* of it."""
+        of_tile, floor = seconds / -(-self.tiles // self.blocks), np.asarray(self.shared_seconds)
+        return replace(self, tile_seconds=self.tile_seconds + of_tile, alone_seconds=self.alone_seconds + of_tile,
+                       shared_seconds=floor + seconds * (floor > 0))  # fmt: skip
+
+    @property
+    def waits_for_memory(self) -> Any:
+        """Whether what all blocks share takes longer than their tiles."""
+        return self.shared_seconds > self.tile_seconds * -(-self.tiles // self.blocks)
+
+    @property
+    def seconds(self) -> Floats:
+        """Of all of them, if they have the units that they ask for."""
+        each = self.tile_seconds * -(-self.tiles // self.blocks)
+        return np.asarray(np.maximum(each, self.shared_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What is computed, and with what: numbers or columns."""
+
+    sizes: Problem
+    tile: tuple[Any, Any]
+    """Rows and columns."""
+    num_tiles: Any
+    resident: Any
+    """Blocks that an SM holds."""
+    in_flight: Any
+    """Bytes that one of them has asked for, 0: not known."""
+    seconds: Any
+    """Where nobody takes SMs away, by the rule of other schemes: for kernels of which no more is known."""
+    comm_sms: Any
+    """SMs that it leaves free."""
+
+
+def simple(count: Any, seconds: Any) -> Blocks:
+    """Blocks that have a unit and a tile each."""
+    return Blocks(count, count, np.ones_like(count), seconds, seconds)
+
+
+def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints:
+    """Blocks of the kernel of collective *name*, which hold an SM each: as stated, or as many as it usually has.
+
+    *collective*: the value of the schedule's axis. *comm_sms* may be a column.
+    """
+    usual = machine.device.slots if collective in FILLS else machine.costs.send_blocks
+    by_library = collective in library.CALLS
+    if by_library:
+        usual = usual_blocks(machine, name)
+    limit = np.asarray(comm_sms)
+    most = np.where(limit > 0, limit, max(1, usual))
+    if by_library and name == "all_to_all":  # its channels are a power of two
+        most = np.where(limit > 0, 2 ** np.floor(np.log2(np.maximum(1, limit))), most).astype(np.int64)
+    return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
+
+
+def of_call(machine: Machine, one: Computation) -> Blocks:
+    """Of the library's GEMM: persistent blocks, each of which takes the next tile when it is done with one.
+
+    So blocks that find no SM are not missed for long, and those that have no tile left give theirs back.
+    """
+    left = machine.device.slots - np.asarray(one.comm_sms)
+    if operator(one.sizes.operator).work != "gemm":
+        called, count = tiles.library_parts(machine, one.sizes)[1], ROUNDS * left
+        return Blocks(left, count, np.ones_like(left), 0.0 * called, 0.0 * called, True, called)
+    count, seconds = tiles.library_tiles(machine, one.sizes, left)
+    memory = tiles.library_parts(machine, one.sizes)[1]
+    blocks = np.minimum(left, count)
+    return Blocks(blocks, count, np.ones_like(left), seconds, seconds, True, memory)
+
+
+def of_ours(machine: Machine, one: Computation) -> Blocks:
+    """Of our kernel: persistent blocks, whose tiles are shared out beforehand."""
+    left = machine.device.slots - np.asarray(one.comm_sms)
+    blocks = np.minimum(one.num_tiles, left * one.resident)
+    # beside others as many are launched on each SM that is left, where there are more than SMs
+    blocks = np.where((np.asarray(one.comm_sms) > 0) & (blocks > left), blocks - blocks % left, blocks)
+    waves = -(-one.num_tiles // blocks)
+    alike = one.seconds / waves
+    if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:
+        return Blocks(blocks, one.num_tiles, one.resident, alike, alike)
+    read = _read_seconds(machine, one.sizes) / waves
+    together, alone = (np.maximum(computed, loaded + read) for computed, loaded in
+                       (_tile_seconds(machine, one, held) for held in (one.resident, 1)))  # fmt: skip
+    known = (np.asarray(one.in_flight) > 0) & (one.num_tiles >= machine.device.slots)  # else SMs wait for no others
+    return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))
+
+
+def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Floats, Floats]:
+    """Of a tile of one of *resident* blocks that share an SM: to compute it, and to load its operands from the L2.
+
+    What ends a tile hides behind the others' work. Operands come the faster the more has been asked for.
+    """
+    contraction, fixed = operator(one.sizes.operator).extent(one.sizes).contraction, machine.costs.tile_seconds
+    computed = tiles.tile_seconds(machine, one.sizes, *one.tile, contraction) - fixed
+    loaded = sum(one.tile) * contraction * one.sizes.itemsize / load_speed(machine, one.in_flight * resident)
+    return np.asarray(fixed + resident * computed), np.asarray(fixed + resident * loaded)
+
+
+def _read_seconds(machine: Machine, sizes: Problem) -> Floats:
+    """Until memory has given each operand once: SMs that wait for loads wait for it as well."""
+    extent = operator(sizes.operator).extent(sizes)
+    num_bytes = (extent.rows + extent.columns) * extent.contraction * sizes.itemsize
+    return np.asarray(machine.costs.cold_seconds + num_bytes / machine.device.memory_bytes_per_second)
+
+
+def load_speed(machine: Machine, in_flight: Any) -> Floats:
+    """Bytes per second that an SM loads with so many bytes asked for: lines over both logarithms, flat beyond the most.
+
+    Below the least as much slower as there is less.
+    """
+    known = sorted((float(num_bytes), speed) for num_bytes, speed in machine.device.loads_in_flight.items())
+    sizes, speeds = np.array(known).T
+    asked_for = np.maximum(1.0, np.asarray(in_flight, dtype=float))
+    inside = np.exp(np.interp(np.log(asked_for), np.log(sizes), np.log(speeds)))
+    return np.asarray(inside * np.minimum(1.0, asked_for / sizes[0]))
+
+
+# How many blocks of our GEMM an SM holds, and whether blocks of a library's collective find room beside them.
+
+
+class Room(NamedTuple):
+    """Of one SM."""
+
+    resident: int
+    """Blocks of the computation that it holds."""
+    has_more: bool
+    """Whether a block of the library's collective runs beside them, and waits for nobody."""
+    is_call: bool = False
+    """Whether it is the library that computes."""
+    in_flight: int = 0
+    """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
+
+
+def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:
+    """What a computation with tiles of *size* leaves, where *resident* of its blocks share an SM, 0: as many as fit.
+
+    Blocks of our GEMM are padded to be no more than that. Of others, and where the machine's file does not say what an
+    SM has, nothing is known: collectives wait for them. *kernel*: who computes.
+    """
+    work = operator(problem.operator).work
+    if tiles.library_seconds(machine, problem, kernel) is not None:
+        return Room(1, False, is_call=True)
+    if not machine.device.limits or work != "gemm":
+        return Room(resident or int(tiles.resident_blocks(machine, work)), False)
+    limits, usual = limits_of(machine), fused.alone(problem, str(size))
+    block = gemm_block(size, problem.itemsize, int(usual["num_stages"]), int(usual["num_warps"]))
+    most = max(1, fitting(limits, block.shared_bytes, block.registers, block.threads))
+    held = min(resident or most, most)
+    if held < most:
+        try:
+            more = padding(limits, block, held).fewest
+        except Refusal:  # no padding makes exactly so many
+            more = 0
+        block = Block(block.shared_bytes + more, block.registers, block.threads)
+    asked_for = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
+    return Room(held, beside(limits, block, held, NCCL) > 0, in_flight=asked_for)
+
+
+# What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.
 
 SHOTS = ("one_shot", "two_shot")
 """Values of `collective` that are one kernel of torch from their first put to their last."""
@@ -158,9 +340,9 @@ class _Made:
 
     def __init__(self, plan: Plan, machine: Machine, costs: StepCosts) -> None:
         self._plan, self._machine, self._given = plan, machine, costs
-        self._comm_sms, padded_to = (int(plan.schedule.get(name) or 0) for name in ("comm_sms", reads.RESIDENT))
+        self._comm_sms, padded_to = (int(plan.schedule.get(name) or 0) for name in ("comm_sms", axis_rules.RESIDENT))
         self._room = room(
-            machine, plan.problem, plan.schedule.get(reads.KERNEL), tile(plan.schedule["tile"]), padded_to
+            machine, plan.problem, plan.schedule.get(axis_rules.KERNEL), tile(plan.schedule["tile"]), padded_to
         )
         self._pool, self._share = costs.pool.copy(), costs.share.copy()
         self._issue, self._ahead, self._transit = costs.issue.copy(), costs.ahead.copy(), costs.transit.copy()

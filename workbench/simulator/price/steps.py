@@ -2,29 +2,295 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import ranges
+from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import Machine
-from kernels.operators import Flow, operator
-from kernels.plan import EVERYTHING, Kind, Plan, Pool
-from kernels.schemes import library, packets
-from workbench.simulator.price import messages, shared
+from kernels.operators import operator
+from kernels.operators.base import Flow
+from kernels.plan import EVERYTHING, Kind, Plan, Pool, Tiles
+from kernels.problem import Problem
+from kernels.schedule import tile
+from kernels.schemes import BASELINE, axis_rules, library
+from workbench.simulator.price import gemm, latency, messages, networks, shared, tiles
 from workbench.simulator.price.collectives import call_seconds
-from workbench.simulator.price.computing import compute_seconds, computes_in_one_launch, one_kernel
 from workbench.simulator.price.costs import StepCosts
-from workbench.simulator.price.launches import start_seconds, step_overhead
-from workbench.simulator.price.memory import unpacks
-from workbench.simulator.price.rates import work_seconds
-from workbench.simulator.price.routes import Routes, routes
+from workbench.simulator.price.gemm import memory_floor_seconds
+from workbench.simulator.price.messages import Routes, routes
+from workbench.simulator.price.rates import start_seconds, step_overhead, unpacks, work_seconds
+
+# What the compute steps of a Plan cost: its tiles in their order, in waves over the slots that a step has.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+
+def compute_seconds(plan: Plan, machine: Machine, fabric: Fabric) -> Floats:
+    """Seconds of every compute step without its overhead, 0 for other steps."""
+    seconds = np.zeros(len(plan))
+    steps = np.flatnonzero(plan.kind == Kind.COMPUTE)
+    if not len(steps):
+        return seconds
+    by_library = tiles.library_seconds(machine, plan.problem, plan.schedule.get(axis_rules.KERNEL))
+    if by_library is not None:
+        seconds[steps] = by_library
+    elif one_kernel(plan) or computes_in_one_launch(plan):
+        seconds[steps] = _one_kernel(plan, machine, fabric, steps)
+    elif plan.schedule.get(axis_rules.LAUNCHES) == axis_rules.PER_PIECE and tiles.in_calls(machine, plan.problem):
+        sides, slots = _rectangles(plan, steps), _slots(plan, machine, steps)
+        seconds[steps] = tiles.library_piece_seconds(machine, plan.problem, sides, slots)
+    else:
+        seconds[steps] = _own_kernels(plan, machine, steps)
+    return seconds
+
+
+def one_kernel(plan: Plan) -> bool:
+    """Whether all that a rank does is one launch: its steps then begin inside a kernel that runs."""
+    return len(plan) > 0 and len(plan.launches) <= plan.problem.world
+
+
+def computes_in_one_launch(plan: Plan) -> bool:
+    """Whether one launch of each rank, of several, has all compute steps, which wait inside it."""
+    return plan.schedule.get(axis_rules.LAUNCHES) == axis_rules.ONE
+
+
+def _slots(plan: Plan, machine: Machine, steps: Ints, away: float = 1.0) -> Ints:
+    """By step: tiles computed at once. A step with a share of its own has no more slots than that.
+
+    *away*: for which share of the time the SMs that communicate do nothing else. Where nothing communicates, nobody
+    takes SMs that were not set aside.
+    """
+    schedule, share = plan.schedule, plan.share[steps]
+    engine = schedule.get("engine") if bool((plan.kind != Kind.COMPUTE).any()) else None
+    most = tiles.slots(machine, grid=plan.launches.grid[plan.launch[steps]],
+                       comm_sms=away * _comm_sms(plan), engine=engine)  # fmt: skip
+    return np.where(share == EVERYTHING, most, np.minimum(most, share))
+
+
+def _own_kernels(plan: Plan, machine: Machine, steps: Ints) -> Floats:
+    """Every step begins its own waves; all tiles of a wave wait for its slowest."""
+    chosen, counts = _chosen(plan, steps)
+    first, inside = ranges.bounds(counts)[:-1], ranges.inside(counts)
+    k = np.repeat(plan.k_stop[steps] - plan.k_start[steps], counts)
+    rows, columns = _sides(plan.tiles)
+    seconds = _tile_seconds(plan, machine, (rows[chosen], columns[chosen]), k)
+    waves = np.flatnonzero(inside % np.repeat(_slots(plan, machine, steps), counts) == 0)
+    of_wave = np.maximum.reduceat(seconds, waves)
+    computed = np.add.reduceat(of_wave, np.searchsorted(waves, first))
+    memory = tiles.memory_seconds(machine, plan.problem, *_rectangles(plan, steps))
+    if not tiles.in_waves(machine):
+        return np.maximum(computed, memory)
+    size, of_step = tile(plan.schedule["tile"]), plan.k_stop[steps] - plan.k_start[steps]
+    loads = tiles.load_seconds(machine, plan.problem, size.m, size.n, of_step)
+    slots = _slots(plan, machine, steps)
+    number = -(-counts // slots)
+    # pieces are a library's, and streams share out SMs by a law of their own
+    ours = plan.schedule.get(axis_rules.KERNEL) is not None and not plan.launches.micro_batch.any()
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule) if ours else None
+    seconds = gemm.better(machine, plan.problem, blocks, (of_step, counts, slots, memory),
+                          lambda: tiles.in_waves_seconds(number, computed / number, loads, memory))  # fmt: skip
+    awaited = latency.of_schedule(machine, plan.problem, plan.schedule) if ours else None
+    return latency.no_sooner(machine, awaited, counts, seconds)
+
+
+def _one_kernel(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> Floats:
+    """Waves run through the whole tile order; a step costs what it adds to the time at which its last wave ends.
+
+    Where tiles wait for rows, a wave is done after the last of them came: the step that completes it costs all of it.
+    """
+    added, slots = np.zeros(len(steps)), _slots(plan, machine, steps, _away(plan, machine, fabric, steps))
+    kind = operator(plan.problem.operator)
+    contraction, waits = kind.extent(plan.problem).contraction, kind.flow is Flow.RECEIVE
+    if computes_in_one_launch(plan) and (plan.k_stop[steps] - plan.k_start[steps] < contraction).any():
+        return _ranges_in_one_launch(plan, machine, steps, slots)
+    floor_s = _floor_seconds(plan, machine, int(slots.max())) if one_kernel(plan) else 0.0
+    for rank, of_rank in enumerate(plan.tiles):
+        here = plan.rank[steps] == rank
+        count, at_once = len(of_rank), int(slots[here].max(initial=1))
+        seconds = _tile_seconds(plan, machine, _sides([of_rank]), np.full(count, contraction))
+        ends = np.concatenate([[0.0], np.cumsum(np.maximum.reduceat(seconds, np.arange(0, count, at_once)))])
+        between = np.stack([plan.tile_start[steps[here]], plan.tile_stop[steps[here]]])
+        if waits and computes_in_one_launch(plan):
+            added[here] = _behind_rows(between, at_once, float(ends[-1])) * _slower(plan, machine, (count, at_once),
+                                                                                 ends[-1], floor_s)  # fmt: skip
+            continue
+        wave = np.where(between < count, between // at_once, len(ends) - 1) if waits else -(-between // at_once)
+        ends *= _slower(plan, machine, (count, at_once), ends[-1], floor_s)
+        if not waits and one_kernel(plan) and (plan.kind == Kind.PUT).any():
+            ends = _behind_stores(plan, machine, fabric, ends, (rank, at_once))
+        added[here] = ends[wave[1]] - ends[wave[0]]
+    return added
+
+
+def _behind_stores(plan: Plan, machine: Machine, fabric: Fabric, ends: Floats, where: tuple[int, int]) -> Floats:
+    """The *ends* of waves, none of which takes less than the bytes that it stores on peers: its SMs hold them.
+
+    *where*: the rank, and how many tiles a wave has.
+    """
+    (rank, at_once), size = where, tile(plan.schedule["tile"])
+    leave = (plan.tiles[rank].chunk != rank) * float(size.m * size.n * plan.problem.itemsize)
+    num_bytes = np.add.reduceat(leave, np.arange(0, len(leave), at_once))
+    stored = num_bytes * networks.store_byte_seconds(machine, plan.problem, fabric, dict(plan.schedule.axes))
+    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(ends), stored))])
+
+
+def _behind_rows(between: Ints, at_once: int, seconds: float) -> Floats:
+    """What the steps of one launch add to its *seconds*: tiles [begin or end, step] in the launch's order.
+
+    Each program waits by itself, so that nobody waits for a whole wave. But the tiles of the last step are computed
+    when their rows are here, in no less than the waves that they are.
+    """
+    count = int(between.max())
+    waves = -(-count // at_once)
+    last = -(-(between[1] - between[0])[np.argmax(between[1])] // at_once) / waves
+    ends = np.minimum(between / count, max(0.0, 1.0 - last)) * seconds
+    ends = np.where(between == count, seconds, ends)
+    return np.asarray(ends[1] - ends[0])
+
+
+def _ranges_in_one_launch(plan: Plan, machine: Machine, steps: Ints, slots: Ints) -> Floats:
+    """Of a kernel that waits for ranges of the contraction inside a tile: only its first wave of a rectangle does.
+
+    The steps of a rectangle are one for each range: each takes its part of one wave, and the last one the other waves,
+    which find everything there.
+    """
+    size, (rows, columns, k) = tile(plan.schedule["tile"]), _rectangles(plan, steps)
+    contraction = operator(plan.problem.operator).extent(plan.problem).contraction
+    waves = (plan.tile_stop[steps] - plan.tile_start[steps]) / slots
+    of_wave = tiles.tile_seconds(machine, plan.problem, size.m, size.n, contraction)
+    last = plan.k_stop[steps] == contraction
+    seconds = of_wave * (np.minimum(1.0, waves) * k / contraction + last * np.maximum(0.0, waves - 1.0))
+    bound = tiles.memory_seconds(machine, plan.problem, rows, columns, k)
+    return np.asarray(np.maximum(seconds, bound))
+
+
+def _rectangles(plan: Plan, steps: Ints) -> tuple[Floats, Ints, Ints]:
+    """Rows, columns and contraction of what each step computes: pieces of several ranks lie one below the other."""
+    chosen, counts = _chosen(plan, steps)
+    first, (heights, widths) = ranges.bounds(counts)[:-1], _sides(plan.tiles)
+    starts, stops = (
+        np.concatenate([getattr(each, name) for each in plan.tiles])[chosen] for name in ("col_start", "col_stop")
+    )
+    columns = np.maximum.reduceat(stops, first) - np.minimum.reduceat(starts, first)
+    rows = np.add.reduceat(heights[chosen] * widths[chosen], first) / columns
+    return rows, columns, plan.k_stop[steps] - plan.k_start[steps]
+
+
+def _chosen(plan: Plan, steps: Ints) -> tuple[Ints, Ints]:
+    """The tiles of *steps* end to end, counted over all ranks, and how many each step has."""
+    counts = plan.tile_stop[steps] - plan.tile_start[steps]
+    offsets = _offsets(plan)[plan.rank[steps]] + plan.tile_start[steps]
+    return np.repeat(offsets, counts) + ranges.inside(counts), counts
+
+
+def _away(plan: Plan, machine: Machine, fabric: Fabric, steps: Ints) -> float:
+    """For which share of the computation the SMs that push are away from it; none are where nothing is pushed.
+
+    Those of a kernel of its own do nothing else.
+    """
+    if not one_kernel(plan):
+        return 1.0
+    if not _comm_sms(plan) or not (plan.kind == Kind.PUT).any():
+        return 0.0
+    axes, size = dict(plan.schedule.axes), tile(plan.schedule["tile"])
+    k, count = operator(plan.problem.operator).extent(plan.problem).contraction, max(map(len, plan.tiles))
+    at_once = _slots(plan, machine, steps, 0.0).max()
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    whole = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), count, at_once)
+    return float(networks.away(machine, plan.problem, fabric, axes, whole).max())
+
+
+def _comm_sms(plan: Plan) -> int:
+    return int(plan.schedule.get("comm_sms", 0) or 0)
+
+
+def _slower(plan: Plan, machine: Machine, waves: tuple[int, int], computed_s: float, floor_s: float) -> float:
+    """How many times as long as *computed_s* a kernel takes: it waits for loads, and for memory, at least *floor_s*.
+
+    *waves*: its tiles, and how many of them are computed at once.
+    """
+    least = 0.0 if tiles.in_waves(machine) else computed_s
+    return max(_kernel_seconds(plan, machine, waves), floor_s, least) / computed_s
+
+
+def _kernel_seconds(plan: Plan, machine: Machine, waves: tuple[int, int]) -> float:
+    """Of a kernel of so many tiles, so many at once; where it is not timed in waves, that of memory alone."""
+    if not tiles.in_waves(machine):
+        return float(tiles.kernel_memory_seconds(machine, plan.problem).max())
+    size, k = tile(plan.schedule["tile"]), operator(plan.problem.operator).extent(plan.problem).contraction
+    blocks = gemm.of_schedule(machine, plan.problem, plan.schedule)
+    seconds = gemm.kernel_seconds(machine, plan.problem, blocks, (size.m, size.n, k), *waves)
+    awaited = latency.of_schedule(machine, plan.problem, plan.schedule)
+    return float(latency.no_sooner(machine, awaited, waves[0], seconds).max())
+
+
+def _floor_seconds(plan: Plan, machine: Machine, at_once: int) -> float:
+    """What memory takes at least, if that is near to what the kernel takes otherwise."""
+    return memory_floor_seconds(plan, machine, _kernel_seconds(plan, machine, (len(plan.tiles[0]), at_once)))
+
+
+def _offsets(plan: Plan) -> Ints:
+    """Where each rank's tiles begin when all ranks' are laid end to end."""
+    return ranges.bounds(np.array([len(each) for each in plan.tiles], dtype=np.int64))
+
+
+def _sides(of_ranks: Sequence[Tiles]) -> tuple[Ints, Ints]:
+    """Rows and columns of all tiles, rank after rank."""
+    rows = np.concatenate([each.row_stop - each.row_start for each in of_ranks])
+    return rows, np.concatenate([each.col_stop - each.col_start for each in of_ranks])
+
+
+def _tile_seconds(plan: Plan, machine: Machine, sides: tuple[Ints, Ints], k: Ints) -> Floats:
+    """Of tiles with these *sides*. A GPU computes a cut tile as a whole one."""
+    if not tiles.in_waves(machine):
+        return tiles.tile_seconds(machine, plan.problem, *sides, k)
+    size, (each, place) = tile(plan.schedule["tile"]), np.unique(k, return_inverse=True)
+    alike = np.ones_like(each)
+    return tiles.tile_seconds(machine, plan.problem, size.m * alike, size.n * alike, each)[place]
+
+
+# The trivial estimate: roofline and alpha-beta. What tiers of a simulator are worth is what they know beyond it.
+
+
+def trivial_seconds(problem: Problem, scheme: str, part: str, machine: Machine, fabric: Fabric) -> float:
+    """Seconds at the machine's peaks: the baseline's computation and communication follow each other, others overlap.
+
+    *fabric* must be resolved.
+    """
+    compute, communication = _compute_seconds(problem, machine), _communication_seconds(problem, machine, fabric)
+    if part == "compute":
+        return compute
+    if part == "communication":
+        return communication
+    return compute + communication if scheme == BASELINE else max(compute, communication)
+
+
+def _compute_seconds(problem: Problem, machine: Machine) -> float:
+    """The roofline: FLOP at the peak, or the bytes of operands and result at the memory's speed."""
+    kind = operator(problem.operator)
+    bare = machine.device.matrix_flops_per_second
+    peak = bare.get(problem.dtype, min(bare.values()))
+    return max(kind.flops(problem) / peak, kind.memory_bytes(problem) / machine.device.memory_bytes_per_second)
+
+
+def _communication_seconds(problem: Problem, machine: Machine, fabric: Fabric) -> float:
+    """Alpha and beta: one latency, and the least bytes that leave a rank at the link's speed."""
+    if problem.world == 1:
+        return 0.0
+    num_bytes = operator(problem.operator).wire_bytes(problem)
+    ways = routes(problem.world, machine, fabric)
+    if fabric.kind == "shared_memory":  # what crosses no wire is copied
+        return float(work_seconds(machine, "copy", problem.dtype, 2 * num_bytes))
+    route = ways.between(0, 1)
+    return float(route.latency_seconds + num_bytes * ways.collective_byte_seconds)
+
+
+# What every step of a Plan costs: columns of seconds, and the pools that steps hold meanwhile.
 
 _IS_WORK = np.array([kind in (Kind.COMPUTE, Kind.REDUCE, Kind.COPY) for kind in Kind])
 _MOVES = np.array([kind in (Kind.PUT, Kind.PULL) for kind in Kind])
@@ -38,7 +304,7 @@ def step_costs(plan: Plan, machine: Machine, fabric: Fabric) -> StepCosts:
     issue, transit, delay = _own_seconds(plan, machine, fabric), np.zeros(count), np.zeros(count)
     link = np.full(count, -1, dtype=np.int64)
     ways, together = routes(plan.problem.world, machine, fabric), one_kernel(plan)
-    moves, sent = _MOVES[plan.kind], packets.are_sent(plan.problem, plan.schedule)
+    moves, sent = _MOVES[plan.kind], axis_rules.are_sent(plan.problem, plan.schedule)
     waits = _waits_in_kernels(plan)
     puts = messages.Puts(plan.pool[moves], plan.share[moves], plan.in_place[moves] == 1, sent, waits)
     issue[moves] = messages.issue_seconds(machine, plan.problem.dtype, plan.num_bytes[moves], puts,

@@ -8,16 +8,16 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.axes import tile
 from kernels.backends.triton import device
-from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import tile_table
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
-from kernels.backends.triton.tiles import walk
+from kernels.backends.triton.limits import walk
+from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.reference import Operands
-from kernels.schemes import hints
+from kernels.schedule import tile
+from kernels.schemes import axis_rules
 
 
 @triton.jit
@@ -73,7 +73,7 @@ def embedding(
     next_owner, next_row, next_column = entry(tiles, program + programs, num_tiles - 1)
     total = tl.zeros((ELEMENTS,), dtype=tl.float32)
     for at in tl.range(program, num_tiles, programs):
-        stamp.begin(stamps, at)
+        sync.begin(stamps, at)
         after_owner, after_row, after_column = entry(tiles, at + 2 * programs, num_tiles - 1)
         start = tl.multiple_of(column % DIM, ELEMENTS if ELEMENTS < DIM else DIM)
         out = device.peer(out_at, owner, DTYPE)
@@ -104,8 +104,8 @@ def embedding(
                 else:
                     mask = (start + element < DIM) & (sample < chunk) & (table < num_tables)
                     tl.store(place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
-        stamp.write(stamps, at, stamp.COMPUTED)
-        stamp.write(stamps, at, stamp.SENT)
+        sync.write(stamps, at, sync.COMPUTED)
+        sync.write(stamps, at, sync.SENT)
         owner, row, column = next_owner, next_row, next_column
         next_owner, next_row, next_column = after_owner, after_row, after_column
     if not COMPUTE_ONLY:
@@ -133,8 +133,8 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             "WORLD": problem.world, "PAIRS": walked.pairs, "TABLES": walked.tables, "DIM": problem["dim"],
             "ELEMENTS": walked.elements, "POOLING": problem["pooling"], "UNROLL": walked.unroll,
             "DTYPE": TRITON_DTYPES[problem.dtype], "EVEN": walked.even, "COMPUTE_ONLY": alone,
-            "ROWS_CACHE": hints.eviction(schedule), "INDICES_CACHE": "evict_first",
-            "STORE_CACHE": hints.modifier(schedule),
+            "ROWS_CACHE": axis_rules.eviction(schedule), "INDICES_CACHE": "evict_first",
+            "STORE_CACHE": axis_rules.modifier(schedule),
         },
         num_warps=1,
         num_stages=1,

@@ -11,20 +11,20 @@ import triton.language as tl
 from numpy.typing import NDArray
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.axes import tile
 from kernels.backends.triton import device, flat
-from kernels.backends.triton.branches import Op, Order, puts_most
-from kernels.backends.triton.context import Context
 from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
-from kernels.backends.triton.pieces import tiles_are_whole
-from kernels.backends.triton.rectangles import Rectangles
-from kernels.operators import OPERATORS, Flow
+from kernels.backends.triton.limits import tiles_are_whole
+from kernels.backends.triton.memory import Context
+from kernels.backends.triton.pieces import Op, Order, Rectangles, puts_most
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.plan import Kind, Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
+from kernels.schedule import tile
 from kernels.schemes import fused
-from kernels.schemes.reads import ONE
+from kernels.schemes.axis_rules import ONE
 
 GROUP_ROWS = 8
 """Rows of tiles that are computed together, column by column, so that operands are found in the L2."""

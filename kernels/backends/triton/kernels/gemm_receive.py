@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.axes import Tile, tile
-from kernels.backends.triton import device, pieces
-from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton import device, limits
+from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
+from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
 from kernels.reference import Operands
+from kernels.schedule import Tile, tile
 from kernels.schemes.fused import slice_rows
 
 PUT_STAGES = tl.constexpr(4)
@@ -91,7 +91,7 @@ def receive(
     TMA_RESULT: tl.constexpr, COMPUTE_ONLY: tl.constexpr,
 ):  # fmt: skip
     """Computes entry *at* of *tiles* when its rows are here; returns the counter that was seen last."""
-    stamp.begin(stamps, at)
+    sync.begin(stamps, at)
     entry = tiles + 4 * at
     owner, row = tl.load(entry), tl.load(entry + 1)
     column, awaited = tl.multiple_of(tl.load(entry + 2), 16), tl.load(entry + 3)
@@ -105,15 +105,15 @@ def receive(
                 device.fence_proxy()
                 here = awaited
         left, top = operand, owner * chunk + row
-    stamp.write(stamps, at, stamp.WAITED)
+    sync.write(stamps, at, sync.WAITED)
     total = multiply(left, b, top, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
-    stamp.write(stamps, at, stamp.COMPUTED)
+    sync.write(stamps, at, sync.COMPUTED)
     if TMA_RESULT:
         device.put_tma(result, owner * chunk + row, column, total.to(DTYPE))
     else:
         place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
         tl.store(result_at + tl.cast(owner * chunk, tl.int64) * columns + place, total.to(DTYPE), mask=mask)
-    stamp.write(stamps, at, stamp.SENT)
+    sync.write(stamps, at, sync.SENT)
     return here
 
 
@@ -145,13 +145,13 @@ def push(
         if number != late:
             if late >= 0:
                 device.signal_but_one(_counter(puts, late, counters_at))
-                stamp.write(stamps, record + program * num_puts + late, stamp.SENT)
-            stamp.begin(stamps, record + program * num_puts + number)
+                sync.write(stamps, record + program * num_puts + late, sync.SENT)
+            sync.begin(stamps, record + program * num_puts + number)
             late = number
     device.drain()
     if late >= 0:
         device.signal(_counter(puts, late, counters_at))
-        stamp.write(stamps, record + program * num_puts + late, stamp.SENT)
+        sync.write(stamps, record + program * num_puts + late, sync.SENT)
 
 
 @triton.jit
@@ -190,7 +190,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     tiles, puts = tile_table(context.plan, rank), put_table(context.plan, rank)
     source, b = operands.values()
     stride = chunk if len(source) > chunk else 0  # all-to-all: other rows for each peer
-    put = pieces.piece(problem, size)
+    put = limits.piece(problem, size)
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
         context.of(rank, "operand").normal_()  # zeros would take less power, and a GPU clocks higher on them

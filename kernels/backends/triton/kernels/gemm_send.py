@@ -11,15 +11,16 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.axes import Tile, tile
 from kernels.backends.triton import device
-from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
-from kernels.operators import OPERATORS, Flow
+from kernels.backends.triton.memory import Context
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
 from kernels.plan import Plan
 from kernels.reference import Operands
-from kernels.schemes import hints
+from kernels.schedule import Tile, tile
+from kernels.schemes import axis_rules
 
 
 @triton.jit
@@ -74,25 +75,25 @@ def gemm_send(
     device.grant(credits_at, rank, WORLD, program)
     late = tl.full((), -1, tl.int32)  # number of the tile that has left, but is not signalled yet
     late_owner = rank
-    stamp.begin(stamps, program)
+    sync.begin(stamps, program)
     # flat: the next tile's operands are on their way while this one is stored; barriers in a flat loop forbid that
     for at in tl.range(program, num_tiles, programs, flatten=not REDUCES):
         owner, row = tl.load(tiles + 4 * at), tl.load(tiles + 4 * at + 1)
         column, number = tl.multiple_of(tl.load(tiles + 4 * at + 2), 16), tl.load(tiles + 4 * at + 3)
         total = multiply(a, b, owner * chunk + row, column, contraction, BLOCK_M, BLOCK_N, BLOCK_K)
-        stamp.write(stamps, at, stamp.COMPUTED)
+        sync.write(stamps, at, sync.COMPUTED)
         if at == program:
             device.granted(credits_at, epoch, deadline, error, rank, WORLD)
         if REDUCES:
             if owner == rank:
-                stamp.begin(stamps, num_tiles + at)
+                sync.begin(stamps, num_tiles + at)
                 if late >= 0:  # before waiting for peers that may wait for it
                     device.drain()
                     device.signal(device.peer(counters_at, late_owner, tl.int32) + late)
                     late = -1
                 counter = device.peer(counters_at, rank, tl.int32) + number
                 device.wait(counter, epoch * (WORLD - 1), deadline, error, rank, device.TILE, number)
-                stamp.write(stamps, num_tiles + at, stamp.WAITED)
+                sync.write(stamps, num_tiles + at, sync.WAITED)
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 stage = device.peer(stage_at, rank, DTYPE)
                 for other in tl.static_range(WORLD):
@@ -100,7 +101,7 @@ def gemm_send(
                         slot = stage + tl.cast(other * chunk, tl.int64) * columns
                         total += tl.load(slot + place, mask=mask, other=0.0).to(tl.float32)
                 value = total.to(DTYPE)
-                stamp.write(stamps, num_tiles + at, stamp.COMPUTED)
+                sync.write(stamps, num_tiles + at, sync.COMPUTED)
                 if BROADCASTS:
                     place, mask = rectangle(rank * chunk + row, column, (rank + 1) * chunk, columns, columns,
                                             BLOCK_M, BLOCK_N)  # fmt: skip
@@ -109,7 +110,7 @@ def gemm_send(
                         tl.store(device.peer(out_at, other, DTYPE) + place, value, mask=mask)
                 else:
                     tl.store(device.peer(out_at, rank, DTYPE) + place, value, mask=mask)
-                stamp.write(stamps, num_tiles + at, stamp.SENT)
+                sync.write(stamps, num_tiles + at, sync.SENT)
             else:
                 if TMA:
                     if late >= 0:  # before the next tile leaves: a release waits for all that is on its way
@@ -129,8 +130,8 @@ def gemm_send(
                 place, mask = rectangle(row, column, chunk, columns, columns, BLOCK_M, BLOCK_N)
                 slot = device.peer(out_at, owner, DTYPE) + tl.cast(rank * chunk, tl.int64) * columns
                 tl.store(slot + place, total.to(DTYPE), mask=mask, cache_modifier=STORE_CACHE)
-        stamp.write(stamps, at, stamp.SENT)
-        stamp.begin(stamps, at + programs, at + programs < num_tiles)  # not above, where a flat loop runs ahead
+        sync.write(stamps, at, sync.SENT)
+        sync.begin(stamps, at + programs, at + programs < num_tiles)  # not above, where a flat loop runs ahead
     device.drain()
     if REDUCES:
         if late >= 0:
@@ -166,7 +167,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
             "WORLD": 1 if alone else problem.world, "BLOCK_M": size.m, "BLOCK_N": size.n, "BLOCK_K": size.k,
             "DTYPE": TRITON_DTYPES[problem.dtype], "REDUCES": operator.reduces and not alone,
             "BROADCASTS": operator.flow is Flow.BROADCAST and not alone, "TMA": schedule["store"] == "tma",
-            "STORE_CACHE": hints.modifier(schedule),
+            "STORE_CACHE": axis_rules.modifier(schedule),
         },
         num_warps=schedule.count("num_warps"),
         num_stages=schedule.count("num_stages"),

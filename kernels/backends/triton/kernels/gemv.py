@@ -11,19 +11,18 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels.axes import Tile, tile
 from kernels.backends.triton import device
-from kernels.backends.triton.context import Context
-from kernels.backends.triton.kernels import stamp
+from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
-from kernels.backends.triton.tiles import FEWEST_K
+from kernels.backends.triton.limits import FEWEST_K
+from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
 from kernels.problem import Problem
 from kernels.reference import Operands
-from kernels.schedule import Schedule
+from kernels.schedule import Schedule, Tile, tile
+from kernels.schemes.axis_rules import shots
 from kernels.schemes.base import above
-from kernels.schemes.packets import shots
 
 FEWEST_TAKEN = 32
 """Values that a program takes at least: a warp's worth of packets from each rank."""
@@ -113,7 +112,7 @@ def gemv_all_reduce(
     else:
         total = tl.zeros((SPLIT, BLOCK_M, BLOCK_N), dtype=tl.float32)
     at, first = program, 0
-    stamp.begin(stamps, at)
+    sync.begin(stamps, at)
     for _ in tl.range(0, turns * steps, num_stages=STAGES):
         value = tl.load(tiles + at)
         start, column = value // COLUMNS, value % COLUMNS if COLUMNS > BLOCK_N else 0
@@ -129,7 +128,7 @@ def gemv_all_reduce(
             sums = tl.sum(total, axis=1)[:, None] if SPLIT == 0 else tl.sum(total, axis=0)
             r, c = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
             place, mask = r[:, None] * COLUMNS + c[None, :], (r < stop)[:, None] & (c < COLUMNS)[None, :]
-            stamp.write(stamps, at, stamp.COMPUTED)
+            sync.write(stamps, at, sync.COMPUTED)
             if COMPUTE_ONLY:
                 tl.store(out + place, sums.to(DTYPE), mask=mask)
             else:
@@ -139,8 +138,8 @@ def gemv_all_reduce(
                         device.put_packets(packets[near] + ours + place, sums, epoch, to_owner)
                     else:
                         device.put_packets(packets[near] + ours + place, sums, epoch, mask)
-            stamp.write(stamps, at, stamp.SENT)
-            stamp.begin(stamps, at + programs, at + programs < num_tiles)
+            sync.write(stamps, at, sync.SENT)
+            sync.begin(stamps, at + programs, at + programs < num_tiles)
             total = tl.zeros_like(total)
         ends = first + BLOCK_K >= contraction
         at, first = tl.where(ends, at + programs, at), tl.where(ends, 0, first + BLOCK_K)
@@ -169,17 +168,17 @@ def _reduce(
     value, source = low + at * TAKE + tl.arange(0, TAKE), tl.arange(0, ranks)
     places = packets[WORLD - 1] + side + source[:, None].to(tl.int64) * values + value[None, :]
     mask = (source < WORLD)[:, None] & (value < high)[None, :]
-    stamp.begin(stamps, record)
+    sync.begin(stamps, record)
     sums = device.take_packets(places, epoch, mask, deadline, error, rank, at)
-    stamp.write(stamps, record, stamp.WAITED)
+    sync.write(stamps, record, sync.WAITED)
     total = tl.sum(sums, axis=0)
-    stamp.write(stamps, record, stamp.COMPUTED)
+    sync.write(stamps, record, sync.COMPUTED)
     if SENDS:
         ours = side + tl.cast(rank, tl.int64) * values
         for near in tl.static_range(WORLD - 1):
             device.put_packets(packets[near] + ours + value, total, epoch, value < high)
     tl.store(out + value, total.to(DTYPE), mask=value < high)
-    stamp.write(stamps, record, stamp.SENT)
+    sync.write(stamps, record, sync.SENT)
 
 
 @triton.jit

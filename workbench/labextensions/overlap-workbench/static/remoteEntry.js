@@ -2,7 +2,7 @@
 // it (explorer.json, beside this file) and where it lies in the lab's own folder: what a person has edited or was sent by
 // somebody is opened as JupyterLab opens any notebook. Written as JupyterLab's build would write it, so it needs no build.
 (window._JUPYTERLAB ??= {})["overlap-workbench"] = (() => {
-  const SHOWN = "# The page shows the explorer."; // workbench/first_page.py waits for it
+  const SHOWN = "# The page shows the explorer."; // workbench/lab.py waits for it
   const shipped = fetch(new URL("explorer.json", document.currentScript.src)).then((answer) => answer.json());
 
   async function open(panel, { NotebookActions }) {

@@ -2,7 +2,7 @@
 const night = window.matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map();
 
-// The page's own colours stand in a specification by name (workbench/reports/ink.py); rows are never looked at.
+// The page's own colours stand in a specification by name (workbench/reports/pictures.py); rows are never looked at.
 function inked(value, page, key) {
   if (key === "datasets" || key === "values") return value;
   if (Array.isArray(value)) return value.map((entry) => inked(entry, page));

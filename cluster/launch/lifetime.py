@@ -1,0 +1,193 @@
+"""Somebody else's Dask cluster becomes one of ours, if its workers can keep ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dask
+from distributed.deploy.cluster import Cluster as DaskCluster
+
+from cluster import hosts, scheduler_file
+from cluster.broker import dask_settings
+from cluster.certificate import Certificate
+from cluster.client import Cluster
+from cluster.connection import open_client, workers_of
+from cluster.launch.contract import DISTRIBUTION, LOOPBACK, Kind, refusal, stranger
+from cluster.process import began
+from cluster.rank import Entry
+from cluster.scheduler_file import Record, Target, target_in, write_target
+from kernels import files
+from kernels.files import Failed
+
+# The files of an encrypted cluster: one for its own processes, one to hand to clients; nobody else reads them.
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A certificate and where it lies on this host."""
+
+    certificate: Certificate
+    pem: Path
+    """What scheduler and workers read."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def kept(cls, folder: Path, kind: Kind) -> Iterator[Secret | None]:
+        """A new one in *folder* for as long as the `with` lasts; None for a kind of cluster that is not encrypted.
+
+        A user has one cluster on a host, and so one pair of files.
+        """
+        if not kind.encrypted:
+            yield None
+            return
+        secret = cls(Certificate.made(), folder / f"{socket.gethostname()}.pem")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.write(secret.pem, secret.certificate.pem, mode=0o600)
+        except OSError as error:
+            raise Failed(
+                f"The cluster of kind {kind.name} did not start: its certificate cannot be kept in {folder} "
+                f"({error.strerror or error}). Accepted: a folder that you may write."
+            ) from error
+        try:
+            yield secret
+        finally:
+            for file in (secret.pem, secret._file):
+                file.unlink(missing_ok=True)
+
+    def for_clients(self, target: Target) -> Path:
+        """The file that clients of *target* need, written anew."""
+        write_target(self._file, target)
+        return self._file
+
+    @property
+    def _file(self) -> Path:
+        return self.pem.with_suffix(".json")
+
+
+# A cluster of any kind, held for as long as a `with` lasts: started, given its broker, findable, ended.
+
+
+@contextlib.contextmanager
+def hold(
+    kind: Kind,
+    *,
+    published: bool = True,
+    detached: bool = False,
+    entry: Entry | None = None,
+    folder: Path | None = None,
+) -> Iterator[Record]:
+    """Start the cluster and end it afterwards; ValueError when it cannot be started or another one is published.
+
+    `published`: notebooks and commands of this user find it. It ends with this process, however that ends. *folder*:
+    where the certificate of an encrypted one is kept, by default beside the scheduler file.
+    """
+    if published:
+        refuse_second()
+    if (sentence := kind.refusal()) is not None:
+        raise ValueError(sentence)
+    with (
+        Secret.kept(folder or scheduler_file.path().parent, kind) as secret,
+        dask.config.set(dask_settings()),
+        _started(kind, secret) as cluster,
+    ):
+        target = Target(cluster.scheduler_address, secret.certificate if secret else None)
+        Cluster.connect(target, entry=entry).close()  # leaves the broker there
+        record = Record(
+            address=target.address,
+            dashboard=_nearby(cluster.dashboard_link or ""),
+            kind=kind.name,
+            num_ranks=kind.num_ranks,
+            detached=detached,
+            pid=os.getpid(),
+            began=began(),
+            for_clients=str(secret.for_clients(target)) if secret else None,
+        )
+        if published:
+            refuse_second()  # another one may have been quicker
+            scheduler_file.write(record, target.certificate)
+        try:
+            yield record
+        finally:
+            scheduler_file.remove(record)
+
+
+def _started(kind: Kind, secret: Secret | None) -> DaskCluster:
+    try:
+        return kind.start(secret.pem if secret else None)
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise Failed(f"The cluster of kind {kind.name} did not start: {why}") from error
+
+
+def _nearby(link: str) -> str:
+    """Where the scheduler runs its page is on loopback, whatever address Dask makes of that."""
+    parts = urlsplit(link)
+    return parts._replace(netloc=f"{LOOPBACK}:{parts.port}").geturl() if parts.port else link
+
+
+def refuse_second() -> None:
+    """ValueError when this user has a published cluster on this host already."""
+    if (other := scheduler_file.running()) is not None:
+        how = "with `workbench cluster down`" if other.detached else f"by ending the lab (process {other.pid})"
+        raise ValueError(
+            f"A second cluster does not start. One of kind {other.kind} with {other.num_ranks} ranks runs already "
+            f"at {other.address}, and a user has 1 on a host. Accepted: use that one, or stop it first {how}."
+        )
+
+
+# Somebody else's Dask cluster becomes one of ours, if its workers can keep ranks.
+
+
+def attach(address: str | Path | Target, *, entry: Entry | None = None) -> Cluster:
+    """Connect to any scheduler and bring broker and rank processes along; ValueError when its workers cannot do it."""
+    target = target_in(address)
+    with open_client(target) as client:
+        workers = workers_of(client)
+        sentence = refusal(target.address, workers)
+        if sentence is None:
+            versions = hosts.ask(client, list(workers), _version_in)
+            sentence = stranger(target.address, {str(workers[place]["name"]): versions[place] for place in workers})
+    if sentence is not None:
+        raise ValueError(sentence)
+    return Cluster.connect(target, entry=entry)
+
+
+def _version_in(worker: Any) -> dict[str, str | None]:
+    return {"version": hosts.version(DISTRIBUTION)}
+
+
+# A cluster that somebody else keeps, found by this user's notebooks and commands for as long as a `with` lasts.
+
+KIND = "borrowed"
+
+
+@contextlib.contextmanager
+def borrow(address: str | Path, *, entry: Entry | None = None) -> Iterator[Record]:
+    """The cluster at *address* as if it were this user's own; ValueError when it cannot be, or another one is."""
+    refuse_second()
+    target = scheduler_file.target_in(address)
+    with attach(target, entry=entry) as cluster:
+        num_ranks = len(cluster.describe()["workers"])
+        at = cluster.address
+    record = Record(
+        address=at,
+        dashboard="",
+        kind=KIND,
+        num_ranks=num_ranks,
+        detached=False,
+        pid=os.getpid(),
+        began=began(),
+    )
+    scheduler_file.write(record, target.certificate)
+    try:
+        yield record
+    finally:
+        scheduler_file.remove(record)

@@ -1,0 +1,120 @@
+"""What decomposed calls launch beside their GEMMs: one warp that waits for pieces, SMs that move or sum them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.backends.triton import device
+from kernels.backends.triton.kernels.gemm_send import rectangle
+
+# A collective of our own between two meetings of all ranks: SMs store rows into their owners' memory, or sum them.
+
+
+@triton.jit(do_not_specialize=["rank"])
+def put_rows(
+    source, target_at, rows, width, source_step, target_step, target_stride, rank,
+    WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Rank r's share of *source* [.., width], *rows* rows from element r * *source_step*, to *target_at* on rank r.
+
+    There it begins at element (our rank) * *target_step*, in rows of *target_stride* elements. Blocks of all ranks take
+    turns, so that all links are busy at once; our own share is one of them.
+    """
+    across = tl.cdiv(width, BLOCK_N)
+    blocks = tl.cdiv(rows, BLOCK_M) * across
+    for at in tl.range(tl.program_id(0), blocks * WORLD, tl.num_programs(0)):
+        owner, block = (rank + 1 + at % WORLD) % WORLD, at // WORLD
+        row, column = block // across * BLOCK_M, block % across * BLOCK_N
+        here, mask = rectangle(row, column, rows, width, width, BLOCK_M, BLOCK_N)
+        there, _ = rectangle(row, column, rows, width, target_stride, BLOCK_M, BLOCK_N)
+        share = tl.load(source + tl.cast(owner, tl.int64) * source_step + here, mask=mask)
+        target = device.peer(target_at, owner, DTYPE) + tl.cast(rank, tl.int64) * target_step
+        tl.store(target + there, share, mask=mask)
+
+
+@triton.jit
+def sum_shares(stage, out, count, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    """*out* [count] is the sum over the ranks of *stage* [WORLD, count], in float32 and in the order of the ranks."""
+    for start in tl.range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), dtype=tl.float32)
+        for other in tl.static_range(WORLD):
+            total += tl.load(stage + tl.cast(other, tl.int64) * count + place, mask=place < count).to(tl.float32)
+        tl.store(out + place, total.to(out.dtype.element_ty), mask=place < count)
+
+
+# What decomposed calls launch beside their GEMMs: one warp that waits for pieces, SMs that move or sum them.
+
+PUT_WORDS = tl.constexpr(6)
+"""Of a put: peer, first element of the source, first element of the target, rows, elements of a row, counter."""
+
+
+@triton.jit(do_not_specialize=["rank", "limit_ns"])
+def begin(credits_at, epoch_at, error, limit_ns, rank, WORLD: tl.constexpr):
+    """Begins a call: our buffers may be written, and so may everybody's (rule 6); the epoch is this call's from here.
+
+    It is the one meeting of a call: who comes out of it knows that all have read what the call before brought.
+    """
+    epoch, deadline = device.epoch_now(epoch_at), device.deadline_after(limit_ns)
+    device.grant(credits_at, rank, WORLD, 0)
+    device.granted(credits_at, epoch, deadline, error, rank, WORLD)
+    tl.store(epoch_at, epoch)
+
+
+@triton.jit(do_not_specialize=["rank", "limit_ns", "count"])
+def arrived(counters_at, awaited, count, epoch_at, error, limit_ns, rank):
+    """Until each of *awaited* [count, 2] int32, a counter and by how much a call raises it, has risen in this call.
+
+    One warp. What copy engines or peers wrote before is there for the next kernel of the stream.
+    """
+    epoch, deadline = tl.load(epoch_at), device.deadline_after(limit_ns)
+    counters = device.peer(counters_at, rank, tl.int32)
+    for at in range(count):
+        number, amount = tl.load(awaited + 2 * at), tl.load(awaited + 2 * at + 1)
+        device.wait(counters + number, epoch * amount, deadline, error, rank, device.PIECE, number)
+
+
+@triton.jit
+def put_pieces(
+    source, source_pitch, target_at, target_pitch, puts, count, counters_at, arrived,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Pieces of *source* leave one after the other for peers' *target_at* by stores of SMs; rows of *pitch* elements.
+
+    *puts* [count, PUT_WORDS] int64. *arrived* [count] int32: programs that are done with a put, 0 between calls; the
+    last one raises the peer's counter.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    for number in range(count):
+        entry = puts + number * PUT_WORDS
+        peer, rows = tl.load(entry), tl.load(entry + 3).to(tl.int32)
+        # 16 bytes leave at once: pieces that do not begin and end with as many are refused
+        width = tl.multiple_of(tl.load(entry + 4).to(tl.int32), 8)
+        source_start, target_start = tl.multiple_of(tl.load(entry + 1), 8), tl.multiple_of(tl.load(entry + 2), 8)
+        target = device.peer(target_at, peer, DTYPE) + target_start
+        across = tl.cdiv(width, BLOCK_N)
+        for at in tl.range(program, tl.cdiv(rows, BLOCK_M) * across, programs):
+            row, column = at // across * BLOCK_M, at % across * BLOCK_N
+            here, mask = rectangle(row, column, rows, width, source_pitch, BLOCK_M, BLOCK_N)
+            there, _ = rectangle(row, column, rows, width, target_pitch, BLOCK_M, BLOCK_N)
+            tl.store(target + there, tl.load(source + source_start + here, mask=mask), mask=mask)
+        tl.debug_barrier()
+        if tl.atomic_add(arrived + number, 1, sem="acq_rel", scope="gpu") == programs - 1:
+            tl.atomic_xchg(arrived + number, 0, sem="relaxed", scope="gpu")
+            device.signal(device.peer(counters_at, peer, tl.int32) + tl.load(entry + 5).to(tl.int32))
+
+
+@triton.jit
+def sum_pieces(stage, slot, out, rows, width, pitch, WORLD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """*out* [rows, width] is the sum of that piece of all slots of *stage*, in float32 and in the order of the ranks.
+
+    *slot*: elements from one rank's slot to the next; rows of both have *pitch* elements.
+    """
+    across = tl.cdiv(width, BLOCK_N)
+    for at in tl.range(tl.program_id(0), tl.cdiv(rows, BLOCK_M) * across, tl.num_programs(0)):
+        place, mask = rectangle(at // across * BLOCK_M, at % across * BLOCK_N, rows, width, pitch, BLOCK_M, BLOCK_N)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for other in tl.static_range(WORLD):
+            total += tl.load(stage + tl.cast(other, tl.int64) * slot + place, mask=mask).to(tl.float32)
+        tl.store(out + place, total.to(out.dtype.element_ty), mask=mask)

@@ -1,0 +1,286 @@
+"""Where one trial's tensors and signals lie on every rank: what a kernel needs beside its operands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from datetime import timedelta
+from math import prod
+from typing import Any, Protocol
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS, Region, Seat, aligned, heap_bytes, place, regions
+from kernels.backends.triton import nccl
+from kernels.backends.triton.device import CREDIT, DONE, ERROR_WORDS, MEET, PACKET, PIECE, ROWS, SIGNAL, TILE
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
+from kernels.plan import Plan
+from kernels.problem import Problem
+from kernels.reference import torch_dtype
+from kernels.schedule import Refusal
+from kernels.schemes.concurrent import problems
+from kernels.units import bytes_text
+
+# The symmetric heap of GPU ranks: one allocation of torch's symmetric memory, at the same offsets on every rank.
+
+
+def meeting_place() -> Any:
+    """Where ranks of this host find each other: a store of this process, which outlives them, on a port of its own."""
+    dist: Any = torch.distributed
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+class Group:
+    """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host."""
+
+    def __init__(self, seat: Seat, device: torch.device) -> None:
+        if seat.rendezvous is None:
+            raise ValueError("GPU ranks meet through a rendezvous, and this gang started without one.")
+        # each rank has its GPU as number 0; torch would take that for one GPU shared by all
+        os.environ.setdefault("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
+        for name, value in nccl.OF_RANKS.items():
+            os.environ.setdefault(name, value)
+        self.seat, self._dist = seat, torch.distributed
+        host, port = seat.rendezvous
+        # a peer may compile meanwhile; one that hangs is found sooner, by whoever hears its reports
+        limit = timedelta(seconds=max(seat.deadline_s, LONGEST_COMPILATION_SECONDS))
+        dist: Any = self._dist
+        store = dist.PrefixStore(seat.session, dist.TCPStore(host, port, is_master=False, timeout=limit))
+        self.close()  # the one of a gang before
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl", store=store, rank=seat.rank, world_size=seat.world, timeout=limit, device_id=device
+        )
+        self.nccl = dist.group.WORLD
+
+    def barrier(self) -> None:
+        """All ranks meet on the host."""
+        self.exchange([0.0])
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank (equal lengths)."""
+        dist: Any = self._dist
+        mine = torch.tensor(values, dtype=torch.float64)
+        everyone = [torch.empty_like(mine) for _ in range(self.seat.world)]
+        dist.all_gather(everyone, mine)
+        return [[float(value) for value in one] for one in everyone]
+
+    def close(self) -> None:
+        """The process group of this rank ends, whichever gang it was of."""
+        dist: Any = self._dist
+        if dist.is_initialized():
+            nccl.leave()
+            dist.destroy_process_group()
+
+
+class Makers(Protocol):
+    """The ranks that make a heap together: a `Group`, or a process group that a caller made."""
+
+    seat: Seat
+    nccl: Any
+    """Their process group."""
+
+    def barrier(self) -> None:
+        """All ranks meet on the host."""
+
+    def exchange(self, values: Sequence[float]) -> list[list[float]]:
+        """Everybody's *values*, by rank (equal lengths)."""
+
+
+class DeviceHeap:
+    """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
+
+    def __init__(self, group: Makers | None, device: torch.device, num_bytes: int) -> None:
+        free, _ = torch.cuda.mem_get_info(device)
+        least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
+        if num_bytes > least:
+            raise Refusal(
+                f"The ranks' heap needs {bytes_text(num_bytes)} on every GPU, but the fullest one has "
+                f"{bytes_text(least)} free. Accepted: a smaller shape, or fewer schedules at once."
+            )
+        self.capacity, self._rank = num_bytes, group.seat.rank if group else 0
+        self._handle: Any = None
+        if group:
+            import torch.distributed._symmetric_memory as symmetric
+
+            self._buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
+            self._handle = symmetric.rendezvous(self._buffer, group.nccl)
+        else:
+            self._buffer = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        self._buffer.zero_()
+        torch.cuda.synchronize(device)
+        if group:
+            group.barrier()
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset* bytes, the same offset on every rank."""
+        num_bytes = prod(shape) * dtype.itemsize
+        if rank == self._rank:
+            return self._buffer[offset : offset + num_bytes].view(dtype).view(*shape)
+        found: Tensor = self._handle.get_buffer(rank, (num_bytes,), torch.uint8, offset)
+        return found.view(dtype).view(*shape)
+
+
+# Where one trial's tensors and signals lie on every rank: what a kernel needs beside its operands.
+
+SIGNALS = {
+    CREDIT.value: "permission to write into rank {index}'s buffers",
+    DONE.value: "the end of rank {index}'s part of the call",
+    TILE.value: "the contributions of all peers to tile {index}",
+    ROWS.value: "operand rows, slice {index}",
+    PACKET.value: "packets of block {index}",
+    MEET.value: "rank {index} at the meeting point",
+    SIGNAL.value: "signal {index}",
+    PIECE.value: "the piece that raises counter {index}",
+}
+"""What a wait of each kind waits for, in words."""
+
+
+COUNTERS = 4
+"""Of each tile, at the most: a piece of one tile is counted when it is done, and raises one counter when it has left
+and one when its sum has; each on both sides."""
+
+
+class Heap(Protocol):
+    """Symmetric memory: GPUs' (heap.DeviceHeap) or shared memory of CPU ranks (the cpu backend's)."""
+
+    capacity: int
+
+    def tensor(self, rank: int, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A view of *rank*'s memory at *offset*."""
+
+
+def private_regions(problem: Problem, tiles: int, start: int) -> dict[str, Region]:
+    """Signals and packets of one trial, from offset *start*: trials may share data, never signals."""
+    world = problem.world
+    counted = place(
+        {"credits": (world,), "done": (world,), "meet": (world,), "counters": (COUNTERS * max(1, tiles),)},
+        4,
+        start,
+    )
+    end = max(aligned(region.offset + 4 * prod(region.shape)) for region in counted.values())
+    extent = OPERATORS[problem.operator].extent(problem)
+    packets = extent.rows * extent.columns if OPERATORS[problem.operator].work == "gemv" else 0
+    return counted | place({"packets": (2, world, packets)}, 8, end)
+
+
+def private_bytes(problem: Problem, tiles: int) -> int:
+    """Bytes of `private_regions`."""
+    packets = private_regions(problem, tiles, 0)["packets"]
+    return aligned(packets.offset + 8 * prod(packets.shape))
+
+
+class Station:
+    """One rank's end of symmetric memory: its named tensors on all ranks, and what counts and ends its calls.
+
+    The signals start at 0 on all ranks, which meet before anybody's first call.
+    """
+
+    def __init__(self, heap: Heap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
+        self.heap, self.rank, self.world, self.device = heap, rank, world, device
+        self.limit_ns = int(limit_s * 1e9)
+        self.places: dict[str, tuple[Region, torch.dtype]] = {}
+        words = torch.zeros(3 + len(ERROR_WORDS), dtype=torch.int32, device=device)
+        self.epoch, self.arrived, self.met, self.error = words[0:1], words[1:2], words[2:3], words[3:]
+
+    def of(self, rank: int, name: str) -> Tensor:
+        """Tensor *name* on *rank*."""
+        region, dtype = self.places[name]
+        return self.heap.tensor(rank, region.offset, region.shape, dtype)
+
+    def addresses(self, name: str) -> Tensor:
+        """int64 [W]: where tensor *name* lies on each rank, as this process maps it."""
+        addresses = [self.of(rank, name).data_ptr() for rank in range(self.world)]
+        return torch.tensor(addresses, dtype=torch.int64, device=self.device)
+
+    def failure(self) -> str | None:
+        """The error word as a sentence, or None; reads device memory, so the stream is waited for."""
+        raised, rank, signal, index, expected, seen = self.error.tolist()
+        if not raised:
+            return None
+        what = SIGNALS.get(signal, "a signal that has no name").format(index=index)
+        return (
+            f"Rank {rank} waited {self.limit_ns / 1e9:.3g} s for {what}: the counter was {seen} instead of "
+            f"{expected}, in call {int(self.epoch.item()) + 1} of {self.title()}."
+        )
+
+    def title(self) -> str:
+        """What the calls are of, for people."""
+        return "this kernel"
+
+
+class Context(Station):
+    """One trial's places."""
+
+    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
+        super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
+        self._elsewhere: Mapping[str, Tensor] = {}
+        self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)
+        private = private_regions(plan.problem, len(plan.tiles[rank]), start)
+        self.places |= {name: (region, self.dtype) for name, region in regions(plan.problem, plan.schedule).items()}
+        self.places |= {
+            name: (region, torch.int64 if name == "packets" else torch.int32) for name, region in private.items()
+        }
+        for name in private:
+            self.of(rank, name).zero_()
+        self._private = frozenset(private)
+        self._local: Tensor | None = None
+
+    def computing(self, plan: Plan, places: Mapping[str, Tensor], local: Tensor) -> Context:
+        """The same places for the computation alone in the order of *plan*: its results go to *local*.
+
+        *places*: where tensors of this rank lie instead of in symmetric memory.
+        """
+        other = copy(self)
+        other.plan, other._elsewhere, other._local = plan, places, local
+        return other
+
+    def of_problem(self, number: int) -> Context:
+        """The places of problem *number* of those that one call works on: data of its own, signals of all."""
+        other, step = copy(self), number * problem_bytes(self.plan)
+        other.places = {
+            name: (region if name in self._private else Region(region.offset + step, region.shape), dtype)
+            for name, (region, dtype) in self.places.items()
+        }
+        other._local, other._elsewhere = None, {}
+        return other
+
+    def of(self, rank: int, name: str) -> Tensor:
+        return self._elsewhere[name] if rank == self.rank and name in self._elsewhere else super().of(rank, name)
+
+    def title(self) -> str:
+        return str(self.plan.schedule)
+
+    def local_in(self, made: Callable[[Sequence[int]], Tensor]) -> None:
+        """`local` lies in memory that *made* gives for its shape, unless it lies somewhere already."""
+        if self._local is None:
+            extent = OPERATORS[self.problem.operator].extent(self.problem)
+            self._local = made((extent.rows, extent.columns))
+
+    @property
+    def receives(self) -> bool:
+        return OPERATORS[self.problem.operator].flow is Flow.RECEIVE
+
+    @property
+    def local(self) -> Tensor:
+        """[M, N] in this rank's own memory: results before they are sent, or the result itself when data come in."""
+        self.local_in(lambda shape: torch.empty(*shape, dtype=self.dtype, device=self.device))
+        assert self._local is not None
+        return self._local
+
+    def result(self) -> Tensor:
+        """This rank's output, shaped as the operator's `local` says."""
+        return self.local if self.receives else self.of(self.rank, "out")
+
+
+def problem_bytes(plan: Plan) -> int:
+    """Bytes of the data of one problem."""
+    return aligned(heap_bytes(plan.problem, plan.schedule))
+
+
+def shared_bytes(plan: Plan) -> int:
+    """Bytes of the data of all problems of a call; trials of one sitting share them, one after the other."""
+    return problems(plan.schedule) * problem_bytes(plan)

@@ -1,0 +1,465 @@
+"""Calls of decomposed schedules: branches of copies and of computations, as the Plan's launches say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.backends.triton import collectives, timeline
+from kernels.backends.triton import pieces as branches
+from kernels.backends.triton.kernels import gemm_pieces
+from kernels.backends.triton.kernels.copy import arrived, begin, put_pieces, sum_pieces
+from kernels.backends.triton.kernels.sync import write_now
+from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.memory import Context
+from kernels.backends.triton.pieces import Op, Order, Product, Rectangles, is_staged, product, second
+from kernels.backends.triton.schemes import Call as SchemesCall
+from kernels.backends.triton.schemes import Calls
+from kernels.backends.triton.streams import MAIN, Streams, copy, on_fewer, streams
+from kernels.backends.triton.timeline import Watched
+from kernels.operators import OPERATORS
+from kernels.outcome import Span
+from kernels.plan import Kind
+from kernels.reference import Operands
+
+# Puts of decomposed calls, by a copy engine or by SMs, each with its signal behind; and sums of what they brought.
+
+Call = Callable[[], None]
+
+
+class Moved:
+    """What moves the pieces of one trial."""
+
+    def __init__(self, context: Context, places: Rectangles) -> None:
+        self._context, self._places = context, places
+        self._programs = int(context.plan.schedule.get("comm_sms") or 0)
+
+    def puts(self, ops: Sequence[Op], operands: Operands) -> Call:
+        """*ops* one after the other."""
+        return self._by_sms(ops, operands) if self._programs else self._by_engine(ops, operands)
+
+    def _by_engine(self, ops: Sequence[Op], operands: Operands) -> Call:
+        """The epoch travels as the data do, behind them on one stream, so that it is not there before them."""
+        context, moves = self._context, []
+        for op in ops:
+            target, source = self._places.move(op, operands)
+            counter = context.of(op.peer, "counters")[op.raises : op.raises + 1]
+            moves.append((target, source, counter))
+
+        def call() -> None:
+            for target, source, counter in moves:
+                copy(target, source)
+                counter.copy_(context.epoch)
+
+        return call
+
+    def _by_sms(self, ops: Sequence[Op], operands: Operands) -> Call:
+        """All of them in one kernel."""
+        context = self._context
+        pairs = [self._places.move(op, operands) for op in ops]
+        (target, source), table = pairs[0], []
+        base, name = _base(source), self._places.lands_in(ops[0])
+        for op, (there, here) in zip(ops, pairs, strict=True):
+            begins = (here.data_ptr() - base.data_ptr()) // here.itemsize
+            lands = (there.data_ptr() - context.of(op.peer, name).data_ptr()) // there.itemsize
+            table.append((op.peer, begins, lands, *here.shape, op.raises))
+        puts = torch.tensor(table, dtype=torch.int64, device=context.device)
+        done = torch.zeros(len(table), dtype=torch.int32, device=context.device)
+        addresses, counters = context.addresses(name), context.addresses("counters")
+        programs = 1 if context.device.type == "cpu" else self._programs
+        return lambda: put_pieces[(programs,)](
+            base, source.stride(0), addresses, target.stride(0), puts, len(table), counters, done,
+            BLOCK_M=collectives.FEW.rows, BLOCK_N=collectives.FEW.columns, DTYPE=TRITON_DTYPES[context.problem.dtype],
+            num_warps=collectives.FEW.warps,
+        )  # fmt: skip
+
+
+def _base(view: Tensor) -> Tensor:
+    """All of the memory that *view* is of, as a flat tensor."""
+    return view.as_strided((1,), (1,), 0)
+
+
+class Sums:
+    """The sum over ranks of one piece."""
+
+    def __init__(self, context: Context, stage: Tensor, out: Tensor) -> None:
+        ranks, rows, width = stage.shape
+        block = collectives.MANY
+        blocks = -(-rows // block.rows) * -(-width // block.columns)
+        self._grid = 1 if context.device.type == "cpu" else blocks
+        self._arguments = stage, stage.stride(0), out, rows, width, out.stride(0)
+        self._world = ranks
+
+    def __call__(self) -> None:
+        block = collectives.MANY
+        sum_pieces[(self._grid,)](
+            *self._arguments, WORLD=self._world, BLOCK_M=block.rows, BLOCK_N=block.columns, num_warps=block.warps
+        )
+
+
+# Pieces that NCCL moves by a collective each, over ordinary memory: its captured calls hang on symmetric one.
+
+
+class Collected(Rectangles):
+    """Of one trial: a buffer for each collective, and the result."""
+
+    def __init__(self, context: Context, group: Any) -> None:
+        super().__init__(context, staged=False)
+        self._group, self._dist = group, torch.distributed
+        self._collective = OPERATORS[context.problem.operator].collective
+        shape = OPERATORS[context.problem.operator].local(context.problem)["output"]
+        self.out = self._empty(*shape) if not self._receives else context.local
+        self._buffers: dict[int, Tensor] = {}
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(*shape, dtype=self._context.dtype, device=self._context.device)
+
+    def _number(self, op: Op) -> int:
+        """Collectives and computations pair up."""
+        return int(self._context.plan.index[op.step])
+
+    def _buffer(self, op: Op) -> Tensor:
+        """[ranks, rows, width] that the collective of *op*'s piece fills, or reads."""
+        number, block, ranks = self._number(op), op.blocks[0], self._context.world
+        width = slice(*self._span(op))
+        if self._collective == "all_reduce":  # in place
+            return self._by_rank(self.out)[:, block.rows, width]
+        if number not in self._buffers:
+            rows = block.row_stop - block.row_start
+            self._buffers[number] = self._empty(ranks, rows, width.stop - width.start).normal_()
+        return self._buffers[number]
+
+    def _span(self, op: Op) -> tuple[int, int]:
+        """Columns of what moves."""
+        block = op.blocks[0]
+        return (block.k_start, block.k_stop) if self._receives else (block.col_start, block.col_stop)
+
+    def products(self, op: Op, operands: Operands) -> list[Product]:
+        """One call for the piece of all ranks: own rows come and go as those of others do."""
+        block, right = op.blocks[0], second(operands)
+        buffer = self._buffer(op)
+        if self._receives:
+            into = self.local[:, block.rows, block.columns]
+            return [product(buffer, right[block.k], into, adds=block.k_start > 0)]
+        left = self.source(operands)[:, block.rows]
+        return [product(left, right[:, block.columns], buffer, adds=False)]
+
+    def collective(self, op: Op, operands: Operands) -> Call:
+        """The call of the library; what has gaps is packed before and unpacked behind it."""
+        block, buffer, group, dist = op.blocks[0], self._buffer(op), self._group, self._dist
+        if self._receives:
+            piece = self.source(operands)[:, block.rows, block.k]
+            if self._collective == "all_gather":
+                return self._packed(
+                    piece[0], lambda here: dist.all_gather_into_tensor(_rows(buffer), here, group=group)
+                )
+            return self._exchange(list(piece), list(buffer))
+        if self._collective == "all_reduce":
+            return self._all_reduce(buffer)
+        out = self._by_rank(self.out)[:, block.rows, block.columns]
+        if self._collective == "all_to_all":
+            return self._exchange(list(buffer), list(out))
+        received = out[0] if out[0].is_contiguous() else self._empty(*out[0].shape)
+
+        def reduce_scatter() -> None:
+            dist.reduce_scatter_tensor(received, _rows(buffer), group=group)
+            if received is not out[0] and received.data_ptr() != out[0].data_ptr():
+                out[0].copy_(received)
+
+        return reduce_scatter
+
+    def _packed(self, piece: Tensor, call: Any) -> Call:
+        if piece.is_contiguous():
+            return lambda: call(piece)
+        packed = torch.empty_like(piece, memory_format=torch.contiguous_format)
+        return lambda: call(packed.copy_(piece))
+
+    def _exchange(self, leaving: list[Tensor], coming: list[Tensor]) -> Call:
+        """Each of *leaving* to its rank, *coming* from each; the library takes none with gaps."""
+        packed = [one if one.is_contiguous() else torch.empty_like(one, memory_format=torch.contiguous_format)
+                  for one in leaving]  # fmt: skip
+        landing = [one if one.is_contiguous() else torch.empty_like(one, memory_format=torch.contiguous_format)
+                   for one in coming]  # fmt: skip
+
+        def call() -> None:
+            for pack, one in zip(packed, leaving, strict=True):
+                if pack is not one:
+                    pack.copy_(one)
+            self._dist.all_to_all(landing, packed, group=self._group)
+            for one, land in zip(coming, landing, strict=True):
+                if land is not one:
+                    one.copy_(land)
+
+        return call
+
+    def _all_reduce(self, pieces: Tensor) -> Call:
+        """One call where the piece of all ranks has no gaps, else one for each rank's."""
+        parts = [pieces] if pieces.is_contiguous() else list(pieces)
+        calls = [self._reduced(part) for part in parts]
+
+        def call() -> None:
+            for each in calls:
+                each()
+
+        return call
+
+    def _reduced(self, part: Tensor) -> Call:
+        if part.is_contiguous():
+            return lambda: self._dist.all_reduce(part, group=self._group)
+        packed = torch.empty_like(part, memory_format=torch.contiguous_format)
+
+        def call() -> None:
+            packed.copy_(part)
+            self._dist.all_reduce(packed, group=self._group)
+            part.copy_(packed)
+
+        return call
+
+
+def _rows(stack: Tensor) -> Tensor:
+    """[ranks, rows, width] without gaps as one matrix."""
+    return stack.view(-1, stack.shape[-1])
+
+
+def is_by_library(context: Context) -> bool:
+    """Whether collectives move the pieces."""
+    return bool((context.plan.kind == Kind.COLLECTIVE).any())
+
+
+# Calls of decomposed schedules: branches of copies and of computations, as the Plan's launches say.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is enqueued together: one launch of the Plan."""
+
+    ops: tuple[Op, ...]
+    after: tuple[int, ...]
+    """Launches, by their row in the Plan, that come before it on other streams."""
+    waits: SchemesCall | None
+    """Waits on the stream for pieces of peers, or of our own kernel; None: for none."""
+    acts: SchemesCall
+
+    @property
+    def stream(self) -> int:
+        return self.ops[0].stream
+
+    @property
+    def number(self) -> int:
+        """Its row in the Plan."""
+        return self.ops[0].launch
+
+
+Enqueued = tuple[Streams, SchemesCall | None, Sequence[Launch], SchemesCall | None]
+"""One call: its streams, what comes before their fork, the launches, what comes when they have joined."""
+Seconds = Mapping[int, tuple[float, float]]
+"""By launch, begin and end from the common start."""
+Laid = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
+"""Makes spans of them, of what kernels wrote, the common start in nanoseconds, and the clock's tick in seconds."""
+
+
+def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+    """Our GEMM, where one launch computes all."""
+    if part == "communication" or not gemm_pieces.is_one(context.plan):
+        return []
+    order = branches.order(context.plan, context.rank, part)
+    return [gemm_pieces.kernel(context, Rectangles(context, staged=is_staged(context)), order, operands)]
+
+
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    """For each of *sets* one call, on streams that all of them share."""
+    order = branches.order(context.plan, context.rank, part)
+    ways = streams(order.streams, context.device)
+    places, result = _places(context, group)
+    if part != "whole":  # zeros would take less power, and a GPU clocks higher on them
+        context.local.normal_()
+        context.of(context.rank, "operand" if context.receives else "out").normal_()
+    made = [_Made(context, order, places, operands) for operands in sets]
+    each = [partial(enqueue, ways, one.first, one.launches, one.final) for one in made]
+    return Calls(each, result, [(ways, one) for one in made])
+
+
+def _places(context: Context, group: Any) -> tuple[Rectangles, Tensor]:
+    """Where pieces lie, and the result."""
+    if is_by_library(context):
+        library = Collected(context, group)
+        return library, library.out
+    return Rectangles(context, staged=is_staged(context)), context.result()
+
+
+def enqueue(
+    ways: Streams, first: SchemesCall | None, launches: Sequence[Launch], final: SchemesCall | None,
+    watch: Callable[[Launch, Callable[[], None]], None] | None = None,
+) -> None:  # fmt: skip
+    """One call: *first*, then every launch on its stream, then *final*, where all streams have joined."""
+    if first is not None:
+        first()
+    ways.fork()
+    crossed = {other for launch in launches for other in launch.after}
+    events: dict[int, Any] = {}
+    for launch in launches:
+        for other in launch.after:
+            ways.after(launch.stream, events[other])
+        with ways.on(launch.stream):
+            if launch.waits is not None:
+                launch.waits()
+            if watch is not None:
+                watch(launch, launch.acts)
+            else:
+                launch.acts()
+        if launch.number in crossed:
+            events[launch.number] = ways.mark(launch.stream)
+    ways.join()
+    if final is not None:
+        final()
+
+
+def in_turn(launches: Sequence[Launch], pause: SchemesCall) -> list[Launch]:
+    """*launches*, the first computation of a second stream behind a *pause*, where it waits for nothing else.
+
+    What is ready at the same moment begins in any order, and a copy would wait for a piece that is computed second.
+    """
+    first = {launch.stream: launch for launch in reversed(launches) if launch.ops[0].kind is Kind.COMPUTE}
+    late = [launch for stream, launch in first.items() if stream != MAIN and launch.waits is None and not launch.after]
+    return [replace(launch, waits=pause) if launch in late else launch for launch in launches]
+
+
+class _Made:
+    """One call's launches over one set of operands."""
+
+    def __init__(self, context: Context, order: Order, places: Rectangles, operands: Operands) -> None:
+        self._context, self._places, self._operands = context, places, operands
+        self._one = gemm_pieces.is_one(context.plan)
+        self._moved = Moved(context, places)
+        self._counters = context.addresses("counters")
+        self._spared = int(context.plan.schedule.get("comm_sms") or 0)
+        grouped: dict[int, list[Op]] = {}
+        for op in order.ops:
+            grouped.setdefault(op.launch, []).append(op)
+        self._order = order
+        of_step = {op.step: op for op in order.ops}
+        self.launches = in_turn([self._launch(tuple(ops), of_step) for ops in grouped.values()], self._waits_for([]))
+        sums = self._one and not context.receives and any(op.awaits for op in order.of(Kind.COMPUTE))
+        if sums and context.device.type == "cpu":
+            self.launches = self._one_by_one()
+        meets = bool((context.plan.kind == Kind.PUT).any()) and any(op.kind is not Kind.COMPUTE for op in order.ops)
+        self.first = self._begin() if meets else None
+        self.final = self._waits([(number, 1) for number in order.last])
+
+    def _one_by_one(self) -> list[Launch]:
+        """As interpreted ranks need it, which run nothing beside a kernel: its own sums come behind contributions."""
+        (one,) = (launch for launch in self.launches if launch.ops[0].kind is Kind.COMPUTE)
+        puts = [launch for launch in self.launches if launch is not one]
+        leave = [launch for launch in puts if launch.ops[0].blocks[0].chunk != self._context.rank]
+        halves = [replace(one, acts=self._kernel(summed=summed)) for summed in (False, True)]
+        return [halves[0], *leave, halves[1], *(launch for launch in puts if launch not in leave)]
+
+    def _kernel(self, *, summed: bool | None = None) -> SchemesCall:
+        """Our one launch."""
+        kernel = gemm_pieces.kernel(self._context, self._places, self._order, self._operands, summed=summed)
+        return kernel.launcher(interpreted=1)
+
+    def _begin(self) -> SchemesCall:
+        context, credits = self._context, self._context.addresses("credits")
+        return lambda: begin[(1,)](
+            credits, context.epoch, context.error, context.limit_ns, context.rank, WORLD=context.world, num_warps=1
+        )
+
+    def _waits(self, awaited: Sequence[tuple[int, int]]) -> SchemesCall | None:
+        """Until counters of this rank have risen: their numbers, and by how much a call raises each."""
+        return self._waits_for(awaited) if awaited else None
+
+    def _waits_for(self, awaited: Sequence[tuple[int, int]]) -> SchemesCall:
+        """The same, a launch of one warp in any case."""
+        context = self._context
+        numbers = torch.tensor(awaited, dtype=torch.int32, device=context.device)
+        return lambda: arrived[(1,)](
+            self._counters, numbers, len(numbers), context.epoch, context.error, context.limit_ns, context.rank,
+            num_warps=1,
+        )  # fmt: skip
+
+    def _launch(self, ops: tuple[Op, ...], of_step: dict[int, Op]) -> Launch:
+        computes = ops[0].kind is Kind.COMPUTE
+        inside = self._one and computes  # our kernel waits for pieces itself
+        needed = [of_step[step] for op in ops for step in op.after if of_step[step].launch != op.launch]
+        counted = [op for op in needed if self._one and op.kind is Kind.COMPUTE]
+        across = {op.launch for op in needed if op not in counted and op.stream != ops[0].stream}
+        awaited = [] if inside else [(number, 1) for op in ops for number in op.awaits]
+        awaited += [gemm_pieces.unit(self._context.plan, op) for op in ops if counted]
+        return Launch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
+
+    def _acts(self, ops: tuple[Op, ...]) -> SchemesCall:
+        kind = ops[0].kind
+        if kind is Kind.COMPUTE:
+            if self._one:
+                return self._kernel()
+            products = [product for op in ops for product in self._places.products(op, self._operands)]
+            return on_fewer(_in_order(products), self._spared, self._context.device)
+        if kind is Kind.PUT:
+            return self._moved.puts(ops, self._operands)
+        if kind is Kind.REDUCE:
+            return _in_order([Sums(self._context, *self._places.summed(op)) for op in ops])
+        if kind is Kind.COLLECTIVE:
+            assert isinstance(self._places, Collected)
+            return _in_order([self._places.collective(op, self._operands) for op in ops])
+        return _in_order([])  # what the library leaves in its buffer is read there
+
+
+def _in_order(acts: Sequence[SchemesCall]) -> SchemesCall:
+    def act() -> None:
+        for each in acts:
+            each()
+
+    return act
+
+
+def watched(context: Context, timed: Calls) -> Watched:
+    """The same calls with events before and behind each launch, which are nodes of the graph and take no SM."""
+
+    def laid(seconds: Seconds, words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        return timeline.of_launches(context.plan, context.rank, seconds, max(tick_s, timeline.EVENT_TICK_S))
+
+    made = [(ways, one.first, one.launches, one.final) for ways, one in timed.made]
+    return by_events(made, torch.zeros(1, dtype=torch.int64, device=context.device), laid)
+
+
+def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> Watched:
+    """Calls of *made* with events around each launch; *laid* makes spans of what they say, and of *written*.
+
+    *written* [words] int64: its first word becomes the moment at which a call begins, the others are the kernels' own.
+    """
+    moments: dict[int, tuple[Any, Any]] = {}
+    origin: list[Any] = []
+    kept: list[Any] = []  # a graph records all of its events as long as it lives
+
+    def call(ways: Streams, first: SchemesCall | None, launches: Sequence[Launch], final: SchemesCall | None) -> None:
+        write_now[(1,)](written, num_warps=1)
+        ways.fork()
+        origin[:] = [ways.mark(MAIN, timed=True)]
+        kept.append(origin[0])
+
+        def timed_launch(launch: Launch, acts: SchemesCall) -> None:
+            before = ways.mark(launch.stream, timed=True)
+            acts()
+            both = before, ways.mark(launch.stream, timed=True)
+            moments.update(dict.fromkeys((op.launch for op in launch.ops), both))
+            kept.append(both)
+
+        enqueue(ways, first, launches, final, timed_launch)
+
+    def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        offset_s = float(words[0] - start_ns) / 1e9
+
+        def at(event: Any) -> float:
+            return offset_s + float(origin[0].elapsed_time(event)) / 1e3
+
+        seconds = {launch: (at(begin), at(end)) for launch, (begin, end) in moments.items()}
+        return laid(seconds, words, start_ns, tick_s)
+
+    return Watched([partial(call, *one) for one in made], written, spans)

@@ -1,0 +1,53 @@
+"""Calls of torch's own overlapped operators, all_gather + GEMM and GEMM + reduce_scatter.
+
+`torch.ops.symm_mem.fused_all_gather_matmul` and `fused_matmul_reduce_scatter` (torch/distributed/_symmetric_memory) are
+what `decomposed` calls one piece of every shard, a ring of unfused steps, by copy engines, and have that Plan: rank by
+rank a shard is copied by a copy engine and multiplied by cuBLAS, on two streams. They pull where a plan pushes, and
+allocate their result, so a call points the trial's result at what it returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.memory import Context
+from kernels.backends.triton.schemes import Call, Calls
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow
+from kernels.reference import Operands
+
+
+def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+    """None of ours."""
+    return []
+
+
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    """One call of torch for each of *sets*."""
+    shape = OPERATORS[context.problem.operator].local(context.problem)["output"]
+    result = torch.empty(shape, dtype=context.dtype, device=context.device)
+    return Calls([call(context, operands, group, result) for operands in sets], result)
+
+
+watched = None
+"""Nothing inside of torch's operators can be seen."""
+
+
+def call(context: Context, operands: Operands, group: Any, result: Tensor) -> Call:
+    """One call over *operands*, after which *result* is the tensor that torch made."""
+    first, second = operands.values()
+    name, operators = group.group_name, torch.ops.symm_mem
+
+    def gathered() -> None:
+        _, (out,) = operators.fused_all_gather_matmul(first, [second], 0, name, return_A=False)
+        result.set_(out)
+
+    def scattered() -> None:
+        result.set_(operators.fused_matmul_reduce_scatter(first, second, "sum", 0, name))
+
+    return gathered if OPERATORS[context.problem.operator].flow is Flow.RECEIVE else scattered

@@ -1,0 +1,257 @@
+"""Calls of sequential schedules: a computation and a collective, one after the other on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from kernels.backends.triton import nccl, timeline
+from kernels.backends.triton.collectives import Beside, copies, direct, lanes
+from kernels.backends.triton.kernels.sync import write_now
+from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.memory import Context
+from kernels.backends.triton.nccl import WINDOWS, winner
+from kernels.backends.triton.schemes import Call as SchemesCall
+from kernels.backends.triton.schemes import Calls
+from kernels.backends.triton.schemes.fused import kernel, launches
+from kernels.backends.triton.timeline import Watched
+from kernels.operators import OPERATORS
+from kernels.operators.base import Flow, ResultLayout
+from kernels.outcome import Span
+from kernels.problem import Problem
+from kernels.reference import Operands
+from kernels.schemes import expand, fused, library
+from kernels.schemes.sequential import is_ours
+
+# Sequential on GPUs: the computation as a kernel or a call of cuBLAS, then a collective of NCCL, torch, or ours.
+
+Call = Callable[[], None]
+
+
+class Sequential:
+    """One trial's two halves over sets of operands; what they write, they write at one place, as our kernels do."""
+
+    def __init__(self, context: Context, sets: Sequence[Operands], group: Any, beside: Beside | None = None) -> None:
+        """*beside*: how its collective works where a computation runs at the same time."""
+        self.context, self.sets, self._group, self._beside = context, list(sets), group, beside
+        self.operator = OPERATORS[context.problem.operator]
+        extent, world = self.operator.extent(context.problem), context.world
+        self.chunk = self.operator.chunk_rows(context.problem)
+        self._tuned = nccl.tuned(group, context.device) if self._how == "library_tuned" and world > 1 else None
+        self._setting = setting_of(context.problem)
+        if self._tuned and not context.receives:
+            context.local_in(self._buffer)  # before a kernel that computes into it is made
+        self.local = context.local
+        # a library registers the buffers of captured calls on its own: symmetric ones make its graphs hang (NCCL 2.28)
+        self._buffers = {name: self._buffer(context.of(context.rank, name).shape) for name in self._of_library()}
+        for buffer in self._buffers.values():
+            buffer.normal_()  # a GPU clocks higher on zeros: the computation alone would look faster than it is
+        self._received: Tensor | None = None
+        if self.operator.layout is ResultLayout.COLUMNS:
+            self._received = self._buffer((world, self.chunk, extent.columns))
+        if self._tuned:
+            self._into_windows(self._tuned)
+
+    @cached_property
+    def _lanes(self) -> Iterable[torch.cuda.Stream]:
+        """What copy engines are given their work on: the same for all sets of operands."""
+        given = self._beside.lanes if self._beside else None
+        return lanes(self.context) if given is None else given
+
+    @property
+    def _how(self) -> str:
+        return str(self.context.plan.schedule["collective"])
+
+    def _buffer(self, shape: Sequence[int]) -> Tensor:
+        """Unwritten memory that a collective reads or writes."""
+        context = self.context
+        if self._tuned:
+            return self._tuned.buffer(shape, context.dtype, context.device, self._setting)
+        return torch.empty(*shape, dtype=context.dtype, device=context.device)
+
+    def _into_windows(self, tuned: nccl.Tuned) -> None:
+        """The operands that go to others lie there, too, and the process group is the one that is fastest."""
+        self._group = tuned.group_for(self._setting)
+        if self.context.receives and self._setting == WINDOWS:
+            name, first = next(iter(self.sets[0].items()))
+            together = self._buffer((len(self.sets), *first.shape))
+            self.sets = [
+                {**operands, name: place.copy_(operands[name])}
+                for operands, place in zip(self.sets, together, strict=True)
+            ]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What decides the time beside the schedule."""
+        return {"library_tuned": self._setting} if self._tuned else {}
+
+    def _of_library(self) -> tuple[str, ...]:
+        """Tensors that the library writes, which then are no symmetric ones."""
+        if self._how not in library.CALLS:
+            return ()
+        return ("operand",) if self.operator.flow is Flow.RECEIVE else ("out",)
+
+    def here(self, name: str) -> Tensor:
+        """Tensor *name* as this trial's collective writes it."""
+        return self._buffers[name] if name in self._buffers else self.context.of(self.context.rank, name)
+
+    def compute(self, number: int) -> Call:
+        """The computation alone, of set *number*, by cuBLAS; no library has that of a pooled lookup."""
+        first, second = self.sets[number].values()
+        target = self.target
+        if self.operator.flow is Flow.RECEIVE:
+            operand = self.here("operand")
+            return lambda: _ignore(torch.mm(operand, second, out=target))
+        return lambda: _ignore(torch.mm(first, second, out=target))
+
+    @property
+    def target(self) -> Tensor:
+        """[M, N] where results go: torch's symmetric all-reduces read their operand from symmetric memory."""
+        symmetric = self._how in ("one_shot", "two_shot")
+        return self.context.of(self.context.rank, "out") if symmetric else self.local
+
+    def collective(self, number: int) -> Call:
+        """The collective alone, of set *number*, by the schedule's `collective`."""
+        match self._how:
+            case "library" | "library_tuned":
+                return self._nccl(self.sets[number])
+            case "one_shot" | "two_shot" as shot:
+                return self._symmetric(str(shot))
+            case "direct":
+                return direct(self.context, self._pushed(self.sets[number]), self._beside)
+            case _:
+                return copies(self.context, self._pushed(self.sets[number]), self._lanes, self._beside)
+
+    def _nccl(self, operands: Operands) -> Call:
+        dist: Any = torch.distributed
+        context, group = self.context, self._group
+        if context.world == 1:
+            return lambda: None
+        if self.operator.flow is Flow.RECEIVE:
+            operand = self.here("operand")
+            if "shard" in operands:
+                return lambda: dist.all_gather_into_tensor(operand, operands["shard"], group=group)
+            return lambda: dist.all_to_all_single(operand, operands["tokens"], group=group)
+        out = self.here("out")
+        if self.operator.flow is Flow.BROADCAST:
+            return lambda: dist.all_reduce(self.local, group=group)
+        if self.operator.reduces:
+            return lambda: dist.reduce_scatter_tensor(out, self.local, group=group)
+        if self._received is None:
+            return lambda: dist.all_to_all_single(out, self.local, group=group)
+        return self._all_to_all_and_permute(out, self._received)
+
+    def _all_to_all_and_permute(self, out: Tensor, received: Tensor) -> Call:
+        """The library delivers [source, sample, column]; the output is [sample, source, column]."""
+        dist: Any = torch.distributed
+        permuted = out.view(self.chunk, self.context.world, -1)
+
+        def call() -> None:
+            dist.all_to_all_single(received.view(-1, received.shape[-1]), self.local, group=self._group)
+            permuted.copy_(received.transpose(0, 1))
+
+        return call
+
+    def _symmetric(self, shot: str) -> Call:
+        """torch's own all-reduces over symmetric memory."""
+        context, name = self.context, self._group.group_name
+        stage = context.of(context.rank, "out")
+        if shot == "two_shot":
+            return lambda: _ignore(torch.ops.symm_mem.two_shot_all_reduce_(stage, "sum", name))
+        return lambda: _ignore(torch.ops.symm_mem.one_shot_all_reduce_out(stage, "sum", name, self.local))
+
+    def _pushed(self, operands: Operands) -> Tensor:
+        """What our own collectives push: the operand that comes in elsewhere, or what was computed here."""
+        if self.operator.flow is Flow.RECEIVE:
+            return operands["shard"] if "shard" in operands else operands["tokens"]
+        return self.local
+
+    def result(self) -> Tensor:
+        """Where the collective leaves this rank's output."""
+        context = self.context
+        if self.operator.flow is Flow.RECEIVE:
+            return context.result()
+        if self.operator.flow is Flow.BROADCAST and self._how != "two_shot":
+            return self.local
+        return self.here("out")
+
+
+def setting_of(problem: Problem) -> str:
+    """How `library_tuned` calls NCCL: by the bytes of the whole buffer that *problem*'s collective fills or reads."""
+    operator = OPERATORS[problem.operator]
+    extent = operator.extent(problem)
+    width = extent.contraction if operator.flow is Flow.RECEIVE else extent.columns
+    return winner(operator.collective, extent.rows * width * problem.itemsize)
+
+
+def _ignore(value: Any) -> None:
+    """Operators that return what they wrote."""
+
+
+# Calls of sequential schedules: a computation and a collective, one after the other on a stream.
+
+
+def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+    """Our kernel alone, where it computes; watched it is the same."""
+    if part == "communication" or not is_ours(context.problem, context.plan.schedule):
+        return []
+    return [alone(context, operands, {}, context.local)]
+
+
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    """The half that *part* names, or both, for each of *sets*."""
+    both = Sequential(context, sets, group)
+    halves = _halves(both, part)
+    return Calls([partial(_in_order, each) for each in halves], both.result(), halves, both.facts)
+
+
+def watched(context: Context, timed: Calls) -> Watched:
+    """The moment after each half is written by the stream."""
+    ends = torch.zeros(2, dtype=torch.int64, device=context.device)
+
+    def call(halves: Sequence[SchemesCall]) -> None:
+        for number, half in enumerate(halves):
+            half()
+            write_now[(1,)](ends[number:], num_warps=1)
+
+    def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
+        return timeline.of_halves(context.plan, context.rank, (words - start_ns).tolist(), tick_s)
+
+    return Watched([partial(call, halves) for halves in timed.made], ends, spans)
+
+
+def _halves(both: Sequential, part: str) -> list[tuple[SchemesCall, ...]]:
+    """By set of operands, those that *part* names, the one that depends on the other last."""
+    computes = [] if part == "communication" else [computations(both)]
+    collectives = [] if part == "compute" else [[both.collective(number) for number in range(len(both.sets))]]
+    halves = (*collectives, *computes) if both.context.receives else (*computes, *collectives)
+    return list(zip(*halves, strict=True))
+
+
+def _in_order(halves: Sequence[SchemesCall]) -> None:
+    for half in halves:
+        half()
+
+
+def computations(both: Sequential) -> list[SchemesCall]:
+    """By set of operands."""
+    if not is_ours(both.context.problem, both.context.plan.schedule):
+        return [both.compute(number) for number in range(len(both.sets))]
+    return launches(own_kernels(both))
+
+
+def own_kernels(both: Sequential) -> list[Kernel]:
+    """By set of operands our kernel alone, which computes where *both*'s collective finds it, or leaves it."""
+    places = {"operand": both.here("operand")} if both.context.receives else {}
+    return [alone(both.context, operands, places, both.target) for operands in both.sets]
+
+
+def alone(context: Context, operands: Operands, places: Mapping[str, Tensor], target: Tensor) -> Kernel:
+    """Our kernel alone into *target*; *places*: this rank's tensors that lie elsewhere than in symmetric memory."""
+    plan = expand(context.problem, fused.alone(context.problem, context.plan.schedule["tile"]))
+    return kernel(context.computing(plan, places, target), operands, alone=True)

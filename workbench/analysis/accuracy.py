@@ -1,0 +1,454 @@
+"""How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it.
+
+The estimate that was made before it was measured stands there too: that one never changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil, isclose
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import files
+from kernels.hardware import source_print
+from kernels.machine import Machine
+from kernels.outcome import row as row_of
+from kernels.schemes import BASELINE
+from kernels.trial import Trial, is_one_call
+from kernels.units import percent_text, ratio_text
+from workbench import machines
+from workbench.machines.calibrate_gpu import held_out, listed
+from workbench.naming import operator_title
+from workbench.resources import LAPTOP, data_directory
+from workbench.results import recordings
+from workbench.results.store import Store, same_source
+from workbench.simulator.predict import predict, resolved
+from workbench.simulator.price.steps import trivial_seconds
+
+# Bounds of errors of estimates: a committed file says how large they may be, kind by kind; numbers in it only fall.
+
+Row = Mapping[str, Any]
+
+KIND = files.TextKind("file of bounds", "bounds of errors of estimates", "a TOML file as data/checks/estimates.toml")
+ERRORS = ("median", "p90", "weighted")
+NAMES = ("machine", "operator", "scheme")
+
+
+def bounds(path: Path | None = None) -> list[dict[str, Any]]:
+    """The `[[bound]]` tables: a kind, and the most that each of its errors may be."""
+    place = path or data_directory() / "checks" / "estimates.toml"
+    content = files.toml_of(files.text(place, KIND), place, KIND).get("bound", [])
+    for entry in content:
+        if set(entry) != {*NAMES, *ERRORS} or not all(entry[name] >= 0 for name in ERRORS):
+            raise KIND.unreadable(place, f"a bound has {', '.join(entry)}, and not {', '.join((*NAMES, *ERRORS))}")
+    return list(content)
+
+
+def broken(kinds: Iterable[Row], known: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """What of *kinds* (see `accuracy`) is larger than its bound; kinds without a bound break none."""
+    by_kind = {tuple(entry[name] for name in NAMES): entry for entry in known}
+    for kind in kinds:
+        bound = by_kind.get(tuple(kind[name] for name in NAMES), {})
+        for error in ERRORS:
+            if error in bound and kind[error] > bound[error]:
+                yield {**{name: kind[name] for name in NAMES}, "error": error, "is": kind[error], "bound": bound[error]}
+
+
+def sentence(one: Row) -> str:
+    """What a person reads of one broken bound."""
+    error, most = percent_text(one["is"]), percent_text(one["bound"])
+    return f"{one['operator']} {one['scheme']} on {one['machine']}: {one['error']} error {error}, accepted {most}"
+
+
+# Where an estimate is wrong: its error as a sum over terms, each measured alone beside what it was estimated at.
+
+PARTS = {"compute": "computation alone", "communication": "communication alone"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One part of a time."""
+
+    name: str
+    measured_s: float
+    estimated_s: float
+    adds: bool
+    """Whether the errors of these terms add up to that of the whole trial."""
+
+    @property
+    def error_s(self) -> float:
+        """Seconds that the estimate says too much."""
+        return self.estimated_s - self.measured_s
+
+
+def terms(rows: Iterable[Row], whole: Row) -> list[Term]:
+    """What the time of *whole*, one of *rows*, consists of: its parts alone, what they must take, the rest, and itself.
+
+    Parts are those of its block: with the same schedule, or the fastest. Of the baseline they follow each other, so
+    both must be taken; of the others the longer one. The rest is what its overlap does not hide, or what it costs.
+
+    ValueError: where a part was not measured beside it.
+    """
+    beside = [row for row in rows if row["block"] == whole["block"]]
+    parts = [_term(name, _part(beside, whole, part), adds=False) for part, name in PARTS.items()]
+    together, name = (sum, "both parts") if whole["scheme"] == BASELINE else (max, "the longer part")
+    least = Term(name=name, measured_s=together(part.measured_s for part in parts),
+                 estimated_s=together(part.estimated_s for part in parts), adds=True)  # fmt: skip
+    itself = _term("the whole trial", whole, adds=False)
+    rest = Term(name="the rest", measured_s=_difference(itself.measured_s, least.measured_s),
+                estimated_s=_difference(itself.estimated_s, least.estimated_s), adds=True)  # fmt: skip
+    return [*parts, least, rest, itself]
+
+
+def _difference(one_s: float, other_s: float) -> float:
+    """Seconds; none where only rounding tells the two apart."""
+    return 0.0 if isclose(one_s, other_s) else one_s - other_s
+
+
+def _term(name: str, row: Row, *, adds: bool) -> Term:
+    return Term(name=name, measured_s=row["measured_s"], estimated_s=row["estimated_s"], adds=adds)
+
+
+def _part(beside: Sequence[Row], whole: Row, part: str) -> Row:
+    """The part of *whole*'s own schedule; where that was not timed the fastest, of its scheme before others."""
+    alone = [row for row in beside if row["part"] == part]
+    if not alone:
+        raise ValueError(f"{PARTS[part]} was not measured in block {whole['block']}, which has {len(beside)} trials. "
+                         "Accepted: a trial whose parts were timed beside it.")  # fmt: skip
+    return min(alone, key=lambda row: (row["axes"] != whole["axes"], row["scheme"] != whole["scheme"],
+                                       row["measured_s"]))  # fmt: skip
+
+
+# Estimates that are off: how many fresh measurements lie outside their estimate's interval, and by how much.
+
+FEWEST = 5
+"""So many outside of their intervals are no chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Off:
+    """What was measured of one operator on one machine, beside the estimates that were made before."""
+
+    machine: str
+    backend: str
+    operator: str
+    outside: int
+    count: int
+    """Fresh measurements that have an estimate."""
+    ratio: float
+    """Measured over estimated time: the median of those outside."""
+
+    def __str__(self) -> str:
+        return (
+            f"The estimates of {operator_title(self.operator)} on {self.machine} are off: {self.outside} of "
+            f"{self.count} measured times lie outside their estimate's interval, and took {ratio_text(self.ratio)} the "
+            "estimate (median)."
+        )
+
+    @property
+    def advice(self) -> str:
+        """What makes them right, as a command."""
+        if self.machine == LAPTOP:
+            return "`workbench calibrate` fits the machine."
+        if self.backend == "cpu":
+            return "`workbench calibrate --cluster ADDRESS` fits the machine where its ranks are."
+        return f"`workbench calibrate --machine {self.machine}` fits the machine."
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def off(rows: Iterable[Row]) -> list[Off]:
+    """Where FEWEST or more of the fresh measurements among *rows* lie outside; the estimates are those of *rows*.
+
+    What was known from before is not fresh. Of a trial that was timed in several blocks the newest time counts.
+    Estimates are of calls in a row, and say nothing of one call per graph.
+    """
+    estimates: dict[str, Row] = {}
+    measured: dict[str, Row] = {}
+    for row in rows:
+        if row.get("time_s") is None or row.get("key") is None:
+            continue
+        if row["source"] == "estimated":
+            estimates.setdefault(row["key"], row)
+        elif row["source"] == "measured" and not is_one_call(row.get("protocol"), row.get("backend")):
+            measured[row["key"]] = row
+    return off_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
+
+
+def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[Off]:
+    """The same of *pairs* of a measured row and the row of its estimate."""
+    ratios: dict[tuple[str, str, str], list[tuple[bool, float]]] = {}
+    for timed, guess in pairs:
+        outside = not guess["low_s"] <= timed["time_s"] <= guess["high_s"]
+        group = timed["machine"], timed["backend"], timed["operator"]
+        ratios.setdefault(group, []).append((outside, timed["time_s"] / guess["time_s"]))
+    off = []
+    for (machine, backend, operator), each in ratios.items():
+        beyond = [ratio for outside, ratio in each if outside]
+        if len(beyond) >= FEWEST:
+            off.append(Off(machine=machine, backend=backend, operator=operator, outside=len(beyond), count=len(each),
+                             ratio=median(beyond)))  # fmt: skip
+    return off
+
+
+# How good estimates are, kind by kind: errors, order, intervals, speed-ups; beside each what the trivial one is worth.
+
+NEAR = 0.05
+"""A choice is good that takes at most this share longer than the best."""
+PAIRS = 2
+"""Schedules of one problem that can be ordered."""
+LARGE = 80
+"""Schedules from which those of one problem are a space: two H200s measured 115, 108 and 85 of three problems."""
+TOP, AS_GOOD = 0.05, 0.01
+"""Of a space, the share that is measured because it is estimated to be fast; a time is as good as the best within."""
+
+
+def table(rows: Iterable[Row]) -> dict[str, Any]:
+    """Of the whole trials among *rows*: errors in all (None of no trials) and by kind, and speed-ups."""
+    known = whole(rows)
+    return {
+        "count": len(known), "problems": len(_by(known, lambda row: (row["machine"], *_case(row)))),
+        "all": errors(known) if known else None, "accuracy": accuracy(known), "speed_ups": speed_ups(known),
+    }  # fmt: skip
+
+
+def accuracy(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Of every machine, operator and scheme what whole trials say."""
+    kinds = _by(whole(rows), lambda row: (row["machine"], row["operator"], row["scheme"]))
+    return [dict(zip(("machine", "operator", "scheme"), kind, strict=True)) | errors(of_kind)
+            for kind, of_kind in sorted(kinds.items())]  # fmt: skip
+
+
+def errors(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of trials of any kind: errors are estimated over measured, less 1; those of the trivial estimate beside them."""
+    signed = np.array([row["error"] for row in rows])
+    measured = np.array([row["measured_s"] for row in rows])
+    trivial = np.abs(np.array([row["trivial_s"] for row in rows]) / measured - 1)
+    return {
+        "count": len(rows),
+        "median": float(np.median(np.abs(signed))),
+        "p90": float(np.quantile(np.abs(signed), 0.9)),
+        "weighted": float((np.abs(signed) * measured).sum() / measured.sum()),
+        "bias": float(np.median(signed)),
+        "rank_correlation": _of_cases(rows, _rank_correlation),
+        "best_within_5_percent": _of_cases(rows, _chose_well),
+        "inside_interval": fmean(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows),
+        "half_width": median((row["high_s"] - row["low_s"]) / 2 / row["estimated_s"] for row in rows),
+        "trivial_median": float(np.median(trivial)),
+        "trivial_p90": float(np.quantile(trivial, 0.9)),
+        "trivial_weighted": float((trivial * measured).sum() / measured.sum()),
+    }  # fmt: skip
+
+
+def speed_ups(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The error of scheme over baseline, both estimated, against both measured: pairs of one problem and one block.
+
+    Of each the fastest in its block that was measured.
+    """
+    blocks = _by(whole(rows), lambda row: (row["machine"], *_case(row), row["block"] or row["run"]))
+    errors: dict[tuple[str, str], list[float]] = {}
+    for block in blocks.values():
+        fastest = {scheme: min(of_scheme, key=lambda row: float(row["measured_s"]))
+                   for (scheme,), of_scheme in _by(block, lambda row: (row["scheme"],)).items()}  # fmt: skip
+        if (base := fastest.pop(BASELINE, None)) is not None:
+            for scheme, row in fastest.items():
+                estimated, measured = (row[name] / base[name] for name in ("estimated_s", "measured_s"))
+                errors.setdefault((row["machine"], scheme), []).append(estimated / measured - 1)
+    return [
+        {
+            "machine": machine, "scheme": scheme, "pairs": len(signed), "median": median(signed),
+            "p90": float(np.quantile(np.abs(signed), 0.9)),
+        }
+        for (machine, scheme), signed in sorted(errors.items())
+    ]  # fmt: skip
+
+
+def spaces(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Of each problem with LARGE measured schedules: whether the TOP by estimate hold one that is as good as the best.
+
+    A schedule that was measured several times counts once, with its middle time.
+    """
+    cases = _by(whole(rows), lambda row: (row["machine"], *_case(row)))
+    made = []
+    for (machine, *_), of_case in sorted(cases.items(), key=str):
+        schedules = list(_by(of_case, lambda row: (row["scheme"], str(sorted(row["axes"].items())))).values())
+        if len(schedules) < LARGE:
+            continue
+        measured, estimated = (np.array([median(row[name] for row in each) for each in schedules])
+                               for name in ("measured_s", "estimated_s"))  # fmt: skip
+        top = np.argsort(estimated, kind="stable")[: ceil(TOP * len(schedules))]
+        over_best = float(measured[top].min() / measured.min())
+        errors = np.abs(estimated / measured - 1)
+        made.append({
+            "machine": machine, **{name: of_case[0][name] for name in ("operator", "shape", "dtype", "world")},
+            "schedules": len(schedules), "top": len(top), "best_s": float(measured.min()), "over_best": over_best,
+            "within_1_percent": over_best <= 1 + AS_GOOD, "median": float(np.median(errors)),
+            "p90": float(np.quantile(errors, 0.9)),
+        })  # fmt: skip
+    return made
+
+
+def whole(rows: Iterable[Row]) -> list[Row]:
+    """Rows of whole trials: what a person chooses between."""
+    return [row for row in rows if row["part"] == "whole"]
+
+
+def _by(rows: Iterable[Row], kind: Callable[[Row], tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Row]]:
+    kinds: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(kind(row), []).append(row)
+    return kinds
+
+
+def _case(row: Row) -> tuple[Any, ...]:
+    return row["operator"], tuple(sorted(row["shape"].items())), row["dtype"], row["world"], str(row["fabric"])
+
+
+def _of_cases(rows: Sequence[Row], number: Callable[[Sequence[Row]], float | None]) -> float | None:
+    """The mean of *number* over problems of which several schedules were measured; None where there is none."""
+    cases = [case for case in _by(rows, _case).values() if len(case) >= PAIRS]
+    numbers = [value for case in cases if (value := number(case)) is not None]
+    return fmean(numbers) if numbers else None
+
+
+def _rank_correlation(case: Sequence[Row]) -> float | None:
+    """Spearman's: how alike both orders are, from -1 to 1; equal times share their ranks."""
+    estimated, measured = (_ranks([row[name] for row in case]) for name in ("estimated_s", "measured_s"))
+    if min(np.ptp(estimated), np.ptp(measured)) == 0:
+        return None
+    return float(np.corrcoef(estimated, measured)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    _, which, counts = np.unique(np.array(values), return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2)[which])
+
+
+def _chose_well(case: Sequence[Row]) -> float:
+    """1 where the schedule that is estimated to be the fastest takes at most NEAR longer than the fastest."""
+    chosen = min(case, key=lambda row: float(row["estimated_s"]))
+    return float(chosen["measured_s"] <= (1 + NEAR) * min(row["measured_s"] for row in case))
+
+
+# How well the simulator predicts what was measured here: every stored measurement beside today's estimate of it.
+
+CLOSE = 0.15
+"""An estimate is close when it is within this share of the measured time."""
+
+ONE_CALL = "They time one call per graph, and estimates are of calls in a row."
+NOT_CONTROLLED = "Their captured graphs do not show what a control of the schedule asks for."
+
+
+def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """One row per measured trial of *runs* (its newest measurement), and how far the estimates are off in all."""
+    newest: dict[str, tuple[dict[str, Any], Any]] = {}
+    before: dict[str, float] = {}
+    for run in runs:
+        trials = store.trials(run)
+        for row in store.rows(run):
+            if row["outcome"] == "estimate":
+                before[row["key"]] = row["time_s"]
+            elif row["outcome"] == "measurement" and row["source"] == "measured":
+                newest[row["key"]] = ({**row, "predicted_s": before.get(row["key"])}, trials[row["key"]])
+    rows, without = _estimated(newest.values(), None, Counter())
+    return rows, {**_summary(rows), **without, "off": [each.to_json() for each in off_now(rows)]}
+
+
+def off_now(rows: Iterable[Mapping[str, Any]]) -> list[Off]:
+    """Which of today's estimates among the *rows* of `validate` are off; other kernels than today's are no evidence."""
+    fresh = [row for row in rows if row["source_print"] in same_source(source_print(row["backend"]))]
+    return off_pairs(({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh)
+
+
+def validate_recordings(
+    names: Iterable[str], machine: Machine | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """As `validate`, of recordings; by *machine*, or by the one that each trial names.
+
+    Bounds are of estimates for the machine that was recorded: those for another one break none.
+    """
+    by_name = {name: recordings.recordings(name) for name in names}
+    if empty := [name for name, trials in by_name.items() if not trials]:
+        raise ValueError(f"{empty[0]} has 0 recorded trials. Accepted: a file that `workbench export RUN --to "
+                         "recording` writes, with a line for each.")  # fmt: skip
+    recorded = [one.measurement for trials in by_name.values() for one in trials]
+    controlled = [one for one in recorded if not one.unmet]
+    reasons = Counter({NOT_CONTROLLED: len(recorded) - len(controlled)})
+    rows, without = _estimated([(row_of(one), one.trial) for one in controlled], machine, reasons)
+    return rows, {**_summary(rows), **without}
+
+
+def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Ratios of estimated to measured times by operator, scheme and part: how many, the middle, the extremes."""
+    kinds: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        how = str(row["axes"].get("collective", "")) if row["scheme"] == BASELINE else ""
+        kinds.setdefault((row["operator"], row["scheme"], how, row["part"]), []).append(1 + row["error"])
+    names = ("operator", "scheme", "collective", "part")
+    return [{**dict(zip(names, kind, strict=True)), "count": len(ratios), "ratio": median(ratios),
+             "lowest": min(ratios), "highest": max(ratios)} for kind, ratios in sorted(kinds.items())]  # fmt: skip
+
+
+def _estimated(
+    measured: Iterable[tuple[Mapping[str, Any], Trial]], machine: Machine | None, reasons: Counter[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows with today's estimates, and by the key `without_estimate` how many trials have none, for each reason.
+
+    *reasons*: those of trials that are left out before.
+    """
+    rows = []
+    for row, trial in measured:
+        if trial.is_one_call:
+            reasons[ONE_CALL] += 1
+            continue
+        try:
+            by = machine or machines.machine(trial.machine)
+            estimate = predict(trial, by, with_spans=False)
+        except ValueError as reason:  # an unknown machine, a damaged file of one, what it cannot run
+            reasons[str(reason)] += 1
+            continue
+        keys = ("key", "run", "operator", "shape", "dtype", "world", "scheme", "axes", "part", "backend", "machine",
+                "fabric", "block", "source_print")  # fmt: skip
+        rows.append({
+            **{key: row[key] for key in keys}, "measured_s": row["time_s"], "estimated_s": estimate.time_s,
+            "low_s": estimate.low_s, "high_s": estimate.high_s, "calibrated": estimate.calibrated,
+            "estimated_for": by.name,
+            "error": estimate.time_s / row["time_s"] - 1, "predicted_s": row.get("predicted_s"),
+            "trivial_s": trivial_seconds(trial.problem, trial.schedule.scheme, trial.part, by,
+                                         resolved(trial.fabric, trial.problem, by)),
+            "held_out": held_out(trial.problem) and listed(trial.problem) not in by.fitted_to,
+        })  # fmt: skip
+    without = [{"count": count, "message": sentence} for sentence, count in (+reasons).items()]
+    return rows, {"without_estimate": without}
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if not rows:
+        return {"count": 0}
+    errors = [abs(row["error"]) for row in rows]
+    inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in rows)
+    worst = max(rows, key=lambda row: abs(row["error"]))
+    its_own = [row for row in rows if row["estimated_for"] == row["machine"]]
+    return {
+        "count": len(rows),
+        "whole": table(rows),
+        "held_out": table(row for row in rows if row["held_out"]),
+        "spaces": spaces(rows),
+        "broken_bounds": list(broken(accuracy(its_own), bounds())),
+        "median_absolute_error": median(errors),
+        "median_error": median(row["error"] for row in rows),
+        "within_15_percent": sum(error <= CLOSE for error in errors) / len(rows),
+        "inside_interval": inside / len(rows),
+        "worst_error": worst["error"],
+        "worst_key": worst["key"],
+        "calibrated": all(row["calibrated"] for row in rows),
+    }

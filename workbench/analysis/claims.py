@@ -1,0 +1,579 @@
+"""The papers beside ours: each published number that can be asked here, with what this workbench says of it.
+
+Nothing is typed in: recorded values are formed from `data/recordings` whenever somebody asks, estimates are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import pairwise, product
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from kernels.files import TextKind, json_value
+from kernels.operators import OPERATORS, problem
+from kernels.outcome import BLOCK_KIND, CHOOSING, row
+from kernels.schemes import BASELINE
+from workbench.analysis.published import UNITS, Published, published
+from workbench.lesson import Lesson, lesson
+from workbench.machines import shipped_machine
+from workbench.naming import baseline_title
+from workbench.resources import data_directory
+from workbench.results import metrics, recordings
+from workbench.results.comparison import leading
+from workbench.results.provenance import provenance
+from workbench.results.recordings import Recorded
+from workbench.results.rows import by_problem
+from workbench.simulator.scaling.model import model
+from workbench.simulator.scaling.network import collective, named, of_machine
+from workbench.simulator.scaling.prices import Prices
+from workbench.simulator.scaling.step import Setting, band, rows
+
+# What one published number and ours come to: whether the direction and the size carry over, by one rule.
+
+NEAR = 1.5
+"""Two effects are of similar size where neither is more than so many times the other."""
+BASES = {"x": 1.0}
+"""By unit, the value that means no effect; 0 of the others."""
+
+WRITTEN = {**UNITS, "percent": "{:.0f} %", "x": "{:.2f}x", "holds": "in {:.0%}"}
+"""How a value of ours is written: it has more digits than anybody needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What this workbench says of one published number, in its unit."""
+
+    value: float | None
+    """None: nobody measured or computed it."""
+    low: float | None = None
+    high: float | None = None
+    """The band over `cases`, or over what is stated in `why`."""
+    source: str | None = None
+    """`measured`, `recorded` or `estimated`; None without a value."""
+    machine: str = ""
+    over: str = ""
+    """What it is compared with here."""
+    command: str = ""
+    """What a person pastes to see it or to find it anew."""
+    why: str = ""
+    """Where it may differ from the paper, and what it rests on."""
+    cases: Sequence[Mapping[str, Any]] = ()
+    """The rows that it was formed of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One row of `workbench claims`."""
+
+    published: Published
+    ours: Ours
+
+    @property
+    def ratio(self) -> float | None:
+        """Our effect over the published one; None where there is none of ours, or nothing to divide by."""
+        base = BASES.get(self.published.unit, 0.0)
+        effect = self.published.value - base
+        return None if self.ours.value is None or not effect else (self.ours.value - base) / effect
+
+    @property
+    def direction(self) -> bool | None:
+        """Whether ours has the sign of the published effect."""
+        return None if self.ratio is None else self.ratio > 0
+
+    @property
+    def size(self) -> str | None:
+        """`similar`, `smaller` or `larger`, by NEAR, or whether it always holds; None where the direction does not."""
+        if self.ratio is None or self.ratio <= 0:
+            return None
+        if self.published.unit == "holds":
+            return "similar" if self.ratio >= 1 else "smaller"
+        return "similar" if 1 / NEAR <= self.ratio <= NEAR else "larger" if self.ratio > NEAR else "smaller"
+
+    def in_unit(self, value: float) -> str:
+        """*value* as it is written beside the published one: `28 %`, `1.52x`."""
+        return WRITTEN[self.published.unit].format(value)
+
+    def row(self) -> dict[str, Any]:
+        """As `workbench claims --json` prints it."""
+        reported, ours = self.published, asdict(self.ours)
+        return {
+            "id": reported.id, "scope": reported.scope, "operator": reported.operator or None,
+            "scheme": reported.scheme or None, "metric": reported.metric, "aggregate": reported.aggregate,
+            "unit": reported.unit, "published": reported.value, "paper": reported.paper, "version": reported.version,
+            "section": reported.section, "verified": reported.verified, "published_machine": reported.machine,
+            "published_baseline": reported.baseline, "ours": ours["value"], "ours_low": ours["low"],
+            "ours_high": ours["high"], "source": ours["source"], "machine": ours["machine"] or None,
+            "over": ours["over"] or None, "command": ours["command"] or None, "direction": self.direction,
+            **{f"{name}_reduction": reported.as_reduction(value) for name, value in (
+                ("published", reported.value), ("ours", ours["value"]), ("low", ours["low"]), ("high", ours["high"]))},
+            "size": self.size, "ratio": self.ratio, "why": ours["why"], "cases": [dict(case) for case in ours["cases"]],
+        }  # fmt: skip
+
+
+# What GPU recordings say of a published number: gains of each recorded problem, over both baselines of its block.
+
+Row = Mapping[str, Any]
+Cases = Sequence[Mapping[str, Any]]
+GPU = "triton"
+PERCENT = 100.0
+AGGREGATES: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": mean, "max": max, "min": min}
+"""A mean of theirs stands beside a mean of ours, and a maximum beside a maximum."""
+
+
+def gpu_rows() -> dict[str, list[Row]]:
+    """The joined rows of GPU recordings with many calls in a graph, by recording; what only chose baselines is out."""
+    return {name: rows for name, entries in recordings.shipped().items() if (rows := _rows(name, entries))}
+
+
+def _rows(name: str, entries: Sequence[Recorded]) -> list[Row]:
+    """Of problems whose baselines were all tried first: a gain over one that nobody chose is none."""
+    kinds = {entry.measurement.facts.get(BLOCK_KIND) for entry in entries}
+    chosen = {entry.measurement.trial.problem for entry in entries
+              if kinds == {None} or entry.measurement.facts.get(BLOCK_KIND) == CHOOSING}  # fmt: skip
+    kept = [entry for entry in entries if entry.measurement.trial.backend == GPU
+            and not entry.measurement.trial.is_one_call and entry.measurement.trial.problem in chosen
+            and entry.measurement.facts.get(BLOCK_KIND) != CHOOSING]  # fmt: skip
+    rows = metrics.fill([row(entry.measurement) for entry in kept])
+    known = [{"recording": name, "date": entry.provenance.get("date")} for entry in kept]
+    return [{**one, **where} for one, where in zip(rows, known, strict=True)]
+
+
+def cases(book: Mapping[str, Sequence[Row]], operator: str, scheme: str) -> list[dict[str, Any]]:
+    """One case for each recorded problem of *operator* that *scheme* was timed for: of its newest recording alone."""
+    newest: dict[Any, list[Row]] = {}
+    for recorded in sorted(book.values(), key=lambda recorded: str(recorded[0]["date"])):
+        newest.update(by_problem(each for each in recorded if each["operator"] == operator))
+    return [case for recorded in newest.values() if (case := _case(recorded, scheme)) is not None]
+
+
+def _case(rows: Sequence[Row], scheme: str) -> dict[str, Any] | None:
+    """The best schedule of *scheme*, and what it was timed beside; None where it, or a baseline, was not timed."""
+    overlapping = [each for each in leading(rows) if each["scheme"] == scheme and each["sequential_s"]]
+    if not overlapping:
+        return None
+    best = overlapping[0]
+    plain = min((each for each in rows if each["block"] == best["block"] and each["time_s"] == best["sequential_s"]),
+                key=lambda each: str(each["axes"]))  # fmt: skip
+    library_s = best["library_s"]
+    return {
+        **{key: best[key] for key in ("operator", "shape", "dtype", "world", "machine", "recording", "date", "time_s")},
+        "schedule": {"scheme": best["scheme"], **best["axes"]}, "best_baseline": baseline_title(plain["axes"]),
+        "best_baseline_s": best["sequential_s"], "library_s": library_s, "compute_s": best["compute_s"],
+        "comm_s": best["comm_s"], "reduction": 1 - best["time_s"] / best["sequential_s"],
+        "library_reduction": 1 - best["time_s"] / library_s if library_s else None,
+    }  # fmt: skip
+
+
+def within_a_node(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+    """What a scheme saved, of the machine that was recorded last; other machines are told beside it."""
+    names = [reported.operator] if reported.operator else list(OPERATORS)
+    known = [case for name in names for case in cases(book, name, reported.scheme)]
+    if not known:
+        return Ours(value=None, why=f"No recording of a GPU has {reported.operator or 'an operator'} by "
+                                    f"{reported.scheme} yet.")  # fmt: skip
+    last = max(known, key=lambda case: (str(case["date"]), case["world"]))["machine"]
+    here = [case for case in known if case["machine"] == last]
+    saved = [PERCENT * case["reduction"] for case in here]
+    beside_library = [PERCENT * case["library_reduction"] for case in here if case["library_reduction"] is not None]
+    aggregate = AGGREGATES[reported.aggregate]
+    names = sorted({str(case["recording"]) for case in here})
+    sentences = [
+        f"{len(here)} recorded problems on {last}, each over the fastest baseline of its block.",
+        f"Over NCCL: {aggregate(beside_library):.0f} %." if beside_library else "",
+        _elsewhere([case for case in known if case["machine"] != last], aggregate),
+        "Their shapes and GPUs are others.",
+    ]
+    return Ours(
+        value=aggregate(saved), low=min(saved), high=max(saved), source="recorded", machine=str(last),
+        over="the fastest sequential schedule of the same block, NCCL and all other collectives that were timed",
+        command="workbench validate --all " + " ".join(f"--recording {name}" for name in names),
+        why=" ".join(filter(None, sentences)), cases=here,
+    )  # fmt: skip
+
+
+def _elsewhere(others: Cases, aggregate: Callable[[Iterable[float]], float]) -> str:
+    """The same of machines that were recorded before."""
+    machines = sorted({str(case["machine"]) for case in others})
+    parts = [f"{name} {aggregate([PERCENT * case['reduction'] for case in others if case['machine'] == name]):.0f} %"
+             for name in machines]  # fmt: skip
+    return f"Recorded earlier: {', '.join(parts)}." if parts else ""
+
+
+# What is estimated of many hosts: the fused lookup between nodes, and the DLRM step as a band with negative cases.
+
+MACHINE = "h200_ib"
+TWO_HOSTS, PAPER_NODES, SMALL_BATCH = 16, 1024, 128
+"""Ranks: two hosts of eight, 128 nodes of eight, and those over which MLPerf's batch is small."""
+BATCH_PER_RANK, ACROSS_ROWS, DIM = 512, 1_000_000, 128
+TABLES, POOLING = (2, 8, 32), (4, 16, 70)
+"""Tables of a rank and lookups of a sample: chosen by us, since the paper's shapes are not known."""
+RATES, DENSE = (25e9, 50e9), (1.0, 4.0)
+"""Bytes per second between nodes (200 and 400 Gb/s), and how many times as long the dense layers take."""
+FORWARD, BOTH = "fused_forward", "fused"
+TORUS = "torus128"
+"""The network that the paper is recalled to have simulated: data/fabrics."""
+MUCH_DENSE = 16.0
+"""Of the negative case: so much dense work that the network is hidden without fusing."""
+NOBODY = "Nothing between hosts was measured, and our kernels do not run there."
+
+
+def between_nodes(reported: Published) -> Ours:
+    """What fusing would save between hosts, over a stated list of shapes; kernels that do so are not ours."""
+    cases = list(_lookups(reported))
+    saved = [PERCENT * case["reduction"] for case in cases]
+    return Ours(
+        value=AGGREGATES[reported.aggregate](saved), low=min(saved), high=max(saved), source="estimated",
+        machine=MACHINE, over="lookup, then the library's all-to-all", command=f"workbench claims {reported.id} --json",
+        why=f"{len(cases)} shapes of ours on {TWO_HOSTS} and {PAPER_NODES} ranks: {_listed(TABLES)} tables a rank, "
+            f"{_listed(POOLING)} lookups, {BATCH_PER_RANK} samples a rank. Mean {mean(saved):.0f} %. {NOBODY}",
+        cases=cases,
+    )  # fmt: skip
+
+
+def _listed(values: Sequence[int]) -> str:
+    return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+
+
+def _lookups(reported: Published) -> Iterator[dict[str, Any]]:
+    machine = shipped_machine(MACHINE)
+    for world in (TWO_HOSTS, PAPER_NODES):
+        network = of_machine(machine, world)
+        prices = Prices(machine, network)
+        for tables, pooling in product(TABLES, POOLING):
+            shape = {"tables_per_rank": tables, "rows": ACROSS_ROWS, "dim": DIM, "batch": BATCH_PER_RANK * world,
+                     "pooling": pooling}  # fmt: skip
+            lookup = problem(reported.operator, shape, world=world)
+            plain, fused = (prices.operator(lookup, scheme, network) for scheme in (BASELINE, reported.scheme))
+            yield {"machine": MACHINE, "world": world, "shape": shape, "baseline_s": plain.whole_s,
+                   "compute_s": plain.compute_s, "comm_s": plain.comm_s, "time_s": fused.whole_s,
+                   "reduction": 1 - fused.whole_s / plain.whole_s}  # fmt: skip
+
+
+def dlrm_step(reported: Published) -> Ours:
+    """The middle of a band over network rate, fused directions and dense work; and where nothing is gained."""
+    machine = shipped_machine(MACHINE)
+    at = Setting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, PAPER_NODES)))
+    torus = rows(replace(at, prices=Prices(machine, named(Path(TORUS)))), (FORWARD, BOTH))
+    inside = [*band(at, rates=RATES, dense_scales=DENSE, names=(FORWARD, BOTH)), *torus]
+    saved = [PERCENT * row["reduction"] for row in inside]
+    never = _negative()
+    holds = "lies inside" if min(saved) <= reported.value <= max(saved) else "lies outside"
+    on_torus = {row["configuration"]: PERCENT * row["reduction"] for row in torus}
+    return Ours(
+        value=median(saved), low=min(saved), high=max(saved), source="estimated",
+        machine=f"{MACHINE} and {TORUS}", over="the sequential step with the library's collectives",
+        command=f"workbench predict-step dlrm --machine {MACHINE} --world {PAPER_NODES}"
+                + "".join(f" --network-rate {rate:g}" for rate in RATES)
+                + "".join(f" --dense-scale {scale:g}" for scale in DENSE),
+        why=f"The middle of a band over networks, dense work and fused passes; {reported.number} {holds}. On the torus "
+            f"that the paper is recalled to have simulated, one pass saves {on_torus[FORWARD]:.0f} %, both "
+            f"{on_torus[BOTH]:.0f} %. Which of them it fuses is not known, and its sizes are recalled. "
+            f"Fusing gains nothing where dense layers take {MUCH_DENSE:g} times as long "
+            f"({PERCENT * never[0]['reduction']:.1f} %), or sums of gradients fill the network ({never[1]['model']}, "
+            f"{PERCENT * never[1]['reduction']:.1f} %). {NOBODY}",
+        cases=[*map(_short, inside), *never],
+    )  # fmt: skip
+
+
+def _negative() -> list[dict[str, Any]]:
+    """Two steps in which both directions fused save next to nothing."""
+    machine = shipped_machine(MACHINE)
+
+    def step(name: str, world: int, dense: float) -> dict[str, Any]:
+        prices = Prices(machine, of_machine(machine, world))
+        (row,) = rows(Setting(model=model(name), prices=prices, dense_scale=dense), (BOTH,))
+        return _short(row)
+
+    return [step("dlrm", PAPER_NODES, MUCH_DENSE), step("dlrm_dcnv2", SMALL_BATCH, 1.0)]
+
+
+ACROSS_KEPT = ("model", "machine", "world", "network", "network_bytes_per_second", "dense_scale", "configuration",
+        "baseline_s", "fused_s", "reduction", "exposed_share", "baseline_exposed_share")  # fmt: skip
+"""Columns of a step's row that a claim keeps."""
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ACROSS_KEPT}
+
+
+WAYS: Mapping[str, Callable[[Published], Ours]] = {
+    **dict.fromkeys(("R01", "R02", "R06"), between_nodes), **dict.fromkeys(("R11", "R12"), dlrm_step),
+}  # fmt: skip
+"""By the id of a published number."""
+
+
+# What the replays of all applications said of the cache paper: kept in a file, since they take minutes.
+
+COMMAND = "workbench cache --workloads all --policies all"
+KEEPING = f"{COMMAND} --json | python -m workbench.analysis.claims"
+KIND = TextKind(
+    "summary of replays", "a summary of replays", "a JSON file that `python -m workbench.analysis.claims` writes"
+)
+KEPT = ("git_commit", "cpu", "python")
+"""What is kept of who replayed: simulated cycles are the same everywhere."""
+NEEDED = {"applications": int, "optimised_within_2pct_of_best_static": int, "worst_regret": float,
+          "worst_regret_application": str, "best_static_differs": int, "caches": str}  # fmt: skip
+REPLAYS = (
+    "bits",
+    "hierarchy",
+    "interrupts",
+    "lines",
+    "patterns",
+    "policies",
+    "simulate",
+    "state",
+    "step",
+    "study",
+    "trace",
+    "workloads",
+)
+"""The files of workbench/simulator/cache/ that replay an application."""
+HOLDS = 1.0
+
+
+def studied(reported: Published) -> Ours:
+    """How many applications are replayed here."""
+    kept = _kept()
+    return _ours(reported, kept, float(kept["summary"]["applications"]),
+                 "Their names and sizes are reconstructed from public lists, not the paper's own.")  # fmt: skip
+
+
+def best_static(reported: Published) -> Ours:
+    """The share of the applications that the stacked optimisations serve as well as the best static policy."""
+    kept = _kept()
+    summary = kept["summary"]
+    close, count = summary["optimised_within_2pct_of_best_static"], summary["applications"]
+    worst = f"{summary['worst_regret_application']}, {100 * summary['worst_regret']:+.1f} %"
+    return _ours(reported, kept, HOLDS * close / count,
+                 f"Within 2 % of the best static policy for {close} of {count} applications; the worst: {worst}. "
+                 f"Another policy than usual is the best for {summary['best_static_differs']}.")  # fmt: skip
+
+
+def _ours(reported: Published, kept: Mapping[str, Any], value: float, sentence: str) -> Ours:
+    is_todays = kept["simulator_print"] == simulator_print()
+    stale = "" if is_todays else f" The simulator has changed since: `{KEEPING}` in a checkout keeps it anew."
+    return Ours(
+        value=value, source="estimated", machine=str(kept["summary"]["caches"]), over=reported.baseline,
+        command=COMMAND, why=f"{sentence} Replayed {kept['date']}, commit {kept['provenance']['git_commit']}.{stale}",
+        cases=[{"application": name, "regret": regret, "best_static": kept["summary"]["best_static"][name]}
+               for name, regret in kept["summary"]["regret"].items()],
+    )  # fmt: skip
+
+
+def path() -> Path:
+    """The file that is shipped."""
+    return data_directory() / "checks" / "cache_workloads.json"
+
+
+def _kept() -> dict[str, Any]:
+    """What the file says; ValueError where it says something else."""
+    kept = json_value(path(), KIND)
+    summary = kept.get("summary") if isinstance(kept, dict) else None
+    if not isinstance(summary, dict):
+        raise KIND.unreadable(path(), "it has no summary")
+    for name, kind in NEEDED.items():
+        if not isinstance(summary.get(name), kind):
+            raise KIND.unreadable(
+                path(), f"its {name} is {summary.get(name)!r}, and one of type {kind.__name__} is needed"
+            )
+    return kept
+
+
+def simulator_print() -> str:
+    """12 hexadecimal digits of the files that replay, and of the caches on which they do."""
+    folder = Path(__file__).parents[1] / "simulator" / "cache"
+    files = [*(folder / f"{name}.py" for name in REPLAYS), data_directory() / "caches" / "gcn3_hbm.toml"]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def keep(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of *document*, what `workbench cache --json` printed, with who made it and when."""
+    known = provenance()
+    return {"command": COMMAND, "date": str(datetime.now(UTC).date()), "simulator_print": simulator_print(),
+            "provenance": {name: known[name] for name in KEPT}, "summary": document["summary"]}  # fmt: skip
+
+
+# What this workbench says of finer-grain overlap (arXiv:2512.10236): its ideal, its schedules, its loss, its mesh.
+
+MESH, SWITCH, WORLD = "mi300x_mesh8", "h200_nvl8", 8
+MOVED = ("all_gather", "all_to_all")
+"""Of the collectives that the paper cuts, those that add nothing: the ideal is of a transfer."""
+PROBLEMS = (
+    ("all_gather_gemm", "llama3_70b_attention_8192"), ("all_gather_gemm", "llama3_70b_mlp_8192"),
+    ("gemm_reduce_scatter", "llama3_70b_attention_8192"), ("gemm_reduce_scatter", "llama3_70b_mlp_8192"),
+    ("all_to_all_gemm", "mixtral_8x7b_experts_8192"), ("gemm_all_to_all", "mixtral_8x7b_experts_8192"),
+)  # fmt: skip
+"""Operators and presets that are estimated: the paper's sixteen are not known."""
+ROWS = (512, 2048, 8192)
+"""Tokens of the presets over which the loss of pieces is followed."""
+SERIES = (("all_gather_gemm", "llama3_70b_mlp"), ("gemm_reduce_scatter", "llama3_70b_mlp"),
+          ("gemm_all_to_all", "mixtral_8x7b_experts"), ("all_to_all_gemm", "deepseek_v3_experts"))  # fmt: skip
+SHARD_BYTES = 2**24
+"""One rank's contribution in the comparison of mesh and switch."""
+NOT_FITTED = "The machine is a datasheet: nothing was fitted to it."
+
+
+def ideal(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+    """The most that perfect overlap could gain: both parts timed alone, over the longer one."""
+    names = [name for name, kind in OPERATORS.items() if kind.work == "gemm" and kind.collective in MOVED]
+    known = [case for name in names for case in cases(book, name, "fused") if case["compute_s"] and case["comm_s"]]
+    if not known:
+        return Ours(value=None, why="No recording of a GPU has a GEMM with its parts alone.")
+    shown = [{**case, "ideal": metrics.ideal_speedup(case["compute_s"], case["comm_s"])} for case in known]
+    best = max(shown, key=lambda case: case["ideal"])
+    names = sorted({str(case["recording"]) for case in shown})
+    return Ours(
+        value=best["ideal"], low=min(case["ideal"] for case in shown), high=best["ideal"], source="recorded",
+        machine=" and ".join(sorted({str(case["machine"]) for case in shown})), over="computation, then communication",
+        command="workbench validate --all " + " ".join(f"--recording {name}" for name in names), cases=shown,
+        why=f"(compute + wire) / the longer one: parts of {len(shown)} recorded GEMM problems, each timed alone. "
+            "No ratio of this form can be above 2x: how near it comes depends on the shapes chosen.",
+    )  # fmt: skip
+
+
+def schedules(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+    """The most that pieces gain over the fastest sequential schedule: recorded on GPUs, else estimated."""
+    known = [case for name in OPERATORS for case in cases(book, name, reported.scheme)]
+    if known:
+        shown = [{**case, "speed_up": 1 / (1 - case["reduction"])} for case in known]
+        best = max(shown, key=lambda case: case["speed_up"])
+        return Ours(value=best["speed_up"], low=min(case["speed_up"] for case in shown), high=best["speed_up"],
+                    source="recorded", machine=str(best["machine"]), over="the fastest sequential one of its block",
+                    command=f"workbench validate --all --recording {best['recording']}", cases=shown,
+                    why=f"{len(shown)} recorded problems; the best of each, by search.")  # fmt: skip
+    estimated = [_estimated(operator, preset, reported.scheme) for operator, preset in PROBLEMS]
+    best = max(estimated, key=lambda case: case["speed_up"])
+    return Ours(
+        value=best["speed_up"], low=min(case["speed_up"] for case in estimated), high=best["speed_up"],
+        source="estimated", machine=MESH, over="the fastest sequential schedule, all collectives of ours included",
+        command=f"workbench recommend {best['operator']} --preset {best['preset']} --world {WORLD} --machine {MESH}",
+        why=f"No recording of a GPU has decomposed schedules. {NOT_FITTED} {len(estimated)} problems of public models; "
+            "a search over all axes and no heuristic.",
+        cases=estimated,
+    )  # fmt: skip
+
+
+def _estimated(operator: str, preset: str, scheme: str) -> dict[str, Any]:
+    case = lesson(operator, preset=preset, machine=MESH, world=WORLD)
+    plain = case.fastest(BASELINE, tile="all", collective="all")
+    cut = case.fastest(scheme, tile="all", pieces="all", engine=("copy_engine", "sm"))
+    return {"operator": operator, "preset": preset, "machine": MESH, "sequential_s": plain.time_s,
+            "time_s": cut.time_s, "schedule": str(cut.trial.schedule),
+            "speed_up": plain.time_s / cut.time_s}  # fmt: skip
+
+
+def losses(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+    """Whether pieces lose less the larger the operator is: computation in pieces alone, over the whole alone.
+
+    Estimated of the same pieces for all sizes; what GPUs recorded, of the pieces that are fastest for each, is told.
+    """
+    shown = [_series(operator, family, reported.scheme) for operator, family in SERIES]
+    falls = sum(case["falls"] for case in shown)
+    ends_lower = sum(case["decomposition_loss"][-1] < case["decomposition_loss"][0] for case in shown)
+    return Ours(
+        value=falls / len(shown), source="estimated", machine=SWITCH, over="the whole computation alone",
+        command=f"workbench predict {SERIES[0][0]} --preset {SERIES[0][1]}_{ROWS[0]} --machine {SWITCH} --scheme "
+                f"{reported.scheme}",
+        why=f"The loss of {WORLD} pieces falls at every size from {ROWS[0]} to {ROWS[-1]} tokens in {falls} of "
+            f"{len(shown)} series, and from first to last in {ends_lower}: pieces of few rows leave SMs "
+            f"idle. {recorded_losses(book, reported.scheme)}The other loss, contention, "
+            "is assumed by the simulator and not found by it.",
+        cases=shown,
+    )  # fmt: skip
+
+
+def recorded_losses(book: Mapping[str, Sequence[Row]], scheme: str) -> str:
+    """What the shorter and the longer half of all recorded computations lose; nothing without a recording."""
+    rows = [row for of_one in book.values() for row in of_one if row["scheme"] == scheme and row["decomposition_loss"]]
+    known = {row["block"]: (row["whole_s"], row["decomposition_loss"]["compute"]) for row in rows
+             if row["decomposition_loss"]["compute"]}  # fmt: skip
+    ordered = [loss for _, loss in sorted(known.values())]
+    if len(ordered) < 2:
+        return ""
+    shorter, longer = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+    return (
+        f"Recorded on GPUs, each computation in its fastest pieces: the {len(shorter)} shorter ones take "
+        f"{median(shorter):.2f} of the whole, the {len(longer)} longer ones {median(longer):.2f} (medians). "
+    )
+
+
+def _series(operator: str, family: str, scheme: str) -> dict[str, Any]:
+    by_tokens = [
+        _loss(lesson(operator, preset=f"{family}_{rows}", machine=SWITCH, world=WORLD), scheme) for rows in ROWS
+    ]
+    falls = all(later <= earlier for earlier, later in pairwise(by_tokens))
+    return {"operator": operator, "preset": family, "tokens": list(ROWS), "decomposition_loss": by_tokens,
+            "falls": falls and by_tokens[-1] < by_tokens[0]}  # fmt: skip
+
+
+def _loss(case: Lesson, scheme: str) -> float:
+    return (case.alone("compute", scheme, pieces=WORLD, split="rows").time_s
+            / case.alone("compute", BASELINE).time_s)  # fmt: skip
+
+
+def mesh(reported: Published) -> Ours:
+    """How much slower a ring of shards is than sending to all peers at once: on a mesh, and on a switch."""
+    ratio = {name: _ring_over_direct(name) for name in (MESH, SWITCH)}
+    return Ours(
+        value=ratio[MESH], low=ratio[SWITCH], high=ratio[MESH], source="estimated", machine=MESH,
+        over="every peer at once (direct)",
+        command=f"workbench predict-collective all_gather --bytes {SHARD_BYTES} --machine {MESH} --world {WORLD}",
+        why=f"A ring uses one link of {WORLD - 1} on the mesh: {ratio[MESH]:.1f}x as long. On {SWITCH}, a switch, "
+            f"{ratio[SWITCH]:.2f}x: nothing is idle there. Communication alone; beside a GEMM less of it shows. "
+            f"{NOT_FITTED}",
+        cases=[{"machine": name, "ring_over_direct": value, "bytes": SHARD_BYTES} for name, value in ratio.items()],
+    )  # fmt: skip
+
+
+def _ring_over_direct(name: str) -> float:
+    network = of_machine(shipped_machine(name), WORLD)
+    ring, direct = (collective(network, "all_gather", SHARD_BYTES, way).seconds for way in ("ring", "direct"))
+    return ring / direct
+
+
+# The papers beside ours: each published number that can be asked here, with what this workbench says of it.
+
+Book = Mapping[str, Sequence[Mapping[str, Any]]]
+Way = Callable[[Published], Ours]
+
+
+class Ask:
+    """The ways to answer, over recordings that are read once."""
+
+    def __init__(self) -> None:
+        self._book = cache(gpu_rows)
+        self.ways: Mapping[str, Way] = {
+            **WAYS,
+            **dict.fromkeys(("R03", "R04", "R05", "R07", "R08", "R09", "R10"), self._by(within_a_node)),
+            "R20": self._by(ideal), "R21": self._by(schedules), "R23": mesh,
+            "R25": self._by(losses), "R30": self._by(within_a_node), "R40": studied,
+            "R41": best_static,
+        }  # fmt: skip
+        """By the id of a published number."""
+
+    def _by(self, way: Callable[[Published, Book], Ours]) -> Way:
+        return lambda reported: way(reported, self._book())
+
+
+def answers(ids: Sequence[str] = ()) -> list[Answer]:
+    """Ours beside each published number of *ids*, or beside all that can be asked here; ValueError lists them."""
+    ways = Ask().ways
+    wanted = [name.upper() for name in ids]
+    known = [one.id for one in published() if one.id in ways]
+    if unknown := [name for name in ids if name.upper() not in ways]:
+        raise ValueError(f"{unknown[0]} is not among the {len(ways)} published numbers that we answer. Accepted: "
+                         f"{', '.join(known)}.")  # fmt: skip
+    chosen = [one for one in published() if one.id in (wanted or ways)]
+    return [Answer(published=one, ours=ways[one.id](one)) for one in chosen]
+
+
+def not_asked() -> list[Published]:
+    """The published numbers that nothing here can be asked about."""
+    ways = Ask().ways
+    return [one for one in published() if one.id not in ways]

@@ -1,0 +1,88 @@
+"""The table of commands: every command is a function of a cli_ file."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from workbench.cli import (
+    ask,
+    cache,
+    exit_status,
+    lab,
+    lists,
+    machine,
+    runs,
+    scale,
+)
+from workbench.cli.exit_status import Stopped
+
+
+class Commands(TyperGroup):
+    """All commands."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
+            raise Stopped from None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each with its whole first sentence, over as many lines as it takes: click would cut it."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(limit=1_000)) for name, each in named if each])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
+        except BrokenPipeError:  # who reads has seen enough; click would call it a failure
+            return exit_status.DONE
+
+
+app = typer.Typer(name="workbench", add_completion=False, no_args_is_help=True, rich_markup_mode=None,
+                  pretty_exceptions_enable=False, cls=Commands)  # fmt: skip
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"overlap-workbench {metadata.version('overlap-workbench')}")
+        raise typer.Exit
+
+
+for command in (lab.lab, ask.run, ask.predict, ask.sweep, ask.recommend,
+                cache.cache, lists.claims, scale.predict_collective, scale.predict_step,
+                runs.runs, runs.compare, runs.validate, runs.report, runs.export,
+                lists.operators, lists.schemes, lists.machines, lists.presets,
+                lab.doctor, machine.calibrate, machine.benchmark):  # fmt: skip
+    app.command()(command)
+app.add_typer(lab.cluster, name="cluster")
+
+
+@app.callback()
+def workbench(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Which it is.")] = False,
+) -> None:
+    """Explore, measure and simulate how computation hides communication. `workbench COMMAND --help` says more."""
+
+
+USAGE = cast(type[Exception], typer.BadParameter.__mro__[2])
+"""What typer raises for a command line that it cannot read: click's ClickException, wherever typer keeps click."""
+
+
+def help_of(error: Any) -> str:
+    """What to print where no command was named, of the error that says so."""
+    return str(error.ctx.get_help())
+
+
+def usage(error: Any) -> str:
+    """What is wrong with a command line, of an error of the kind USAGE."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "workbench"
+    words = " ".join(error.format_message().split())  # it lays out choices with tabs
+    return f"{words.rstrip('.')}. `{path} --help` says what is accepted."

@@ -1,0 +1,303 @@
+"""What was measured earlier, as a person reads it: runs, two of them side by side, estimates beside measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kernels.units import num_text, percent_text, ratio_text, seconds_text
+from workbench.analysis.accuracy import ERRORS, NAMES, by_kind
+from workbench.cli.output import (
+    WHAT,
+    WHERE,
+    Axes,
+    Column,
+    clock_heading,
+    facts,
+    few,
+    heading,
+    problem_in_short,
+    same,
+    say,
+    shape_in_short,
+    show_table,
+    signed,
+    tell,
+    tell_each,
+    tell_more,
+    tell_shared,
+    told,
+)
+from workbench.naming import SIGNS, operator_title
+
+# How good estimates are, as a person reads it: errors of whole trials by kind, their order, and speed-ups.
+
+Row = Mapping[str, Any]
+LARGE = 9.0
+"""An error from here on is told as estimated / measured."""
+
+
+def show_accuracy(summary: Mapping[str, Any]) -> None:
+    """Errors of whole trials in all; by kind; how well estimates choose and how far intervals reach; speed-ups."""
+    every, held = summary["whole"], summary["held_out"]
+    if not every["count"]:
+        return
+    print()
+    _show_all(every, held)
+    print()
+    _show_by_kind(every["accuracy"], held["accuracy"])
+    for words, pairs in (("", every["speed_ups"]), ("Held out: ", held["speed_ups"])):
+        for pair in pairs:
+            count = num_text(pair["pairs"], "pair")
+            tell(f"{words}{pair['scheme']} over sequential on {pair['machine']}, {count}: the "
+                 f"ratio is estimated {error_text(pair['median'], '+')} off in the middle, "
+                 f"p90 {error_text(pair['p90'])}.")  # fmt: skip
+    for space in summary["spaces"]:
+        tell(_space_text(space))
+    print()
+
+
+def _show_all(every: Row, held: Row) -> None:
+    """Estimates and the trivial ones, of all trials and of those that are held out."""
+    tables = [(words, of["count"], of["all"], prefix)
+              for name, of in (("all trials", every), ("held out", held)) if of["count"]
+              for words, prefix in ((name, ""), (f"{name}, roofline alone", "trivial_"))]  # fmt: skip
+    tell(f"Errors of whole trials of {num_text(every['problems'], 'problem')}. {_held_out(held['problems'])} Beside "
+         "them a roofline and one wire, the trivial estimate:")  # fmt: skip
+    show_table([
+        Column("whole\ntrials", [count for _, count, _, _ in tables], "number"),
+        *(Column(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
+          for name in ERRORS),
+        Column("inside", [None if prefix else percent_text(errors["inside_interval"])
+                          for _, _, errors, prefix in tables], "number", goes_below=20),
+        Column("of", [words for words, *_ in tables]),
+    ])  # fmt: skip
+
+
+def _held_out(count: int) -> str:
+    """Of how many problems the estimates were never told."""
+    if count == 0:
+        return "None is held out."
+    return f"To {count:,} of them nothing was fitted: {'it is' if count == 1 else 'they are'} held out."
+
+
+def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
+    beside = {_kind(kind): kind for kind in held}
+    pairs = [(kind, beside.get(_kind(kind))) for kind in kinds]
+    tell("By kind, and in brackets what is held out:")
+    show_table([
+        Column("whole\ntrials", [_beside(pair, "count", str) for pair in pairs], "number"),
+        Column("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
+        Column("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
+        Column("schedule", _names(kinds)),
+    ])  # fmt: skip
+    print()
+    tell("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
+    show_table([
+        Column("weighted", [_beside(pair, "weighted", error_text) for pair in pairs], "number"),
+        Column("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
+        Column("roofline", [_beside(pair, "trivial_median", error_text) for pair in pairs], "number"),
+        Column("schedule", _names(kinds)),
+    ])  # fmt: skip
+    print()
+    tell("How well they choose: order, best within 5 %; and how many times lie in their interval:")
+    show_table([
+        Column("order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"),
+        Column("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
+        Column("inside", [_beside(pair, "inside_interval", percent_text) for pair in pairs], "number"),
+        Column("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
+        Column("schedule", _names(kinds)),
+    ])  # fmt: skip
+
+
+def _space_text(space: Row) -> str:
+    """One design space: whether measuring the few that are estimated to be fast would have been enough."""
+    shape = "x".join(map(str, space["shape"].values()))
+    how = "the best itself" if space["over_best"] == 1 else f"{percent_text(space['over_best'] - 1)} behind the best"
+    return (f"Of {space['schedules']} schedules of {operator_title(space['operator'])} {shape} on {space['machine']}, "
+            f"the {space['top']} that are estimated to be the fastest: their fastest is {how}. "
+            f"Errors: median {error_text(space['median'])}, p90 {error_text(space['p90'])}.")  # fmt: skip
+
+
+def error_text(error: float, sign: str = "") -> str:
+    """`12 %`; `43x` where the estimate is ten times as long as the time and more: a narrow terminal holds that."""
+    return percent_text(error, sign) if error < LARGE else f"{error + 1:,.0f}x"
+
+
+def _names(kinds: Sequence[Row]) -> list[str]:
+    several = len({kind["machine"] for kind in kinds}) > 1
+    words = ([kind["scheme"], operator_title(kind["operator"]), *([kind["machine"]] if several else [])]
+             for kind in kinds)  # fmt: skip
+    return [", ".join(each) for each in words]
+
+
+def _kind(kind: Row) -> tuple[str, ...]:
+    return tuple(str(kind[name]) for name in NAMES)
+
+
+def _beside(pair: tuple[Row, Row | None], name: str, text: Callable[[Any], str]) -> str:
+    """A number of all trials of a kind, and in brackets of those that are held out."""
+    every, held = pair
+    return text(every[name]) + (f" ({text(held[name])})" if held is not None else "")
+
+
+def _or_none(value: float | None, text: Callable[[float], str]) -> str | None:
+    return None if value is None else text(value)
+
+
+# What was measured earlier, as a person reads it: runs, two of them side by side, estimates beside measurements.
+
+STATES = ("running", "finished", "cancelled", "lost")
+BROKEN_OFF = "failed"
+"""A run whose status is the sentence that stopped it."""
+
+
+def show_runs(rows: Sequence[Row]) -> None:
+    """One line for each run; what a sentence has stopped, it says below."""
+    if not rows:
+        say("0 runs are stored: `workbench run` makes one.")
+        return
+    used = [name for name in SIGNS if name in {row["source"] for row in rows}]
+    states = [row["status"] if row["status"] in STATES else BROKEN_OFF for row in rows]
+    alike = f"; all {states[0]}" if len(set(states)) == 1 else ""
+    signs = f"; best times are {', '.join(map(heading, used))}" if used else ""
+    tell(f"The newest first{alike}{signs}")
+    started = [datetime.fromtimestamp(row["started_at"]).isoformat(" ", "minutes") for row in rows]
+    show_table([
+        Column("run (date-time)", [row["run"] for row in rows], "name"),
+        Column("started", started, "name", goes_below=24),
+        Column("status", [None if alike else state for state in states], "name"),
+        Column("best", [row["source"] and signed(row["source"], row["best_s"]) for row in rows], "number"),
+        Column("tried", [row["schedules"] for row in rows], "number", goes_below=16),
+        Column("scheme", [row["scheme"] for row in rows], "name"),
+        Column("problem", [_problems(row) for row in rows], "cut"),
+    ])  # fmt: skip
+    for row, state in zip(rows, states, strict=True):
+        if state == BROKEN_OFF:
+            tell(f"{row['run']}: {row['status']}")
+
+
+def _problems(row: Row) -> str | None:
+    problems = row["problems"]
+    if len(problems) == 1:
+        return f"{problem_in_short(row)}, {row['dtype']}, {row['world']} {'rank' if row['world'] == 1 else 'ranks'}"
+    operators = dict.fromkeys(operator_title(problem["operator"]) for problem in problems)
+    return f"{len(problems)} problems of {', '.join(operators)}" if problems else None
+
+
+def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: Sequence[str], *,
+                    every: bool) -> None:  # fmt: skip
+    """Both runs' times of each problem, in the order of the first run's, and what else differs."""
+    tell(f"first: run {runs[0]}; second: run {runs[1]}")
+    parts = _by_problem(rows)
+    for part, axes in zip(parts, tell_each(parts), strict=True):
+        shown = sorted(part, key=lambda row: row["first_s"])[: None if every else few(len(parts))]
+        show_table([
+            *(_clock(which, shown) for which in ("first", "second")),
+            Column("second /\nfirst", [ratio_text(row["ratio"]) for row in shown], "number"),
+            Column("the\nsecond is", [row["second_is"] for row in shown], "name"),
+            *(Column(f"speed-up\nin the {which}", [_speed_up(row, which) for row in shown], "number", goes_below=40)
+              for which in ("first", "second")),
+            Column("schedule", [axes.label(row) for row in shown], "cut"),
+        ])  # fmt: skip
+        tell_more(len(part) - len(shown))
+    counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
+              for verdict in ("faster", "slower", "alike")]  # fmt: skip
+    say(f"Of {len(rows)} {'schedule' if len(rows) == 1 else 'schedules'} in the second run: {', '.join(counts)}.")
+    if shared := sum(row["same_block"] for row in rows):
+        say(f"{shared} of them {'is' if shared == 1 else 'are'} one measurement that both runs show.")
+    for name, (one, other) in differences.items():
+        say(_difference(name, one, other))
+
+
+def _speed_up(row: Row, which: str) -> str | None:
+    """Over the best sequential schedule of its own block, where that was timed."""
+    ratio = row[f"{which}_speed_up"]
+    return None if ratio is None else ratio_text(ratio)
+
+
+def _clock(which: str, rows: Sequence[Row]) -> Column:
+    """One run's times."""
+    sources = [row[f"{which}_source"] for row in rows]
+    title, is_mixed = clock_heading({"source": source} for source in sources)
+    times = [signed(source, row[f"{which}_s"], is_mixed) for source, row in zip(sources, rows, strict=True)]
+    return Column(f"{which}\n{title}", times, "number")
+
+
+def _difference(name: str, one: Any, other: Any) -> str:
+    """Of values with names those that differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+        return f"{name} differ: " + ", ".join(f"{key} {one.get(key)} and {other.get(key)}" for key in keys)
+    return f"{name} differs: {one} and {other}"
+
+
+def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str, *, every: bool) -> None:
+    """The estimates that are furthest off, then how far they are by kind, then in all."""
+    for reason in summary["without_estimate"]:
+        some = "1 trial has" if reason["count"] == 1 else f"{reason['count']:,} trials have"
+        say(f"{some} no estimate: {reason['message']}")
+    if not rows:
+        if not summary["without_estimate"]:
+            say("0 measurements are stored: `workbench run` makes some.")
+        return
+    common = same([facts(row) for row in rows])
+    axes = Axes.of(rows)
+    tell_shared({name: words for name, words in common.items() if name != "protocol"}, axes)
+    if others := sorted({row["estimated_for"] for row in rows if row["estimated_for"] != row["machine"]}):
+        tell(f"estimates: for {', '.join(others)}; no bounds hold there")
+    print()
+    worst = sorted(rows, key=lambda row: -abs(row["error"]))
+    firsts: dict[str, Row] = {}
+    for row in worst:
+        firsts.setdefault(row["key"], row)
+    shown = worst if every else list(firsts.values())[: few(1)]
+    tell("Furthest off:" if every else "Furthest off, each schedule once:")
+    show_table([
+        Column("error", [percent_text(row["error"], "+") for row in shown], "number"),
+        Column(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
+        Column(heading("estimated"), [seconds_text(row["estimated_s"]) for row in shown], "number"),
+        Column("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
+    ])  # fmt: skip
+    tell_more(len(rows) - len(shown))
+    print()
+    tell("By kind:")
+    _show_kinds(by_kind(rows))
+    show_accuracy(summary)
+    parts = sum(row["part"] != "whole" for row in rows)
+    beside = f", {parts:,} of them a part timed alone" if parts else ""
+    say(f"{num_text(summary['count'], 'trial')}{beside}: "
+        f"median error {percent_text(summary['median_absolute_error'])}, "
+        f"{percent_text(summary['within_15_percent'])} within 15 %; "
+        f"{'calibrated' if summary['calibrated'] else 'not calibrated: `workbench calibrate`'}.")  # fmt: skip
+
+
+def _in_short(row: Row, axes: Axes, common: Mapping[str, str]) -> str:
+    """Its scheme; what was timed of it, and its problem, where there are several; its axes."""
+    scheme, _, axes_text = axes.label(row).partition(" ")
+    part = "" if row["part"] == "whole" else row["part"]
+    shape = "" if "shape" in common else shape_in_short(row["shape"])
+    operator = "" if "operator" in common else operator_title(row["operator"])
+    return " ".join(filter(None, (scheme, part, shape, operator, axes_text)))
+
+
+def _show_kinds(kinds: Sequence[Row]) -> None:
+    """Ratios by scheme; by operator, too, where there are several."""
+    operators = {kind["operator"] for kind in kinds}
+    names = [(f"{kind['scheme']} {kind['collective']}".rstrip(), "" if kind["part"] == "whole" else kind["part"],
+              operator_title(kind["operator"]) if len(operators) > 1 else "") for kind in kinds]  # fmt: skip
+    show_table([
+        Column("estimated /\nmeasured", [ratio_text(kind["ratio"]) for kind in kinds], "number"),
+        Column("from", [ratio_text(kind["lowest"]) for kind in kinds], "number"),
+        Column("to", [ratio_text(kind["highest"]) for kind in kinds], "number"),
+        Column("trials", [kind["count"] for kind in kinds], "number"),
+        Column("schedule", [", ".join(filter(None, name)) for name in names]),
+    ])  # fmt: skip
+
+
+def _by_problem(rows: Iterable[Row]) -> list[list[Row]]:
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(told(facts(row), (*WHAT, *WHERE)), []).append(row)
+    return list(parts.values())

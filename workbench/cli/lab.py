@@ -1,0 +1,249 @@
+"""Commands about where things run: lab, cluster, doctor."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import webbrowser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.files import Failed
+from workbench import resources
+from workbench.cli import exit_status, options
+from workbench.cli.output import Column, say, show_rows, show_table, tell
+from workbench.cli.sessions import is_elsewhere
+
+if TYPE_CHECKING:
+    from workbench.lab import Server
+
+cluster = typer.Typer(help="A cluster of ranks that stays warm until it is told to end.", no_args_is_help=True,
+                      rich_markup_mode=None)  # fmt: skip
+MOST_COUNTED = 50
+"""Runs of a store, when it is only to be told how many there are."""
+Ranks = Annotated[int | None, typer.Option(min=1, help="Default: one per GPU, or per core, then 4 to 8.")]
+
+
+CLUSTER_WAITS_SECONDS = 10.0
+"""For the page, at the most."""
+
+
+def lab(
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address instead.")] = False,
+    ranks: Ranks = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first that is free.")] = None,
+    no_calibration: Annotated[bool, typer.Option("--no-calibration", help="Keep the machine file as it is.")] = False,
+    address: options.Cluster = None,
+) -> int:
+    """JupyterLab on the explorer notebook, with the local cluster or the one at an address. Ctrl-C ends it."""
+    from contextlib import ExitStack, suppress
+
+    from workbench.lab import jupyter
+
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave JupyterLab behind
+        signal.signal(number, signal.default_int_handler)
+    if ranks is not None:  # told before a server starts
+        from cluster.launch.local import Local
+
+        if (sentence := Local(num_ranks=ranks).refusal()) is not None:
+            raise ValueError(sentence)
+    with ExitStack() as stack:
+        stack.enter_context(suppress(KeyboardInterrupt))
+        server = stack.enter_context(jupyter(port))
+        from workbench.lab import opened  # all of this takes seconds, and does so while the server starts
+
+        page = stack.enter_context(opened(server, lambda url: show_address(url, server, no_browser)))
+        from cluster import launch
+        from cluster.client import Cluster
+        from workbench.experiment.calibration import in_background, is_calibrated_here
+
+        cluster = stack.enter_context(launch.borrow(address)) if address is not None else launch.running()
+        page.check()
+        if cluster is None:
+            # ranks take several times the processor time of the page to start, and nobody needs them before it
+            page.wait_shown(CLUSTER_WAITS_SECONDS)
+            cluster = stack.enter_context(launch.local(ranks))
+        say(f"Cluster: {cluster.num_ranks} ranks at {cluster.address}. Ctrl-C ends the lab.")
+        if not no_calibration and (is_elsewhere(address) or not is_calibrated_here()):
+            stack.enter_context(in_background(lambda: Cluster.connect(address), say, page.wait_shown))
+        for sentence in resources.sentences():  # now, and not when the lab ends
+            say(sentence)
+        resources.begin()
+        code = server.process.wait()
+        say(f"JupyterLab ended with exit code {code}.")
+        return exit_status.FAILED if code else exit_status.DONE
+    return exit_status.DONE  # Ctrl-C is how a lab ends
+
+
+def show_address(url: str, server: Server, no_browser: bool) -> None:
+    """Printed always, for who looks from elsewhere; opened where there is a screen to open it on."""
+    print(url, flush=True)
+    # where there is no screen Python would open a browser of letters, in this terminal
+    blind = sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    if not no_browser and not blind:
+        webbrowser.open(server.lead(url))
+
+
+@cluster.command()
+def up(
+    kind: Annotated[str, typer.Option(help="local, ssh, slurm or kubernetes.")] = "local",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="One field of the kind, as num_ranks=4 or hosts=a,b.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Start a cluster that notebooks and commands find by themselves."""
+    from dataclasses import asdict
+
+    from cluster import launch
+    from workbench.experiment.fields import pairs
+    from workbench.resources import runs_directory
+
+    fields = _fields(kind, dict(pairs(settings or (), "--set", "num_ranks=4")))
+    record = launch.up(kind, runs_directory() / "clusters", **fields)
+    if json:
+        show_rows([asdict(record)], {"count": 1})
+        return
+    say(f"Cluster of kind {record.kind}: {record.num_ranks} ranks at {record.address}. "
+        "`workbench cluster down` ends it.")  # fmt: skip
+    if record.for_clients is not None:
+        say(f"It takes those who have {record.for_clients}: give it to them as you would give a password, and they say "
+            "`workbench lab --cluster FILE`. Your own notebooks and commands find it.")  # fmt: skip
+
+
+def _fields(kind: str, texts: dict[str, str]) -> dict[str, Any]:
+    """Texts as the kinds of values that the fields of a cluster's kind hold."""
+    from inspect import signature
+
+    from cluster.launch.kinds import KINDS
+
+    known = signature(KINDS[kind]).parameters if kind in KINDS else {}
+    fields: dict[str, Any] = {}
+    for name, text in texts.items():
+        annotation = str(known[name].annotation) if name in known else "str"
+        if annotation.startswith("Sequence"):
+            fields[name] = text.split(",")
+        elif annotation == "int":
+            if re.fullmatch("[0-9]{1,9}", text) is None:
+                raise ValueError(f"--set {name}={text:.40} does not fit. Accepted: a whole number, such as {name}=4.")
+            fields[name] = int(text)
+        else:
+            fields[name] = text
+    return fields
+
+
+@cluster.command()
+def status(address: options.Cluster = None, json: options.Json = False) -> None:
+    """Who is in the cluster, and what each worker does now."""
+    from cluster import launch
+
+    rows = launch.status(address)
+    if json:
+        show_rows(rows, {"count": len(rows)})
+        return
+    kinds = {"name": "name", "cores": "number", "state": "name", "host": "name", "gpu": "words", "client": "words",
+             "trouble": "words"}  # fmt: skip
+    show_table([Column(key, [row.get(key) for row in rows], kind, inline=f"{key} {{}}") for key, kind in kinds.items()])
+
+
+@cluster.command()
+def down(json: options.Json = False) -> None:
+    """End the cluster that `up` started."""
+    from dataclasses import asdict
+
+    from cluster import launch
+
+    record = launch.down()
+    if json:
+        show_rows([asdict(record)], {"count": 1})
+    else:
+        say(f"The cluster of {record.num_ranks} ranks at {record.address} has ended.")
+
+
+def doctor(
+    address: options.Cluster = None,
+    store: options.StorePath = None,
+    json: options.Json = False,
+) -> int:
+    """What this host and the ranks' hosts have, and what is missing."""
+    from contextlib import ExitStack
+
+    from cluster import hosts, launch
+    from cluster.connection import open_client
+
+    cluster_words, status = "none is running: `workbench lab` or `workbench cluster up` starts one", exit_status.DONE
+    with ExitStack() as stack:
+        client = None
+        if address is not None or launch.running() is not None:
+            try:
+                client, cluster_words = stack.enter_context(open_client(address)), "found"
+            except Failed as error:  # this host is still worth looking at
+                cluster_words, status = str(error), exit_status.FAILED
+        rows = hosts.rows(client)
+    facts = {"cluster": cluster_words, "store": _store(store), "pdf": _browser()}
+    if json:
+        show_rows(rows, facts)
+        return status
+    _show_places(rows)
+    print()
+    show_table([Column("", list(facts), "name"), Column("", list(facts.values()))])
+    return status
+
+
+def _show_places(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What is the same everywhere once, then what tells places apart."""
+    first, *workers = rows
+    places = [first, *sorted(workers, key=lambda row: str(row["place"]))]
+    texts = [{key: _text(key, value) for key, value in row.items() if key != "place"} for row in places]
+    keys = list(dict.fromkeys(key for text in texts for key in text))
+    alike = [key for key in keys if len({text.get(key) for text in texts}) == 1]
+    names = [str(row["place"]) for row in places]
+    tell(f"{', '.join(names)}:")
+    show_table([Column("", [_title(key) for key in alike], "name"), Column("", [texts[0].get(key) for key in alike])])
+    if apart := [key for key in keys if key not in alike]:
+        print()
+        show_table([Column("", names, "name"),
+                    *(Column(_title(key), [text.get(key) for text in texts], inline=f"{_title(key)} {{}}")
+                      for key in apart)])  # fmt: skip
+
+
+def _title(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _text(key: str, value: Any) -> str | None:
+    from kernels.units import bytes_text
+
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return bytes_text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
+def _store(path: Path | None) -> str:
+    from workbench.results.store import Store, place
+
+    if not place(path).exists():
+        return f"{place(path)} is not there yet: `workbench run` begins it"
+    try:
+        with Store(path) as opened:
+            count = len(opened.runs(MOST_COUNTED))
+            some = f"{count} or more" if count == MOST_COUNTED else count
+            return f"{opened.path}, {some} {'run' if count == 1 else 'runs'}"
+    except ValueError as error:
+        return str(error)
+
+
+def _browser() -> str:
+    from workbench.reports.render import browser
+
+    try:
+        return str(browser())
+    except ValueError as error:
+        return str(error)

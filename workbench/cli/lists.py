@@ -1,0 +1,203 @@
+"""The command that lays the papers' numbers beside ours: one row each, with whether direction and size carry over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.cli.options import Json
+from workbench.cli.output import Column, show_rows, show_table, tell, tell_command
+
+# Commands that list what can be asked for: operators, schemes, machines, presets.
+
+
+def operators(json: Json = False) -> None:
+    """What can be computed: computations and the collectives that depend on them."""
+    from kernels.operators import OPERATORS
+
+    rows = [
+        {"operator": name, "title": operator.title, "words": operator.words, "flow": operator.flow.value,
+         "collective": operator.collective, "shape": {key.name: key.doc for key in operator.keys},
+         "splits": dict(operator.splits), "tile_means": operator.tile_means, "occurs": operator.occurs,
+         "source": operator.source}
+        for name, operator in OPERATORS.items()
+    ]  # fmt: skip
+    if json:
+        show_rows(rows, {"count": len(rows)})
+        return
+    show_table([
+        Column("operator", [row["operator"] for row in rows], "name"),
+        Column("title", [row["title"] for row in rows]),
+        Column("in words", [row["words"] for row in rows]),
+        Column("flow", [row["flow"] for row in rows]),
+        Column("shape", [", ".join(row["shape"]) for row in rows], inline="shape: {}"),
+        Column("occurs", [row["occurs"] for row in rows], inline="in {}"),
+    ])  # fmt: skip
+
+
+def schemes(json: Json = False) -> None:
+    """How it can be overlapped. The values of an axis depend on the problem: see `run`'s refusals and the explorer."""
+    from kernels.schemes import SCHEMES
+
+    rows = [{"scheme": name, "idea": scheme.idea, "axes": (usual := _axes(name, "cpu")),
+             "axes_on_gpus": {axis: doc for axis, doc in _axes(name, "triton").items() if axis not in usual},
+             "source": scheme.source} for name, scheme in SCHEMES.items()]  # fmt: skip
+    if json:
+        show_rows(rows, {"count": len(rows)})
+        return
+    show_table(
+        [
+            Column("scheme", [row["scheme"] for row in rows], "name"),
+            Column("idea", [row["idea"] for row in rows]),
+            Column("axes", [", ".join(row["axes"]) for row in rows], inline="axes: {}"),
+            Column("on GPUs also", [", ".join(row["axes_on_gpus"]) for row in rows], inline="on GPUs also: {}"),
+        ]
+    )
+
+
+def _axes(scheme: str, backend: str) -> dict[str, str]:
+    """Names and sentences, as an ordinary problem on ranks of *backend* shows them."""
+    from kernels.operators import problem
+    from workbench.experiment.space import of_backend
+
+    usual = problem("gemm_all_to_all", {"m": 1024, "n": 1024, "k": 1024})
+    return {axis.name: axis.doc for axis in of_backend(backend, usual, scheme)}
+
+
+def machines(json: Json = False) -> None:
+    """Where it can run or be simulated."""
+    from workbench import resources
+    from workbench.machines import readable
+
+    rows = [{"machine": one.name, "title": one.title, "backend": one.backend, "max_world": one.max_world,
+             "calibrated": one.calibrated, "digest": one.digest} for one in readable()]  # fmt: skip
+    if json:
+        show_rows(rows, {"count": len(rows), "left_out": resources.sentences()})
+        return
+    show_table([
+        Column("machine", [row["machine"] for row in rows], "name"),
+        Column("ranks", [row["max_world"] for row in rows], "number", inline="{} ranks"),
+        Column("backend", [row["backend"] for row in rows], "name"),
+        Column("title", [row["title"] for row in rows]),
+        Column("calibrated", [row["calibrated"] and _without_clock(str(row["calibrated"])) for row in rows],
+               inline="calibrated {}"),
+    ])  # fmt: skip
+
+
+def _without_clock(calibrated: str) -> str:
+    """The day of a calibration, then where; the hour is in the document."""
+    stamp, _, rest = calibrated.partition(" ")
+    return f"{stamp.partition('T')[0]} {rest}"
+
+
+def presets(json: Json = False) -> None:
+    """Shapes of public models."""
+    from workbench import resources
+    from workbench.machines.presets import presets as known
+
+    rows: list[dict[str, Any]] = [
+        {"preset": one.name, "title": one.title, "world": one.world, "dtype": one.dtype, "laptop": one.laptop,
+         "operators": {entry.operator: dict(entry.shape) for entry in one.entries}, "source": one.source}
+        for one in known()
+    ]  # fmt: skip
+    if json:
+        show_rows(rows, {"count": len(rows), "left_out": resources.sentences()})
+        return
+    show_table(
+        [
+            Column("preset", [row["preset"] for row in rows], "name"),
+            Column("ranks", [row["world"] for row in rows], "number", inline="{} ranks"),
+            Column("dtype", [row["dtype"] for row in rows], "name"),
+            Column("title", [row["title"] for row in rows]),
+            Column("operators", [", ".join(row["operators"]) for row in rows]),
+        ]
+    )
+
+
+# The command that lays the papers' numbers beside ours: one row each, with whether direction and size carry over.
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.analysis.claims import Answer
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Some of them, with where ours is from.",
+                                                 show_default=False)]  # fmt: skip
+UNVERIFIED = " *"
+CARRIES: dict[bool | None, str] = {True: "yes", False: "no"}
+
+
+def claims(ids: Ids = None, json: Json = False) -> None:
+    """Published numbers beside ours: recorded, estimated or missing, and whether direction and size carry over.
+
+    Where the two differ, a sentence says why. With IDs, each is told with its machine, baseline and command.
+    """
+    from workbench import resources
+    from workbench.analysis.claims import answers, not_asked
+
+    chosen = answers(ids or ())
+    others = [one.id for one in not_asked()]
+    if json:
+        rows = [answer.row() for answer in chosen]
+        show_rows(rows, {"count": len(rows), "not_asked": others, "left_out": resources.sentences()})
+        return
+    _show(chosen)
+    if any(not answer.published.verified for answer in chosen):
+        tell("* unverified: from notes of others, not from the paper's own abstract.")
+    if ids:
+        for answer in chosen:
+            _tell(answer)
+        return
+    for answer in chosen:
+        if answer.size != "similar":
+            tell(f"{answer.published.id}: {answer.ours.why}")
+    tell(f"{len(others)} more published numbers stand in data/published.csv; nothing here can be asked about them yet. "
+         "Similar: within a factor of 1.5. `workbench claims ID` says more of one.")  # fmt: skip
+
+
+def _show(rows: Sequence[Answer]) -> None:
+    from workbench.naming import PUBLISHED, SIGNS
+
+    show_table([
+        Column("id", [row.published.id for row in rows], "name"),
+        Column("claim", [row.published.scope for row in rows]),
+        Column("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
+        Column(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
+        Column("ours", [_ours(row) for row in rows], "name"),
+        Column("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
+        Column("size", [row.size for row in rows], "name"),
+    ])  # fmt: skip
+
+
+def _published(answer: Answer) -> str:
+    """`max 22 %`, `mean 13 % *`: in few columns."""
+    reported = answer.published
+    which = f"{reported.aggregate} " if reported.aggregate in ("max", "mean", "min") else ""
+    return f"{which}{reported.number}{'' if reported.verified else UNVERIFIED}"
+
+
+def _ours(answer: Answer) -> str | None:
+    from workbench.naming import SIGNS
+
+    ours = answer.ours
+    return None if ours.value is None or ours.source is None else f"{SIGNS[ours.source]} {answer.in_unit(ours.value)}"
+
+
+def _tell(answer: Answer) -> None:
+    """Everything about one of them, in sentences."""
+    reported, ours = answer.published, answer.ours
+    mark = f" It is {reported.mark}." if reported.mark else ""
+    tell("")
+    tell(f"{reported.id}, {reported.scope}: {reported.words} ({reported.metric.replace('_', ' ')}), "
+         f"over {reported.baseline}, on {reported.machine}. {reported.reference}.{mark}")  # fmt: skip
+    if ours.value is not None:
+        band = (
+            ""
+            if ours.low is None or ours.high is None
+            else f" ({answer.in_unit(ours.low)} to {answer.in_unit(ours.high)})"
+        )
+        tell(f"Ours: {answer.in_unit(ours.value)}{band}, {ours.source}, on {ours.machine}, over {ours.over}.")
+    tell(ours.why)
+    if ours.command:
+        tell_command(ours.command)

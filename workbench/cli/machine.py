@@ -1,0 +1,202 @@
+"""Commands about this computer: calibrate, benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.files import Failed
+from kernels.machine import Machine
+from workbench.cli import exit_status, options
+from workbench.cli.exit_status import Stopped
+from workbench.cli.output import Column, say, show_rows, show_table
+
+if TYPE_CHECKING:
+    from workbench.results.files import Target
+
+CURVES = ("rate.", "collective.")
+"""Values of a machine that are points of curves."""
+RATES = ("bytes_per_second", "loads_in_flight")
+"""In the keys of bytes per second."""
+
+
+def calibrate(
+    quick: Annotated[bool, typer.Option("--quick", help="Three seconds instead of a quarter of a minute.")] = False,
+    machine: options.Machine = None,
+    probes: Annotated[
+        Path | None, typer.Option(help="Fit raw results of a machine of GPUs that were measured elsewhere.")
+    ] = None,
+    nccl: Annotated[
+        Path | None, typer.Option(help="With --probes: what NCCL's settings took there, for library_tuned.")
+    ] = None,
+    devices_of: Annotated[
+        str | None, typer.Option(help="A calibrated machine with fewer of the same GPUs: take over its devices.")
+    ] = None,
+    links: Annotated[
+        bool, typer.Option("--links", help="With --devices-of: take over the bandwidth of links as well.")
+    ] = False,
+    recording: Annotated[
+        list[str] | None, typer.Option(help="Check estimates against it; may be given more than once.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write. Default: beside your runs.")] = None,
+    force: options.Force = False,
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> None:
+    """Fit a machine to this computer or to a cluster, by default that of CPU ranks; estimates are then credible."""
+    from workbench import machines
+
+    if probes is None and devices_of is None and (machine is None or machines.machine(machine).backend == "cpu"):
+        fitted, path = _of_ranks(quick, cluster, machine)
+    else:
+        _check_sources(probes, nccl)
+        target = _target(to, [each for each in (probes, nccl) if each], recording or [], force)
+        fitted, path = _of_gpus(machine, quick, (probes, nccl, devices_of, links), recording or [], target)
+    _show_calibration(fitted, path, json)
+
+
+def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
+    from threading import Event
+
+    from workbench.cli.measuring import OnDemand, stoppable
+    from workbench.experiment.calibration import calibrate as calibrated
+    from workbench.machines.calibrate_cpu import FULL_SECONDS, QUICK_SECONDS
+
+    stop = Event()
+    with OnDemand(cluster, 2) as ranks, stoppable(stop):
+        try:
+            return calibrated(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
+        except Failed:
+            if stop.is_set():
+                raise Stopped("Stopped: the machine stays as it was.") from None
+            raise
+
+
+def _check_sources(probes: Path | None, nccl: Path | None) -> None:
+    if nccl is not None and probes is None:
+        raise ValueError(f"--nccl {nccl} needs --probes. It says what each setting takes of NCCL's default, and the "
+                         "default is among the probes. Accepted: both, or --probes alone.")  # fmt: skip
+
+
+def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> Target | None:
+    """Where the machine is written; refused before anything is measured."""
+    if to is None:
+        return None
+    from workbench.results.files import MACHINE, Target
+
+    target = Target(to, (*read, *map(Path, against)), force)
+    target.refuse(MACHINE)
+    return target
+
+
+def _of_gpus(
+    name: str | None,
+    quick: bool,
+    given: tuple[Path | None, Path | None, str | None, bool],
+    against: list[str],
+    to: Target | None,
+) -> tuple[Machine, Path]:
+    """From raw results, from another machine's devices, or by probes on this host."""
+    from workbench.machines import calibrate_gpu, matching
+
+    raw, sweep, devices_of, links = given
+    if devices_of is not None:
+        onto = matching.of_gpus().name if name is None else name
+        return calibrate_gpu.keep(calibrate_gpu.carry(devices_of, onto, against, links=links), to)
+    if raw is None:
+        seconds = calibrate_gpu.QUICK_SECONDS if quick else calibrate_gpu.SECONDS
+        return calibrate_gpu.calibrate_here(str(name), seconds, against, to)
+    return calibrate_gpu.keep(calibrate_gpu.fit(raw, against, sweep), to)
+
+
+def _show_calibration(machine: Machine, path: Path, json: bool) -> None:
+    from dataclasses import asdict
+
+    from workbench import machines
+
+    values = [asdict(value) for value in machines.stated(machine) if value.provenance == "calibrated"]
+    if json:
+        show_rows(values, {"machine": machine.name, "path": str(path), "calibrated": machine.calibrated,
+                           "spread": machine.spread})  # fmt: skip
+        return
+    _show_values([value for value in values if isinstance(value["value"], float)])
+    checked = "It was not checked: --recording names measurements to check it against."
+    if machine.spread is not None:
+        low, high = machine.spread
+        checked = f"Measured times of its check were {low:.2f} to {high:.2f} times the estimates."
+    say(f"{machine.name} is calibrated: {machine.calibrated}. {checked} The file is {path}.")
+
+
+def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
+    """Single values with their units; of curves, whose points are many, how many points they have."""
+    single = [value for value in values if not value["key"].startswith(CURVES)]
+    curves: dict[str, list[Mapping[str, Any]]] = {}
+    for value in values:
+        if value["key"].startswith(CURVES):
+            curves.setdefault(".".join(value["key"].split(".")[:2]), []).append(value)
+    show_table(
+        [
+            Column("found", [_with_unit(value["key"], value["value"]) for value in single], "number"),
+            Column("value", [value["key"] for value in single], "name"),
+            Column("how", [value["source"] for value in single], goes_below=16),
+        ]
+    )
+    if curves:
+        print()
+        show_table([
+            Column("curve", list(curves), "name"),
+            Column("points", [len(points) for points in curves.values()], "number", inline="{} points"),
+            Column("how", ["; ".join(dict.fromkeys(each["source"] for each in points)) for points in curves.values()]),
+        ])  # fmt: skip
+
+
+def _with_unit(key: str, number: float) -> str:
+    """By the end of its key, as in the machine's file."""
+    from kernels.units import rate_text, seconds_text
+
+    if any(words in key for words in RATES):
+        return rate_text(number)
+    return seconds_text(number) if key.endswith("_seconds") else f"{number:.3g}"
+
+
+def benchmark(
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all of them.", show_default=False)] = None,
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> int:
+    """What the workbench costs and reaches on this computer, with targets beside the numbers. Takes minutes."""
+    from cluster.launch.lifetime import attach
+    from workbench.cli.benchmark import benchmark as benchmarked
+
+    with ExitStack() as stack:
+        ranks = stack.enter_context(attach(cluster)) if cluster is not None else None
+        answer = benchmarked(names or None, ranks)
+    rows, summary = answer["rows"], answer["summary"]
+    status = exit_status.FAILED if summary["failed"] else exit_status.DONE
+    status = exit_status.STOPPED if summary["stopped"] else status
+    if json:
+        show_rows(rows, summary)
+        return status
+    show_table([
+        Column("found", [_value(row["value"], row["unit"]) for row in rows], "number"),
+        Column("target", [row["target"] and f"{row['target']} {row['unit']}".rstrip() for row in rows], "number",
+               inline="target {}"),
+        Column("met", [{True: "yes", False: "no"}.get(row["met"]) for row in rows], "name", inline="met: {}"),
+        Column("of", [row["n"] for row in rows], "number", goes_below=33),
+        Column("benchmark", [row["name"] for row in rows]),
+        Column("how", [row["how"] for row in rows], goes_below=32),
+    ])  # fmt: skip
+    say(f"{summary['met']} of {summary['targets']} targets met; {summary['note']}")
+    return status
+
+
+def _value(value: float | None, unit: str) -> str | None:
+    from kernels.units import seconds_text
+
+    if value is None:
+        return None
+    return seconds_text(value) if unit == "s" else f"{value:.3g} {'' if unit == 'ratio' else unit}".strip()

@@ -1,0 +1,216 @@
+"""How the command line measures: a cluster is found or made, a run is watched, Ctrl-C keeps all that was timed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from cluster.hosts import local_ranks, usable_cores
+from kernels.events import ToldEvent
+from kernels.outcome import Failure
+from kernels.trial import Trial
+from workbench.cli.output import say, schedule
+from workbench.machines import crowded
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+    from cluster.client import Cluster
+    from cluster.seating import Ranks
+    from workbench.experiment.forecast import Forecast
+    from workbench.experiment.run import Sitting
+
+STARTING_SECONDS = 10.0
+"""Ranks of a command's own are up within this time: so long two of them took on two cores."""
+TELL_S = 0.2
+"""Progress is told so far apart."""
+WAITED_S, WAITING_S = 5.0, 60.0
+"""Where there is no terminal, a line says for whom one waits, after so long and then so far apart."""
+
+
+@contextmanager
+def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iterator[Cluster]:
+    """The cluster at *address*, the lab's, or one of *num_ranks* that is made for this command and ends with it.
+
+    Made for *backend*: each rank has a GPU, or none has.
+    """
+    from cluster.client import Cluster
+    from cluster.launch import local
+    from cluster.launch.lifetime import attach
+    from cluster.scheduler_file import running
+
+    if address is not None or running() is not None:
+        with Cluster.connect() if address is None else attach(address) as cluster:
+            yield cluster
+        return
+    say(f"No cluster is running: {num_ranks} ranks are started for this command. "
+        "`workbench cluster up` keeps some warm.")  # fmt: skip
+    gpus = 0 if backend == "cpu" else num_ranks
+    with local(num_ranks, gpus=gpus, published=False) as record, Cluster.connect(record.address) as cluster:
+        yield cluster
+
+
+class OnDemand:
+    """A cluster that is looked for when the first trial is streamed: what is known needs none.
+
+    One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
+    """
+
+    def __init__(self, address: str | None, num_ranks: int, backend: str = "cpu") -> None:
+        self._address, self._num_ranks, self._backend = address, num_ranks, backend
+        self.ahead: Forecast | None = None
+        """What a person is told before the first trial."""
+        self._stack = ExitStack()
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> OnDemand:
+        if self._address is not None:
+            self._connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def starting_s(self) -> float:
+        """How long its ranks still take to start: a cluster that runs has them."""
+        from cluster.scheduler_file import running
+
+        starts_own = self._cluster is None and self._address is None and running() is None
+        return STARTING_SECONDS if starts_own else 0.0
+
+    def _connect(self) -> Cluster:
+        if self._cluster is None:
+            with interrupted(signal.default_int_handler):  # nothing is measured yet: end at once
+                self._cluster = self._stack.enter_context(connected(self._address, self._num_ranks, self._backend))
+        return self._cluster
+
+    def stream(self, trials: Sequence[Trial], **ask: Any) -> Iterator[ToldEvent]:
+        """As `cluster.client.Cluster` does; before the first, a person is told what is to come."""
+        if self.ahead is not None:
+            say(str(self.ahead))
+            if self._backend == "cpu" and self._is_here() and (sentence := crowded(self._num_ranks, usable_cores())):
+                say(sentence)
+            self.ahead = None
+        if self._cluster is None and (cancelled := ask.get("cancelled")) is not None and cancelled.is_set():
+            return
+        yield from self._connect().stream(trials, **ask)
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
+              across: bool = False) -> Ranks | None:  # fmt: skip
+        """Of the cluster that would be asked; of the local one this host tells, whether it runs or not."""
+        if self._cluster is None and self._is_here():
+            return local_ranks(world, backend)
+        return self._connect().ranks(world, backend, cancelled, across, tell=say)
+
+    def _is_here(self) -> bool:
+        """Whether the ranks are of this host."""
+        from cluster.launch.local import Local
+        from cluster.scheduler_file import running
+
+        return self._address is None and ((record := running()) is None or record.kind == Local.name)
+
+
+@contextmanager
+def interrupted(by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Ctrl-C, and being told to end by another process, do *by*."""
+    before = {number: signal.signal(number, by) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stoppable(cancelled: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C sets *cancelled*, the second ends everything."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if cancelled.is_set():
+            signal.default_int_handler(number, frame)
+        cancelled.set()
+        say("Stopping; what was measured is kept. Ctrl-C again ends at once.")
+
+    with interrupted(stop):
+        yield
+
+
+def watch(sitting: Sitting) -> None:
+    """Takes *sitting* to its end, its progress on a terminal's stderr; the words go on while ranks are silent."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    quiet = not sys.stderr.isatty()
+    with (
+        stoppable(sitting.cancelled),
+        Progress(*bar_columns(), console=Console(stderr=True), transient=True, disable=quiet) as bar,
+        _telling(sitting, lambda share, words: bar.update(task, completed=share, words=words), quiet),
+    ):
+        task = bar.add_task(sitting.run, total=1.0, words="")
+        for news in sitting:
+            if not quiet and isinstance(news, Failure) and news.stage not in ("refused", "cancelled"):
+                bar.console.print(f"{schedule(_words(news))} {news.trial.part}: {news.message}", markup=False)
+
+
+def bar_columns() -> list[ProgressColumn]:
+    """How far a run is, in one row: words go on below where the terminal ends, and the time is never cut."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    words = TextColumn("{task.fields[words]}", table_column=Column(overflow="fold"))
+    return [SpinnerColumn(), words, BarColumn(20), TimeElapsedColumn(Column(no_wrap=True, min_width=len("0:00:00")))]
+
+
+@contextmanager
+def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
+    """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not.
+
+    *quiet*: there is no bar, and only a long wait for ranks is said.
+    """
+    ended = threading.Event()
+    patience = Patience()
+
+    def work() -> None:
+        goes_on = True
+        while goes_on:
+            goes_on = not ended.wait(TELL_S)
+            so_far = sitting.progress
+            if quiet and patience.is_due(so_far.waiting.seconds):
+                say(f"{so_far.waiting}"[:1].upper() + f"{so_far.waiting}."[1:])
+            elif not quiet and so_far.total:
+                left = [so_far.left_words()] if goes_on else []  # what has ended takes no time any more
+                tell(so_far.share, ", ".join([*so_far.counted(), *left]))
+
+    thread = threading.Thread(target=work, name="workbench progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class Patience:
+    """When somebody without a terminal is told that a wait goes on: after WAITED_S, then every WAITING_S."""
+
+    def __init__(self) -> None:
+        self._next_s = WAITED_S
+
+    def is_due(self, waited_s: float) -> bool:
+        """Whether to tell now, *waited_s* into a wait; 0 where there is none."""
+        if waited_s < WAITED_S:
+            self._next_s = WAITED_S
+        if waited_s < self._next_s:
+            return False
+        self._next_s = waited_s + WAITING_S
+        return True
+
+
+def _words(failed: Failure) -> dict[str, Any]:
+    return failed.trial.schedule.to_json()

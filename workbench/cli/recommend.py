@@ -1,0 +1,154 @@
+"""What `workbench recommend` says: the fastest schedules that were measured and where, then those worth measuring."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from kernels.machine import Machine
+from kernels.schemes import COMPARED
+from kernels.trial import is_one_call
+from kernels.units import seconds_text
+from workbench.analysis.winners import Tuned, Wanted, Winner, known, tuned
+from workbench.cli.output import (
+    Axes,
+    Column,
+    clock_heading,
+    facts,
+    gain_text,
+    heading,
+    say,
+    show_table,
+    signed,
+    tell,
+    tell_shared,
+)
+from workbench.experiment.question import Request
+from workbench.machines import trust
+from workbench.results import metrics
+from workbench.results.comparison import TOGETHER
+from workbench.results.provenance import provenance
+from workbench.results.store import Store
+
+Row = Mapping[str, Any]
+
+RATIOS = ("sequential_s", "plain_s", "time_ratio")
+"""What a row says of the baselines of its block: nothing where a faster one is known."""
+
+
+def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
+    """The winners for what was asked, and their rows; the store at *path* is asked if there is one."""
+    machine = request.machine_description()
+    problem, fabric = request.problem(machine), request.link(machine)
+    with Store(path) if path.exists() else nullcontext() as store:
+        one_call = is_one_call(request.protocol, machine.backend)
+        measured = known(problem.operator, store, one_call=one_call)
+        answer = tuned(problem, machine, fabric, measured, provenance(machine),
+                       Wanted(dict(request.settings), request.schemes or COMPARED))  # fmt: skip
+        rows = [_joined(each, machine) for each in answer.winners]
+    return answer, rows
+
+
+def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
+    """The row of *winner*, joined with what was timed in its own block; without ratios where it has no speed-up."""
+    known = winner.known
+    outcomes = (known.measurement(), *known.beside())
+    row = metrics.fill([metrics.row_of(outcome, known.run, machine) for outcome in outcomes])[0]
+    without = f"no speed-up: {winner.lacks}" if winner.lacks else ""
+    message = "; ".join(filter(None, (winner.source, *winner.differs, without)))
+    return {**row, **(dict.fromkeys(RATIOS) if winner.lacks else {}), "message": message}
+
+
+def show_recommended(answer: Tuned, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
+    """Of which problem, the winners that were measured, and the schedules that are worth measuring."""
+    if not answer.winners:
+        say(answer.sentence)
+    if examples := [*estimates[:1], *measured[:1]]:
+        here = {name: words for name, words in facts(examples[0]).items() if name != "protocol"}
+        tell_shared(here, Axes({}, {}))
+    if answer.winners:
+        print()
+        tell("Measured before on this hardware, the best of each scheme:")
+        _show_winners(answer.winners, measured)
+    print()
+    if not estimates:
+        tell("No schedule is legal.")
+        return
+    tell(f"The fastest by estimate, of {num_points:,} points looked at:")
+    _show_estimates(estimates)
+    if not all(row["calibrated"] for row in estimates):
+        name = estimates[0]["machine"]
+        say(f"{name} is {trust(name)}: read the order, not the size.")
+
+
+def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
+    """Their times, and under them where each was measured and what is not as it was then."""
+    todays = [{"scheme": each.schedule.scheme, "axes": dict(each.schedule.axes)} for each in winners]
+    axes = Axes.of(todays)
+    _tell_lines(axes)
+    title, is_mixed = clock_heading(measured)
+    times = [signed(row["source"], row["time_s"], is_mixed) for row in measured]
+    show_table([
+        Column(title, times, "number"),
+        Column("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
+        Column("schedule", list(map(axes.label, todays)), "cut"),
+    ])  # fmt: skip
+    for words, schemes in _by_words([(str(each.lacks or ""), each) for each in winners]).items():
+        if words:
+            tell(f"{schemes} {'have' if ',' in schemes else 'has'} no speed-up: {words}.")
+    if len({each.speed_up_over for each in winners if each.speed_up_over}) > 1:
+        tell(f"Speed-ups are over the best sequential schedule of the same block: {_over(winners)}.")
+    if len({row["block"] for row in measured}) > 1:
+        tell(TOGETHER)
+    for origin, schemes in _by_words([(_origin(each), each) for each in winners]).items():
+        tell(f"{schemes}: {origin}")
+
+
+def _origin(winner: Winner) -> str:
+    differs = f". Not as asked here: {'; '.join(winner.differs)}." if winner.differs else ""
+    return f"{winner.source}{differs}"
+
+
+def _by_words(said: Sequence[tuple[str, Winner]]) -> dict[str, str]:
+    """Which winners the same words are said of: by scheme, and by time, too, where there are two of one."""
+    counts = Counter(winner.schedule.scheme for _, winner in said)
+    names: dict[str, list[str]] = {}
+    for words, winner in said:
+        scheme, seconds = winner.schedule.scheme, seconds_text(winner.known.time_s)
+        names.setdefault(words, []).append(scheme if counts[scheme] == 1 else f"{scheme} in {seconds}")
+    return {words: ", ".join(several) for words, several in names.items()}
+
+
+def _over(winners: Sequence[Winner]) -> str:
+    """What each of *winners* is compared with: `fused over collective direct, 264 µs`."""
+    return "; ".join(f"{each.schedule.scheme} over {each.speed_up_over}" for each in winners if each.speed_up_over)
+
+
+def _show_estimates(rows: Sequence[Row]) -> None:
+    """No two of them are estimated the same: what changes nothing in an estimate stands behind its schedule."""
+    axes = Axes.of(rows)
+    _tell_lines(axes)
+    times = [Column(title, [seconds_text(row[key]) for row in rows], "number", goes_below=goes_below)
+             for title, key, goes_below in ((heading("estimated"), "time_s", 0), ("at least", "low_s", 34),
+                                      ("at most", "high_s", 35))]  # fmt: skip
+    show_table([*times, Column("schedule", list(map(axes.label, rows)), "cut")])
+    for words, numbers in _alike(rows).items():
+        which = "all of them" if len(numbers) == len(rows) > 1 else f"number {', '.join(map(str, numbers))}"
+        tell(f"The same estimate ({which}) with {words}.")
+
+
+def _alike(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """What does not matter to estimates, and to which of them, from 1."""
+    places: dict[str, list[int]] = {}
+    for number, row in enumerate(rows, 1):
+        for name, values in row["alike"].items():
+            places.setdefault(f"{name}={' or '.join(map(str, values))}", []).append(number)
+    return places
+
+
+def _tell_lines(axes: Axes) -> None:
+    for line in axes.lines():
+        tell(line)

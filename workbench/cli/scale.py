@@ -1,0 +1,268 @@
+"""The command that estimates a step of a model on many ranks, with and without overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.cli import options
+from workbench.cli.output import Column, say, show_json, show_rows, show_table, tell
+
+# The command that estimates one collective on a hierarchical fabric, by one algorithm or by all of them.
+
+if TYPE_CHECKING:
+    from workbench.simulator.scaling.network import Network
+
+Row = dict[str, Any]
+MACHINE = "h200_ib"
+"""The machine whose network is taken where none is stated: the one that has many hosts."""
+
+CollectiveName = Annotated[
+    str, typer.Argument(help="all_to_all, all_gather, reduce_scatter or all_reduce.", metavar="COLLECTIVE")
+]
+Bytes = Annotated[
+    float, typer.Option("--bytes", help="One rank's whole buffer; of all_gather, what one rank contributes.")
+]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(help="ring, direct, pairwise, halving_doubling or hierarchical. Default: a row for each."),
+]
+CollectiveFabric = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file of [[dimension]] tables, the innermost first; or a name of data/fabrics."),
+]
+CollectiveMachine = Annotated[str | None, typer.Option(help=f"Whose network, instead of a file. Default: {MACHINE}.")]
+CollectiveWorld = Annotated[int | None, typer.Option(help="Ranks. Default: all that the fabric links.")]
+Chunks = Annotated[int, typer.Option(help="Equal parts of the buffer that follow each other through the levels.")]
+Inside = Annotated[
+    str | None, typer.Option(help="What hierarchical does on each level. Default: what is fastest there.")
+]
+
+
+def predict_collective(
+    collective: CollectiveName,
+    num_bytes: Bytes,
+    algorithm: Algorithm = None,
+    fabric: CollectiveFabric = None,
+    machine: CollectiveMachine = None,
+    world: CollectiveWorld = None,
+    chunks: Chunks = 1,
+    inside: Inside = None,
+    json: options.Json = False,
+) -> None:
+    """Estimate a collective on a fabric of several levels: a closed form, and the bound that no algorithm is below."""
+    from workbench.simulator.scaling.network import priced
+
+    network = network_of(fabric, machine, world)
+    rows = priced(network, collective, num_bytes, algorithm=algorithm, chunks=chunks, inside=inside)
+    if json and algorithm is not None:
+        show_json(rows[0])
+    elif json:
+        show_rows(rows, {"fabric": network.name, "world": network.world, "source": "estimated"})
+    else:
+        _collective_show(rows, network, num_bytes)
+
+
+def network_of(fabric: Path | None, machine: str | None, world: int | None) -> Network:
+    """The network of the file *fabric*, which links *world* ranks, or that of *machine*, cut to *world* ranks."""
+    from workbench.machines import machine as machine_called
+    from workbench.simulator.scaling import network as levels
+
+    if fabric is None:
+        on = machine_called(machine or MACHINE)
+        return levels.of_machine(on, on.max_world if world is None else world)
+    if machine is not None:
+        raise ValueError("--fabric and --machine are stated, 2 networks, and 1 is needed. Accepted: either of them.")
+    return levels.checked(levels.named(fabric), world)
+
+
+def _collective_show(rows: list[Row], network: Network, num_bytes: float) -> None:
+    from kernels.units import bytes_text, seconds_text
+
+    show_table([
+        Column("algorithm", [row["algorithm"] for row in rows], "name"),
+        Column("time", [None if row["time_s"] is None else seconds_text(row["time_s"]) for row in rows], "number"),
+        Column("bound", [seconds_text(row["bound_s"]) for row in rows], "number"),
+        Column("of\nbound", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows], "number"),
+        Column("note", [row["message"] for row in rows]),
+    ])  # fmt: skip
+    ranks = "rank" if network.world == 1 else "ranks"
+    tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All is "
+         "estimated; nothing of it was measured.")  # fmt: skip
+
+
+# The command that estimates a step of a model on many ranks, with and without overlap.
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernels.machine import Machine as Place
+    from workbench.simulator.scaling.model import Model
+    from workbench.simulator.scaling.network import Network
+    from workbench.simulator.scaling.step import Setting, Step
+
+
+WORLD = 1024
+"""The ranks where nobody says how many: 128 hosts of 8."""
+PARTS = 3
+"""Layers that the sentence about exposed time names."""
+
+Name = Annotated[str, typer.Argument(help="A name of data/models, or a TOML file.", metavar="MODEL")]
+Machine = Annotated[str, typer.Option(help="What computes, and whose network it is where no file is stated.")]
+World = Annotated[int | None, typer.Option(help=f"Ranks. Default: {WORLD}, or all that the fabric or machine links.")]
+Fabric = Annotated[
+    Path | None, typer.Option(help="Another network: a TOML file of [[dimension]] tables, or a name of data/fabrics.")
+]
+Rates = Annotated[
+    list[float] | None, typer.Option("--network-rate", help="Bytes/s per rank of the outermost level; once per rate.")
+]
+Scales = Annotated[
+    list[float] | None, typer.Option("--dense-scale", help="Dense layers take so many times as long; once per value.")
+]
+Which = Annotated[
+    list[str] | None,
+    typer.Option("--configuration", help="fused_forward, fused_backward, fused or decomposed. Default: all."),
+]
+Probability = Annotated[float, typer.Option(help="Probability that a rank is slow in a step.")]
+Slowdown = Annotated[float, typer.Option(help="How many times as long a slow rank computes.")]
+Imbalance = Annotated[
+    float, typer.Option(help="A rank's lookups and routed tokens are within this share of the usual.")
+]
+Chakra = Annotated[
+    Path | None, typer.Option(help="Write the step's graph to this new file, as a Chakra execution trace of one rank.")
+]
+Perfetto = Annotated[
+    Path | None, typer.Option(help="Write the step's timeline to this new file, as Perfetto opens it.")
+]
+Seed = Annotated[int, typer.Option(help="Which ranks are drawn to be slow, or to have more.", min=0)]
+
+
+def predict_step(
+    model: Name,
+    machine: Machine = MACHINE,
+    world: World = None,
+    fabric: Fabric = None,
+    network_rate: Rates = None,
+    dense_scale: Scales = None,
+    configuration: Which = None,
+    stragglers: Probability = 0.0,
+    slowdown: Slowdown = 1.5,
+    imbalance: Imbalance = 0.0,
+    seed: Seed = 0,
+    chakra: Chakra = None,
+    perfetto: Perfetto = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Estimate a training or inference step on many ranks: how much fused operators save, and what stays exposed.
+
+    Operators are priced tile by tile inside a host, and by one rank that stands for all beyond it. --chakra and
+    --perfetto write the step of the configuration that is named, or the sequential one.
+    """
+    from workbench.machines import machine as machine_called
+    from workbench.reports.traces import KINDS, WAYS
+    from workbench.results.files import Target, told
+    from workbench.simulator.scaling import step as band
+    from workbench.simulator.scaling.model import model as model_called
+    from workbench.simulator.scaling.prices import Prices
+    from workbench.simulator.scaling.step import Setting, Stragglers
+
+    _refuse_other_files(Path(model))
+    known, on = model_called(model), machine_called(machine)
+    network = _network(on, fabric, world)
+    slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
+    setting = Setting(model=known, prices=Prices(on, network), stragglers=slow)
+    targets = {kind: Target(path, force=force) for kind, path in (("chakra", chakra), ("perfetto", perfetto)) if path}
+    if targets:
+        _one_step({"--network-rate": network_rate, "--dense-scale": dense_scale, "--configuration": configuration})
+        for kind, target in targets.items():
+            target.refuse(KINDS[kind])
+    rows = band.band(setting, rates=network_rate or (), dense_scales=dense_scale or (), names=configuration)
+    for kind, target in targets.items():
+        was_there = target.path.exists()
+        target.write(KINDS[kind], WAYS[kind](_step(setting, rows[0], configuration), f"{known.title}, {network.words}"))
+        say(told(target.path, was_there))
+    if json:
+        show_rows(rows, _summary(known, on, network, rows))
+        return
+    _show(rows, _summary(known, on, network, rows))
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Refuses a file or a folder that is there and no TOML file: as a name it would only be called unknown."""
+    if path.suffix != ".toml" and len(path.parts) + bool(path.suffix) > 1 and path.exists():
+        reason = "it is a folder" if path.is_dir() else f"it ends in {path.suffix or path.name!r}"
+        raise ValueError(f"{path} cannot be read as a model: {reason}. Accepted: a TOML file, or a name, as in "
+                         "`workbench predict-step dlrm`.")  # fmt: skip
+
+
+def _one_step(options_given: dict[str, list[Any] | None]) -> None:
+    """Refuse to write down one step where several are asked for."""
+    for option, values in options_given.items():
+        if values and len(values) > 1:
+            raise ValueError(
+                f"{option} has {len(values)} values, and 1 step is written down. Accepted: one value of it."
+            )
+
+
+def _step(setting: Setting, row: Row, configuration: list[str] | None) -> Step:
+    """The step of the configuration that is named, or the sequential one, at the rate and the dense scale of *row*."""
+    from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, step
+
+    network = setting.prices.network
+    prices = setting.prices.over(network.with_rates(len(network.levels) - 1, row["network_bytes_per_second"]))
+    at = replace(setting, prices=prices, dense_scale=row["dense_scale"])
+    return step(at, CONFIGURATIONS[configuration[0]] if configuration else SEQUENTIAL)
+
+
+def _network(on: Place, fabric: Path | None, world: int | None) -> Network:
+    if fabric is not None:
+        return network_of(fabric, None, world)
+    return network_of(None, on.name, min(WORLD, on.max_world) if world is None else world)
+
+
+def _summary(model: Model, on: Place, network: Network, rows: Sequence[Row]) -> Row:
+    from workbench.simulator.scaling.step import span
+
+    return {
+        "model": model.name, "title": model.title, "model_source": model.source,
+        "provenance": dict(model.provenance), "machine": on.name, "fabric": network.name, "world": network.world,
+        "network": network.words, "reduction_spans": span(rows), "source": "estimated",
+        "note": "Nothing between hosts was measured. Our kernels do not run there: fused steps say what they would "
+        "save.",
+    }  # fmt: skip
+
+
+def _show(rows: Sequence[Row], summary: Row) -> None:
+    from kernels.units import percent_text, rate_text, seconds_text
+    from workbench.simulator.scaling.step import DRAWS
+
+    several = {key: len({row[key] for row in rows}) > 1 for key in ("network_bytes_per_second", "dense_scale")}
+    show_table([
+        Column("configuration", [row["configuration"] for row in rows], "name"),
+        *([Column("network", [rate_text(row["network_bytes_per_second"]) for row in rows], "number")]
+          if several["network_bytes_per_second"] else []),
+        *([Column("dense", [f"{row['dense_scale']:g}x" for row in rows], "number")] if several["dense_scale"] else []),
+        Column("sequential", [seconds_text(row["baseline_s"]) for row in rows], "number"),
+        Column("overlapped", [seconds_text(row["fused_s"]) for row in rows], "number"),
+        Column("less", [percent_text(row["reduction"]) for row in rows], "number"),
+        Column("exposed", [seconds_text(row["exposed_s"]) for row in rows], "number"),
+        Column("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
+    ])  # fmt: skip
+    first = rows[0]
+    ranks = "rank" if first["world"] == 1 else "ranks"
+    tell(f"{summary['title']}: one step of {summary['network']} {ranks} of {summary['machine']}, linked as in "
+         f"{summary['fabric']}, {rate_text(first['network_bytes_per_second'])} a rank on the outermost level"
+         f"{' of the first row' if several['network_bytes_per_second'] else ''}.")  # fmt: skip
+    most = [f"{part['layer']} {part['pass']} {seconds_text(part['exposed_s'])}"
+            for part in first["baseline_exposed_by_layer"][:PARTS]]  # fmt: skip
+    if most:
+        tell(f"Sequential, communication exposes most in {', '.join(most)}.")
+    if first["stragglers"] or first["imbalance"]:
+        tell(f"Each rank is slow with probability {first['stragglers']:g}, {first['slowdown']:g}x; its lookups and "
+             f"routed tokens are within {percent_text(first['imbalance'])} of the usual. Times are means of "
+             f"{DRAWS} draws, exposed parts those of ranks that are equal.")  # fmt: skip
+    tell(f"All is estimated. {summary['note']}")

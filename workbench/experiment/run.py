@@ -1,0 +1,602 @@
+"""A Run asks for what an Experiment wants to know, block by block, and keeps whatever comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Protocol, TypeGuard
+
+from cluster.seating import Ranks
+from kernels.fabric import Fabric
+from kernels.files import Failed
+from kernels.hardware import Hardware, Ran, versions_print
+from kernels.machine import Machine
+from kernels.outcome import Estimate, Failure, Measurement, Outcome, Sample
+from kernels.problem import Problem
+from kernels.schedule import Refusal, Schedule
+from kernels.schemes.concurrent import problems
+from kernels.trial import Trial
+from kernels.units import about
+from workbench.experiment.experiment import (
+    RESOLVING,
+    Beside,
+    Block,
+    Experiment,
+    compute_alone,
+    has_parts,
+)
+from workbench.experiment.experiment import (
+    rounds as search_rounds,
+)
+from workbench.experiment.forecast import (
+    Compiled,
+    Cut,
+    Durations,
+    Expected,
+    Forecast,
+    TimeLeft,
+    compiled_before,
+    expected,
+    forecast,
+    longest,
+    overhead_s,
+    rounds,
+)
+from workbench.experiment.links import known_link, link_of
+from workbench.experiment.retries import Again, Told, is_broken_off
+from workbench.experiment.sources import Answer, Compiling, FromRecordings, Waiting
+from workbench.experiment.space import Points
+from workbench.machines import matching
+from workbench.results import metrics
+from workbench.results.provenance import provenance
+from workbench.results.recordings import Recorded
+from workbench.results.store import SampleBuffer, Store
+from workbench.simulator.predict import predict, resolved
+
+# A Sitting is one run being written down: samples and outcomes pass through it into the store, whatever ends it.
+
+Events = Iterator[Sample | Outcome]
+
+
+class Left(Protocol):
+    """What a run that measures has before it: workbench.experiment.forecast.TimeLeft."""
+
+    correction: float
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        """All blocks of the run."""
+
+    def share(self) -> float:
+        """How much of all is done."""
+
+    def seconds(self) -> float:
+        """How long it still takes."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is; schedules are counted, their parts and baselines are not."""
+
+    total: int = 0
+    """Schedules that can be done at all."""
+    done: int = 0
+    failed: int = 0
+    known: int = 0
+    """Of those that are done: measured before, and not again."""
+    refused: int = 0
+    """Combinations of the space that cannot be."""
+    samples: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    left: Left | None = None
+    """Of a run that measures."""
+    compiling: Compiling = field(default_factory=Compiling)
+    """What the ranks compile just now."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """For whom it waits just now."""
+    again: Told = field(default_factory=Told)
+    """What ran again after a rank was lost."""
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started_at
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done."""
+        if self.left is not None:
+            return self.left.share()
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+    def counted(self) -> list[str]:
+        """How far the run is, in words: schedules, block, samples, what is compiled."""
+        noun = "schedule" if self.total == 1 else "schedules"
+        block = self.left and self.left.block
+        return [
+            f"{self.done:,} of {self.total:,} {noun}",
+            *([f"block {self.left.block:,} of {self.left.blocks:,}"] if self.left and block else []),
+            *([f"{self.samples:,} samples"] if self.samples else []),
+            *filter(None, map(str, (self.compiling, self.again, self.waiting))),
+        ]  # fmt: skip
+
+    def left_words(self) -> str:
+        """How long it still takes, in words."""
+        if self.left is not None:
+            return f"{about(self.left.seconds())} left"
+        if 0 < self.done < self.total:
+            return f"{about(self.elapsed_s * (self.total - self.done) / self.done)} left"
+        return "running"
+
+
+class Sitting:
+    """Iterate it in the thread that is to do the work; set `cancelled` from any other to end it."""
+
+    def __init__(self, store: Store, question: Mapping[str, Any], facts: Mapping[str, Any], title: str = "") -> None:
+        self.store = store
+        self.progress = Progress()
+        self.cancelled = threading.Event()
+        self.timing: Mapping[str, Trial] = {}
+        """By key: what samples may come of now."""
+        self._gpus: set[tuple[int, str]] = set()
+        """Rank and GPU, of all measurements."""
+        self.run = store.begin_run(question, facts, title)
+        """The run's id."""
+        self._events = self._guarded()
+
+    def __iter__(self) -> Events:
+        return self._events
+
+    def _work(self) -> Events:
+        """What is done; yields only what it has kept."""
+        raise NotImplementedError
+
+    def _guarded(self) -> Events:
+        self._buffer = SampleBuffer(self.store, self.run)
+        status = "ended before its end"
+        try:
+            yield from self._work()
+            status = "cancelled" if self.cancelled.is_set() else "finished"
+        except (KeyboardInterrupt, GeneratorExit):
+            status = "cancelled"
+            raise
+        except Exception as error:
+            status = str(error)
+            raise
+        finally:
+            try:
+                self._buffer.close()
+            finally:  # a full disk may still take a word
+                self.store.end_run(self.run, status)
+
+    def _keep_sample(self, sample: Sample) -> Sample:
+        self.progress.samples += 1
+        self._buffer.add(sample)
+        return sample
+
+    def _keep(self, outcome: Outcome, machine: Machine | None, origin: str | None = None) -> Outcome:
+        """Writes *outcome* down, together with the samples that came before it."""
+        row = metrics.row_of(outcome, self.run, machine)
+        if isinstance(outcome, Measurement) and outcome.source == "measured":
+            self._learn_gpus(outcome)
+        self.store.add_outcome(self.run, outcome, row, origin=origin, samples=self._buffer.take())
+        return outcome
+
+    def _learn_gpus(self, outcome: Measurement) -> None:
+        gpus = {(seen["rank"], f"{seen['gpu_name']} {seen['gpu']}") for seen in outcome.conditions if "gpu" in seen}
+        if not gpus <= self._gpus:
+            self._gpus |= gpus
+            self.store.add_facts(self.run, {"gpus": [f"rank {rank}: {gpu}" for rank, gpu in sorted(self._gpus)]})
+
+    def _count(self, outcome: Outcome) -> None:
+        """What was never begun when somebody stopped the run is not done, and no failure."""
+        if isinstance(outcome, Failure) and outcome.stage == "cancelled":
+            return
+        self.progress.done += 1
+        self.progress.failed += isinstance(outcome, Failure)
+
+
+class Replay(Sitting):
+    """Recorded trials played into a run of their own, with the estimates of *machine* beside them if one is given."""
+
+    def __init__(self, recorded: Iterable[Recorded], store: Store, *, machine: Machine | None = None,
+                 speed: float | None = 1.0, title: str = "") -> None:  # fmt: skip
+        self._answer = FromRecordings(recorded, speed)
+        self._machine = machine
+        super().__init__(store, {"replay": title}, provenance(machine), title)
+        self._settled: set[str] = set()
+        trials = (entry.measurement.trial for entry in self._answer.entries)
+        self.progress.total = len({trial.key for trial in trials if trial.part == "whole"})
+
+    def _work(self) -> Events:
+        for entry in self._answer.entries:
+            trial = entry.measurement.trial
+            if self._machine is not None and trial.key not in self._settled:
+                with suppress(Refusal):  # recorded on a machine that could: then there is no estimate beside it
+                    yield self._keep(predict(trial, self._machine, with_spans=False), self._machine)
+            self.timing = {trial.key: trial}
+            for event in self._answer.play(entry, self.cancelled):
+                if isinstance(event, Sample):
+                    yield self._keep_sample(event)
+                else:
+                    if trial.part == "whole" and trial.key not in self._settled:
+                        self._count(event)
+                    self._settled.add(trial.key)
+                    yield self._keep(event, self._machine)
+            if self.cancelled.is_set():
+                return
+
+
+# A run keeps its outcomes: an estimate beside each measurement, and one outcome by which each trial is settled.
+
+
+class Settling(Sitting):
+    """A sitting that estimates before it measures, and knows which trials are settled."""
+
+    def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
+        super().__init__(store, experiment.to_json(), provenance(machine, experiment.search.seed), experiment.title)
+        self.experiment, self._answer, self._machine = experiment, answer, machine
+        self._estimates: dict[str, Estimate | None] = {}
+        self._settled: dict[str, Outcome] = {}
+        self.asked: set[str] = set()
+        """Keys of what was asked for, without the parts and baselines beside it: these count as progress."""
+
+    def _estimated(self, trials: Sequence[Trial]) -> Events:
+        """The estimate beside each measurement."""
+        if self._answer.source == "estimated":
+            return
+        for trial in trials:
+            if trial.key not in self._estimates:
+                try:
+                    # a sweep has thousands: simulated spans are played again from the trial by who wants to see them
+                    estimate = predict(trial, self._machine, with_spans=self.experiment.together)
+                except Refusal:
+                    self._estimates[trial.key] = None
+                    continue
+                self._estimates[trial.key] = estimate
+                yield self._keep(estimate, self._machine)
+
+    def _estimated_before(self, trial: Trial, origin: str) -> Events:
+        """The estimate that was made before *trial* was measured in run *origin*; today's where there was none."""
+        before = None if trial.key in self._estimates else self.store.estimate(origin, trial.key)
+        if before is None:
+            yield from self._estimated([trial])
+        else:
+            self._estimates[trial.key] = before
+            yield self._keep(before, self._machine)
+
+    def _settle(self, outcome: Outcome, origin: str | None = None) -> Outcome:
+        """A trial's own outcome. The baseline has one in every block, and counts once."""
+        if outcome.trial.key in self.asked and outcome.trial.key not in self._settled:
+            self._count(outcome)
+        self._settled[outcome.trial.key] = outcome
+        self.progress.again.settle(outcome)
+        return self._keep(outcome, self._machine, origin)
+
+    def _fail(self, trial: Trial, stage: str, message: str) -> Outcome:
+        """A schedule that never got as far as a rank."""
+        self._settled[trial.key] = failure = Failure(trial=trial, stage=stage, message=message,
+                                                     source=self._answer.source)  # fmt: skip
+        return self._keep(failure, self._machine)
+
+
+# A Run asks for what an Experiment wants to know, block by block, and keeps whatever comes back.
+
+LOST_IN_A_ROW = 3
+"""So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
+
+
+class Run(Settling):
+    """One sitting of an experiment."""
+
+    def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
+        super().__init__(experiment, store, answer, machine)
+        self._shown: set[tuple[str, str | None]] = set()
+        """Keys and blocks of what was known and is shown."""
+        self._left: TimeLeft | None = None
+        self._compiled = Compiled()
+        self._blocks = self._lost = 0
+        self._problem = 0
+        self._standing: dict[Problem, Beside] = {}
+        self._first: set[str] = set()
+        """Keys of first blocks; before it, by problem, what stands in every further one."""
+        self._ranks_of: dict[int, Ranks | None] = {}
+        """By world: what they would run on, asked once."""
+
+    @property
+    def _measures(self) -> bool:
+        return self._answer.source == "measured"
+
+    def _work(self) -> Events:
+        problems = [(problem, self.experiment.points(problem, self._machine, measured=self._measures))
+                    for problem in self.experiment.problems]  # fmt: skip
+        most = self.experiment.search.count
+        self.progress.total = sum(min(len(points.schedules), most or len(points.schedules)) for _, points in problems)
+        if self._measures:
+            self._check_hardware()
+            ahead = self.ahead()
+            starting_s = self._answer.starting_s if ahead.samples else 0.0  # what is known needs no ranks
+            self.progress.left = self._left = TimeLeft(ahead.ahead, starting_s)
+        for number, (problem, points) in enumerate(problems):
+            self._problem = number
+            yield from self._walk(problem, points)
+            if self.cancelled.is_set():
+                return
+
+    def ahead(self) -> Forecast:
+        """What is to be done, as far as it is known now."""
+        return forecast(self.experiment, self._machine, self.store, measured=self._measures, ranks=self._ranks)
+
+    # what is asked
+
+    def _ranks(self, world: int, backend: str) -> Ranks | None:
+        """What *world* ranks of *backend* would run on; written down with the run."""
+        if world not in self._ranks_of:
+            self.progress.waiting = Waiting(world, 0.0, "they have not said yet what they are")
+            self._ranks_of[world] = granted = self._answer.ranks(
+                world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
+            self.progress.waiting = Waiting()
+            if granted is not None and self._measures:
+                gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
+                prints = {"versions": dict(granted.versions), "versions_print": versions_print(granted.versions)}
+                self.store.add_facts(self.run, {"ranks": {**prints, "hardware": gangs}})
+        return self._ranks_of[world]
+
+    def _ran(self, world: int) -> Ran | None:
+        """What would run a trial of *world* ranks; None where nobody could tell, and so nothing is known."""
+        ranks = self._ranks(world, self.experiment.backend)
+        return ranks.ran(self.experiment.backend) if ranks else None
+
+    def _hardware(self, world: int) -> Hardware | None:
+        ranks = self._ranks(world, self.experiment.backend)
+        return ranks.hardware if ranks else None
+
+    def _check_hardware(self) -> None:
+        """Refusal before anything is timed on ranks that are not what the machine says: it would be stored so."""
+        for world in sorted({problem.world for problem in self.experiment.problems}):
+            hardware = self._hardware(world)
+            if hardware is not None and (sentence := matching.refusal(self._machine, hardware, world)) is not None:
+                raise Refusal(sentence)
+
+    def _walk(self, problem: Problem, points: Points) -> Events:
+        """One problem."""
+        for schedule, sentence in points.refused:
+            trial = self.experiment.trial(problem, schedule, self.experiment.fabric)
+            self.progress.refused += 1
+            self.asked.add(trial.key)
+            yield self._fail(trial, "refused", sentence)
+        if self._measures:
+            self._compiled.add(compiled_before(self.experiment, problem, self.store, self._ran(problem.world)))
+        fabric = yield from self._fabric(problem, points.schedules)
+        if fabric is None or not points.schedules:
+            return
+        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        beside = self.experiment.beside(problem, points.schedules, fabric, self._machine)
+        walk = search_rounds(self.experiment.search, points.schedules, durations.whole_s)
+        times: dict[Schedule, float] = {}
+        chosen = next(walk, None)
+        while chosen is not None and not self.cancelled.is_set():
+            wholes = [self._answer.meant(self.experiment.trial(problem, schedule, fabric)) for schedule in chosen]
+            self.asked |= {trial.key for trial in wholes}
+            yield from self._ask(wholes, beside, durations)
+            times |= {trial.schedule: outcome.time_s for trial in wholes
+                      if isinstance(outcome := self._settled.get(trial.key), Measurement | Estimate)}  # fmt: skip
+            try:
+                chosen = walk.send(times)
+            except StopIteration:
+                chosen = None
+
+    # the fabric
+
+    def _fabric(
+        self, problem: Problem, schedules: Sequence[Schedule]
+    ) -> Generator[Sample | Outcome, None, Fabric | None]:
+        """The experiment's fabric with its bandwidth, found once per machine and problem; None where that failed."""
+        fabric = self.experiment.fabric
+        if fabric.resolved or not schedules:
+            return fabric
+        if (recorded := self._answer.fabric(problem, fabric)) is not None:
+            return recorded
+        hardware = self._hardware(problem.world)
+        is_known = self.store.compute_seconds(self._machine.name, problem, hardware) is not None
+        if not self._measures or (is_known and not self.experiment.fresh):
+            return known_link(fabric, problem, self._machine, self.store, hardware)
+        base = self.experiment.baseline(problem, fabric, self._machine)
+        alone = replace(compute_alone(base), protocol=RESOLVING)
+        durations = Durations(problem, resolved(fabric, problem, self._machine), self._machine)
+        yield from self._until_settled([alone], lambda trials: [Block(tuple(trials), ())], durations)
+        outcome = self._settled.get(alone.key)
+        if isinstance(outcome, Measurement):
+            # the fastest iteration: what disturbs the others would slow the link for ever
+            seconds = max(map(min, outcome.samples))
+            kept = self.store.keep_compute_seconds(self.experiment.machine, problem, outcome.hardware, seconds,
+                                                   self.run, again=self.experiment.fresh)  # fmt: skip
+            return link_of(fabric, problem, kept)
+        if isinstance(outcome, Failure) and not self.cancelled.is_set():
+            for schedule in schedules[: self.experiment.search.count]:
+                trial = self.experiment.trial(problem, schedule, fabric)
+                self.asked.add(trial.key)
+                self.progress.done += 1
+                self.progress.failed += 1
+                yield self._fail(trial, outcome.stage, outcome.message)
+        return None
+
+    # asking
+
+    def _ask(self, wholes: Sequence[Trial], beside: Beside, durations: Durations) -> Events:
+        """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
+        if not self._measures:
+            beside = beside.with_all() if self._answer.source == "estimated" else beside
+            for trial in map(self._answer.meant, beside.block(wholes).trials):
+                if trial.key not in self._settled and not self.cancelled.is_set():
+                    yield from self._estimated([trial])
+                    yield from self._answered([trial], None, None)
+            return
+        known = self._known(wholes)
+        if any(trial.key not in known for trial in wholes):  # then baselines are timed, whether known or not
+            beside = yield from self._chosen(beside, durations)
+            for key in {*self._first, *(trial.key for trial in beside.baselines)}:
+                known.pop(key, None)
+        yield from self._recorded(known)
+        if self.cancelled.is_set():
+            return
+        rest = [trial for trial in wholes if trial.key not in {*known, *self._first}]
+
+        def seconds(trials: Sequence[Trial], before: Sequence[Trial]) -> float:
+            return self._cut(trials, durations, before).seconds(self._left.correction if self._left else 1.0)
+
+        def blocks(trials: Sequence[Trial]) -> Iterable[Block]:
+            return beside.blocks(trials, seconds, longest(self.experiment, len(beside.others(trials))))
+
+        yield from self._until_settled(rest, blocks, durations)
+
+    def _until_settled(
+        self, trials: Sequence[Trial], blocks: Callable[[Sequence[Trial]], Iterable[Block]], durations: Durations
+    ) -> Events:
+        """*trials* in *blocks*; what is broken off when a rank is lost runs again, as often as `Again` allows."""
+        again = Again(self.progress.again)
+        groups: Sequence[Sequence[Trial]] = [trials]
+        while groups:
+            for block in chain.from_iterable(map(blocks, groups)):
+                yield from self._time(again.without_spoilt(block), durations, again)
+                if self.cancelled.is_set():
+                    return
+            groups = again.groups()
+
+    def _chosen(self, beside: Beside, durations: Durations) -> Generator[Sample | Outcome, None, Beside]:
+        """*beside* with the fastest of several baselines: of a first block, where not all of them are known."""
+        problem = beside.base.problem
+        if beside.legal and problem not in self._standing:
+            known = {} if self.experiment.fresh else {
+                one.key: stored[0] for one in beside.legal if (stored := self._known_of(one))}  # fmt: skip
+            if len(known) < len(beside.legal):
+                yield from self._until_settled(beside.legal, lambda some: [beside.first(some)], durations)
+                self._first |= {trial.key for trial in beside.legal}
+                known = {key: one for key in self._first if isinstance(one := self._settled.get(key), Measurement)}
+            self._standing[problem] = beside.chosen({key: one.time_s for key, one in known.items()})
+        return self._standing.get(problem, beside)
+
+    def _known(self, wholes: Sequence[Trial]) -> dict[str, tuple[Measurement, str]]:
+        """What need not be measured. What is to be compared in one sitting is known together or not at all."""
+        if self.experiment.fresh:
+            return {}
+        known = {trial.key: self._known_of(trial) for trial in wholes}
+        if self.experiment.parts == "each":  # then its computation alone is part of the question
+            known |= {one.key: None for one in wholes if has_parts(one) and self._known_of(compute_alone(one)) is None}
+        if self.experiment.together and None in known.values():
+            return {}
+        return {key: measured for key, measured in known.items() if measured is not None}
+
+    def _known_of(self, trial: Trial) -> tuple[Measurement, str] | None:
+        """What the store has of *trial* by what would run it now."""
+        ran = self._ran(trial.world)
+        return self.store.known(trial.key, ran) if ran else None
+
+    def _recorded(self, known: dict[str, tuple[Measurement, str]]) -> Events:
+        """What is *known*, after what it was compared with in its own block."""
+        self.progress.known += len(known)
+        blocks = dict.fromkeys(outcome.block for outcome, _ in known.values())
+        of_blocks = [one for block in blocks if block is not None for one in self.store.beside(block)]
+        if self.experiment.parts == "each":
+            alone = [self._known_of(compute_alone(each.trial)) for each, _ in known.values() if has_parts(each.trial)]
+            of_blocks += [one for one in alone if one is not None]
+        for outcome, origin in (*of_blocks, *known.values()):
+            mark = outcome.trial.key, outcome.block
+            if mark not in self._shown:
+                self._shown.add(mark)
+                yield from self._estimated_before(outcome.trial, origin)
+                yield self._settle(outcome, origin)
+
+    # timing a block
+
+    def _time(self, block: Block, durations: Durations, again: Again) -> Events:
+        """One grant. What was broken off is told to *again*, and settled where it does not run again."""
+        trials, left = block.trials, self._left
+        self._blocks += 1
+        name = f"{self.run}.{self._blocks}"
+        yield from self._estimated(trials)
+        if left is not None and block.schedules:
+            protocol, beyond = self.experiment.protocol, sum(one not in block.baselines for one in block.schedules)
+            new = 0 if again.has_begun else 1 if block.first else max(1, beyond)
+            samples = len(trials) * protocol.repeats * durations.problem.world
+            left.begin(self._problem, self._cut(trials, durations), new, samples, protocol.repeats / rounds(protocol))
+        self.timing = {trial.key: trial for trial in trials}
+        came: list[Outcome] = []
+        yield from self._answered(trials, self._expected(trials, durations), name, came)
+        self.timing = {}
+        if broken_off := [one for one in came if self._is_broken_off(one)]:
+            settled = [one for one in came if not self._is_broken_off(one)]
+            for failed in again.final(block, broken_off, settled):
+                yield self._settle(failed)
+        if broken_off or again.has_begun:
+            self.store.add_facts(self.run, {"run_again": self.progress.again.to_json()})
+        self._compiled.add(trials)
+        correction = self._corrected(trials, durations)
+        if left is not None:
+            left.end(correction)
+
+    def _cut(self, trials: Sequence[Trial], durations: Durations, before: Sequence[Trial] = ()) -> Cut:
+        calls_s = sum((one or 0.0) * rounds(trial.protocol)
+                      for trial, one in zip(trials, durations.of(trials), strict=True))  # fmt: skip
+        overheads_s = sum(overhead_s(trial.backend, trial.protocol) for trial in trials)
+        return Cut(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
+
+    def _expected(self, trials: Sequence[Trial], durations: Durations) -> Expected:
+        """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
+        correction = self._left.correction if self._left else 1.0
+        estimated = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
+        return replace(estimated, total_s=estimated.total_s + self._compiled.seconds(trials))
+
+    def _answered(
+        self, trials: Sequence[Trial], expected: Expected | None, block: str | None, came: list[Outcome] | None = None
+    ) -> Events:
+        """What comes back of one grant, all of it in *came*. What was broken off is not settled yet."""
+        outcomes: list[Outcome] = [] if came is None else came
+        for news in self._answer.answer(trials, self.cancelled, expected):
+            if isinstance(news, Waiting):
+                self.progress.waiting = news
+            elif isinstance(news, Compiling):
+                self.progress.compiling = news
+                if self._left is not None:
+                    self._left.opened()
+            elif isinstance(news, Sample):
+                if self._left is not None:
+                    self._left.sample()
+                yield self._keep_sample(news if block is None else replace(news, block=block))
+            else:
+                outcome = news if block is None or isinstance(news, Estimate) else replace(news, block=block)
+                outcomes.append(outcome)
+                if not self._is_broken_off(outcome):
+                    yield self._settle(outcome)
+        self.progress.compiling, self.progress.waiting = Compiling(), Waiting()
+        self._give_up_without(outcomes)
+
+    def _is_broken_off(self, outcome: Outcome) -> TypeGuard[Failure]:
+        """Whether a rank was lost, and nobody stopped the run."""
+        return self._measures and not self.cancelled.is_set() and is_broken_off(outcome)
+
+    def _corrected(self, trials: Sequence[Trial], durations: Durations) -> float:
+        """Measured over estimated time, half of it of the block that was just timed."""
+        timed = [(outcome.time_s * problems(trial.schedule), one)
+                 for trial, one in zip(trials, durations.of(trials), strict=True)
+                 if one and isinstance(outcome := self._settled.get(trial.key), Measurement)]  # fmt: skip
+        before = self._left.correction if self._left else 1.0
+        measured_s, estimated_s = map(sum, zip(*timed, strict=True)) if timed else (before, 1.0)
+        return (before + measured_s / estimated_s) / 2 if self._blocks > 1 else measured_s / estimated_s
+
+    def _give_up_without(self, outcomes: Sequence[Outcome]) -> None:
+        """Gives up when there is nobody left to ask."""
+        gone = [each for each in outcomes
+                if isinstance(each, Failure) and each.stage == "lost" and each.rank is None]  # fmt: skip
+        self._lost = self._lost + 1 if outcomes and len(gone) == len(outcomes) else 0
+        if self._lost == LOST_IN_A_ROW:
+            raise Failed(gone[0].message)
+
+
+def run(experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> Run:
+    """A Run, to be iterated where the work is to be done; its `cancelled` ends it from elsewhere."""
+    return Run(experiment, store, answer, machine)

@@ -1,0 +1,363 @@
+"""What the simulator says of an experiment at once, as joined rows, with nothing written down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import inf
+from typing import Any, Protocol
+
+from cluster.hosts import local_ranks
+from cluster.seating import Ranks
+from cluster.watchdog import WAIT_S, Limits
+from kernels.backends.base import LONGEST_COMPILATION_SECONDS
+from kernels.events import ToldEvent, TrialEvent, WaitingEvent
+from kernels.fabric import Fabric
+from kernels.hardware import source_print
+from kernels.machine import Machine
+from kernels.outcome import BLOCK_KIND, CHOOSING, Failure, Gather, Outcome, Sample
+from kernels.problem import Problem
+from kernels.schedule import Refusal
+from kernels.schemes import axis_rules, needs_peer_memory
+from kernels.trial import Trial
+from workbench.experiment.experiment import Experiment, is_baseline
+from workbench.experiment.forecast import Expected
+from workbench.experiment.links import link_here
+from workbench.results import metrics
+from workbench.results.recordings import Recorded
+from workbench.results.store import Store
+from workbench.simulator.predict import predict
+
+# How long one waits for ranks by now, and for whom: news of a run before its clock starts.
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """For a grant; for nobody any more where *world* is 0."""
+
+    world: int = 0
+    seconds: float = 0.0
+    why: str = ""
+    most_s: float | None = None
+    """Who is granted nothing within it gives up; None where nobody said."""
+
+    @classmethod
+    def heard(cls, event: WaitingEvent, most_s: float) -> Waiting:
+        """What a cluster's `waiting` event says; the one that says nothing ends the wait. *most_s*: its limit."""
+        return cls(event["world"], event["seconds"], event["why"], most_s) if event["why"] else cls()
+
+    def __str__(self) -> str:
+        if not self.world:
+            return ""
+        ranks = f"{self.world} ranks" if self.world > 1 else "1 rank"
+        most = "" if self.most_s is None else f" of at most {self.most_s:.0f} s"
+        return f"waiting for {ranks} for {self.seconds:.0f} s{most} ({self.why})"
+
+
+# How far a gang is with compiling: as far as the slowest of its ranks says.
+
+
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """What the slowest rank compiles now; nothing any more where *number* is 0."""
+
+    number: int = 0
+    """Of the trial, counted from 1."""
+    of: int = 0
+
+    def __str__(self) -> str:
+        return f"compiling {self.number:,} of {self.of:,}" if self.number else ""
+
+
+class Slowest:
+    """Takes every event of a gang of *world* ranks; says when the slowest rank has got further."""
+
+    def __init__(self, world: int) -> None:
+        self._at: list[float] = [0.0] * world
+        """By rank: the trial that it compiles, 0 before the first, infinity after the last."""
+        self._of = 0
+        self._told = Compiling()
+
+    def heard(self, event: TrialEvent) -> Compiling | None:
+        """What to tell now, or None where it was told before."""
+        if event["kind"] == "stage" and event["stage"] == "open":
+            self._at[event["rank"]] = 0.0
+        elif event["kind"] == "stage" and "number" in event:
+            self._at[event["rank"]], self._of = event["number"], event["of"]
+        elif event["kind"] == "stage" or event["kind"] == "sample":
+            self._at[event["rank"]] = inf
+        slowest = min(self._at)
+        now = Compiling(int(slowest), self._of) if 0 < slowest < inf else Compiling()
+        if now == self._told:
+            return None
+        self._told = now
+        return now
+
+
+# Who answers trials: the cluster measures, the simulator estimates, recordings are replayed; all speak alike.
+
+DEADLINE_SECONDS = 30.0
+"""The longest silence of a rank of whose trials nothing is expected; so long may a trial of a list take, too."""
+LEAST_DEADLINE_SECONDS = {"cpu": 10.0, "triton": 30.0}
+"""However short the stages of its trials are: a busy computer lets a rank wait. GPU ranks draw operands and compute
+the reference without a word."""
+COMPILING_SECONDS = {"cpu": 0.0, "triton": LONGEST_COMPILATION_SECONDS}
+"""How long a rank may be silent while it compiles one trial; CPU ranks compile nothing."""
+PATIENCE = 20.0
+"""A stage, and a list, may take this many times what is estimated before it counts as hanging."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""Replay shortens longer gaps: nobody wants to watch a compiler again."""
+
+Answers = Iterator[Sample | Outcome | Compiling | Waiting]
+
+
+class Answer(Protocol):
+    """Answers lists of trials: their samples as they come, an outcome for each trial, and what goes on before."""
+
+    source: str
+    """What its outcomes are: measured, estimated or recorded."""
+    starting_s: float
+    """How long those take to start who are to answer, before anything comes back."""
+
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        """One grant; soon after *cancelled* is set it ends."""
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """What *world* ranks would run its trials on, as far as it can be told before; *across*: on several hosts."""
+
+    def meant(self, trial: Trial) -> Trial:
+        """What it answers where *trial* is asked for: another trial where machine and protocol are its own."""
+
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
+        """The link that it has answers for where *link* is relative; None: any, so the run finds the bandwidth."""
+
+
+class Afresh:
+    """Answers every trial as it is asked for, over the link that the run found."""
+
+    def meant(self, trial: Trial) -> Trial:
+        return trial
+
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric | None:
+        return None
+
+
+class Streams(Protocol):
+    """What is asked of a cluster: `cluster.client.Cluster`."""
+
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
+               cancelled: threading.Event | None = None,
+               source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
+        """The ranks' events as they come."""
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event | None = None,
+              across: bool = False) -> Ranks | None:  # fmt: skip
+        """What a gang would run on; *across*: one on several hosts."""
+
+
+class FromCluster(Afresh):
+    """Measures on a gang of ranks."""
+
+    source = "measured"
+
+    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
+                 wait_s: float = WAIT_S) -> None:  # fmt: skip
+        """*wait_s*: how long it waits for a grant."""
+        self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
+
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
+            together = list(same)
+            limits = self._limits(backend, len(together), expected)
+            yield from self._one_gang((world, backend), together, cancelled, limits)
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        return self._cluster.ranks(world, backend, cancelled, across)
+
+    def _limits(self, backend: str, count: int, expected: Expected | None) -> Limits:
+        """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
+        least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
+        compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
+        if expected is None:
+            return Limits(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
+        silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
+        total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
+        return Limits(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
+
+    def _one_gang(
+        self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Limits
+    ) -> Answers:
+        world, backend = gang
+        open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, Slowest(world)
+        for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
+                                          cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
+            if event["kind"] == "waiting":
+                yield Waiting.heard(event, self._wait_s)
+                continue
+            if (compiling := slowest.heard(event)) is not None:
+                yield compiling
+            gather = open_trials.get(event["trial"])  # several ranks may report the same failure: the first counts
+            news = gather.feed(event) if gather is not None else None
+            if news is not None:
+                if not isinstance(news, Sample):
+                    del open_trials[event["trial"]]
+                yield news
+
+
+def share_memory(trials: Iterable[Trial]) -> bool:
+    """Whether the ranks of *trials* must sit on one host; the heap of GPU ranks is made by all of them together."""
+    return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
+
+
+class FromSimulator(Afresh):
+    """Plays the trials' plans on a machine description."""
+
+    source, starting_s = "estimated", 0.0
+
+    def __init__(self, machine: Machine, ranks: Callable[[int, str], Ranks | None] = local_ranks) -> None:
+        self._machine, self._ranks = machine, ranks
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """Those that a relative link is estimated for."""
+        return self._ranks(world, backend)
+
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        for trial in trials:
+            if cancelled.is_set():
+                return
+            try:
+                yield predict(trial, self._machine)
+            except Refusal as refusal:
+                yield Failure(trial=trial, stage="refused", message=str(refusal), source=self.source)
+
+
+class FromRecordings:
+    """Plays recorded samples as if live, with their rhythm at *speed* (None: at once)."""
+
+    source, starting_s = "recorded", 0.0
+
+    def __init__(self, recorded: Iterable[Recorded], speed: float | None = 1.0) -> None:
+        self._speed = speed
+        self._by_question: dict[tuple[Any, ...], Recorded] = {}
+        self._entries: dict[tuple[Any, ...], Recorded] = {}
+        for entry in recorded:  # the newest comes last and wins, of each block and of all
+            self._by_question[_question(entry.measurement.trial)] = entry
+            self._entries[_mark(entry)] = entry
+        self._played: set[tuple[Any, ...]] = set()
+
+    def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
+        """None are needed."""
+
+    @property
+    def entries(self) -> tuple[Recorded, ...]:
+        """Everything that is played, in the order of recording; a baseline stands in several blocks.
+
+        Blocks that only chose the baselines of the others compare nothing, and are left out.
+        """
+        every = self._entries.values()
+        return tuple(entry for entry in every if entry.measurement.facts.get(BLOCK_KIND) != CHOOSING)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """What can be asked for."""
+        return tuple(entry.measurement.trial for entry in self._by_question.values())
+
+    def absence(self, trial: Trial) -> str | None:
+        """Why nothing can be played for *trial*, or None."""
+        return None if _question(trial) in self._by_question else self._absent(trial)
+
+    def meant(self, trial: Trial) -> Trial:
+        """The recorded trial that answers *trial*, or *trial* itself."""
+        entry = self._by_question.get(_question(trial))
+        return entry.measurement.trial if entry else trial
+
+    def fabric(self, problem: Problem, link: Fabric) -> Fabric:
+        """*link*, its bandwidth the one that *problem* was recorded with."""
+        met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
+        return next((fabric for fabric in met if fabric.as_asked == link.as_asked), link)
+
+    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+        for trial in trials:
+            entry = self._by_question.get(_question(trial))
+            if entry is None:
+                yield Failure(trial=trial, stage="refused", message=self._absent(trial), source=self.source)
+                continue
+            for other in (*self._beside(entry), entry):
+                yield from self.play(other, cancelled)
+                if cancelled.is_set():
+                    return
+
+    def _beside(self, entry: Recorded) -> list[Recorded]:
+        """What *entry* was compared with in its own block, as far as it was not played yet."""
+        block = entry.measurement.block
+        return [
+            other for mark, other in self._entries.items() if block is not None and other.measurement.block == block
+            and mark not in self._played and other is not entry and is_baseline(other.measurement.trial)
+        ]  # fmt: skip
+
+    def play(self, entry: Recorded, cancelled: threading.Event) -> Iterator[Sample | Outcome]:
+        """The samples of *entry* with their rhythm, then its outcome."""
+        self._played.add(_mark(entry))
+        yield from self._play(entry, cancelled)
+        if not cancelled.is_set():
+            yield replace(entry.measurement, source=self.source)
+
+    def _play(self, entry: Recorded, cancelled: threading.Event) -> Iterator[Sample]:
+        previous = entry.samples[0].at if entry.samples else 0.0
+        for sample in entry.samples:
+            if self._speed is not None:
+                cancelled.wait(min(max(0.0, sample.at - previous) / self._speed, LONGEST_PAUSE_SECONDS))
+            if cancelled.is_set():
+                return
+            previous = sample.at
+            yield replace(sample, key=entry.measurement.trial.key, at=time.time())
+
+    def _absent(self, trial: Trial) -> str:
+        same = [known for known in self.trials if known.problem == trial.problem and known.part == trial.part]
+        heard = "; ".join(dict.fromkeys(str(known.schedule) for known in same)) or "other problems only"
+        return (f"{trial.schedule} ({trial.part}) is not among the {len(self.trials)} recorded trials. Accepted: "
+                f"{heard}.")  # fmt: skip
+
+
+def _question(trial: Trial) -> tuple[Any, ...]:
+    """What makes two trials the same to a replay: machine and protocol are the recording's own, and older schedules
+    have axes that nobody reads today."""
+    today = axis_rules.read(trial.problem, trial.schedule, trial.backend)
+    return trial.problem, today, trial.backend, trial.part, trial.fabric.as_asked
+
+
+def _mark(entry: Recorded) -> tuple[Any, ...]:
+    """What tells recorded trials apart: the same question has an answer in every block."""
+    return *_question(entry.measurement.trial), entry.measurement.block
+
+
+# What the simulator says of an experiment at once, as joined rows, with nothing written down.
+
+
+def predictions(experiment: Experiment, machine: Machine, store: Store | None = None) -> list[dict[str, Any]]:
+    """One row per schedule of *experiment*, its joined numbers estimated, too; refused ones are failures.
+
+    A relative link that *store* knows a measured computation for is resolved with that, so that a prediction and a run
+    of the same trial have the same key.
+    """
+    rows: list[dict[str, Any]] = []
+    for problem in experiment.problems:
+        points = experiment.points(problem, machine)
+        fabric = link_here(experiment.fabric, problem, machine, store)
+        wholes = [experiment.trial(problem, schedule, fabric) for schedule in points.schedules]
+        keys = {trial.key for trial in wholes}
+        beside = experiment.beside(problem, points.schedules, fabric, machine).with_all()
+        timed = (*beside.block(wholes).trials, *beside.own_parts(wholes)) if wholes else ()
+        trials = list({trial.key: trial for trial in timed}.values())
+        answers = FromSimulator(machine).answer(trials, threading.Event())
+        outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
+        filled = metrics.fill([metrics.row_of(outcome, None, machine) for outcome in outcomes])
+        rows += [row for row in filled if row["key"] in keys]
+        for schedule, sentence in points.refused:
+            trial = experiment.trial(problem, schedule, fabric)
+            refused = Failure(trial=trial, stage="refused", message=sentence, source="estimated")
+            rows.append(metrics.row_of(refused, None, machine))
+    return rows

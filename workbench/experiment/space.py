@@ -1,0 +1,262 @@
+"""A Space is schemes with lists of axis values; on a problem and a machine it becomes legal schedules, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernels import fabric as fabrics
+from kernels.backends import capabilities
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.problem import Problem
+from kernels.schedule import Axis, Refusal, Schedule, Value
+from kernels.schemes import axes, axis_rules, schedule
+from workbench.machines import shipped_machine
+from workbench.resources import LAPTOP
+
+# The axes of a scheme on each backend: some are read by GPU ranks alone, some by CPU ranks alone.
+
+TYPICAL = {"cpu": LAPTOP, "triton": "h200_nvl8"}
+"""By backend a machine whose ranks have every axis."""
+RANKS = {"cpu": "CPU ranks", "triton": "GPU ranks"}
+
+
+def of_backend(backend: str, problem: Problem, scheme: str) -> tuple[Axis, ...]:
+    """The axes of *scheme* for *problem* on ranks of *backend*; none where they cannot hold it."""
+    machine = shipped_machine(TYPICAL[backend])
+    try:
+        return axes(problem, scheme, machine, fabrics.parse(fabrics.usual(machine, problem.world)))
+    except Refusal:
+        return ()
+
+
+def elsewhere(name: str, backend: str, problem: Problem, schemes: Sequence[str]) -> str | None:
+    """Of an axis that no scheme has on *backend*: who has it; None where nobody does."""
+    for other in TYPICAL:
+        having = [scheme for scheme in schemes if name in {axis.name for axis in of_backend(other, problem, scheme)}]
+        if other != backend and having:
+            return (f"{name} is an axis of {', '.join(having)} on {RANKS[other]} (backend = {other}), and these are "
+                    f"{RANKS[backend]}.")  # fmt: skip
+    return None
+
+
+# A Space is schemes with lists of axis values; on a problem and a machine it becomes legal schedules, in order.
+
+MOST_POINTS = 1_000_000
+"""A space that is larger is refused: its columns would not fit beside a notebook."""
+EVERY = "all"
+"""Stands for all values that an axis offers on the problem at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One scheme and the values wanted of some of its axes; the other axes keep their default."""
+
+    scheme: str
+    values: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """Axis name and its values, in the order in which they are to be tried; EVERY stands for all."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"scheme": self.scheme, "values": {name: list(wanted) for name, wanted in self.values}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Choice:
+        return cls(data["scheme"], tuple((name, tuple(wanted)) for name, wanted in data["values"].items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is to be tried on every problem."""
+
+    choices: tuple[Choice, ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [choice.to_json() for choice in self.choices]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Space:
+        return cls(tuple(map(Choice.from_json, data)))
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A Space on one problem: schedules choice by choice, the last axis varying fastest, and what was refused."""
+
+    schedules: tuple[Schedule, ...]
+    refused: tuple[tuple[Schedule, str], ...]
+    """What was asked by its values, axes at their default left out, and the sentence that says why not."""
+    left_out: tuple[tuple[Schedule, str], ...] = ()
+    """The same of what nobody asked by its values: combinations of EVERY value that cannot be."""
+
+
+def points(
+    space: Space, problem: Problem, machine: Machine, fabric: Fabric, ranks: capabilities.Runner | None = None
+) -> Points:
+    """The legal schedules of *space*, and where *ranks* are to measure them, those that they run.
+
+    Refusal where a scheme or an axis is unknown: no point could be meant by it.
+    """
+    legal: dict[Schedule, None] = {}
+    refused: dict[Schedule, str] = {}
+    left_out: dict[Schedule, str] = {}
+    for choice in space.choices:
+        every = any(EVERY in wanted for _, wanted in choice.values)
+        known = axes(problem, choice.scheme, machine, fabric)
+        for candidate in _asked(choice, _by_name(choice, known, problem, machine)):
+            settings = dict(_without_effect(choice, problem, candidate, machine).axes)
+            try:
+                legal[_complete(problem, choice.scheme, settings, machine, fabric, ranks)] = None
+            except Refusal as refusal:
+                (left_out if every else refused)[candidate] = str(refusal)
+    return Points(tuple(legal), tuple(refused.items()), tuple(left_out.items()))
+
+
+def left_out_words(by_problem: Sequence[Points]) -> str:
+    """How many combinations of all values were left out, and for each axis or scheme that was to blame one reason."""
+    reasons: dict[str, list[str]] = {}
+    for points in by_problem:
+        for _, sentence in points.left_out:
+            reasons.setdefault(sentence.partition(" ")[0], []).append(sentence)
+    if not reasons:
+        return ""
+    count = sum(map(len, reasons.values()))
+    each = " ".join(f"{len(said):,} for {name}: {said[0]}" for name, said in reasons.items())
+    return f"{count:,} combinations of all values were left out. {each}"
+
+
+def _complete(
+    problem: Problem, scheme: str, settings: Mapping[str, Value], machine: Machine, fabric: Fabric,
+    ranks: capabilities.Runner | None,
+) -> Schedule:  # fmt: skip
+    if ranks is not None:
+        return capabilities.complete(problem, scheme, settings, ranks)
+    return schedule(problem, scheme, settings, machine, fabric)
+
+
+def _without_effect(choice: Choice, problem: Problem, candidate: Schedule, machine: Machine) -> Schedule:
+    """*candidate* without what only other tile orders of the same choice read: it is tried once."""
+    wanted = dict(choice.values).get(axis_rules.TILE_ORDER, ())
+    several = len(wanted) > 1 or EVERY in wanted
+    return axis_rules.read(problem, candidate, machine.backend) if several else candidate
+
+
+def once(problem: Problem, scheme: str, crossed: Mapping[str, np.ndarray], machine: Machine) -> np.ndarray:
+    """Which points of *crossed* are not met before: of an axis that changes nothing there, the first value counts."""
+    kept = np.ones(len(next(iter(crossed.values()))), dtype=bool)
+    for name, decider in axis_rules.DECIDED_BY.items():
+        if name not in crossed or decider not in crossed or not len(kept):
+            continue
+        for value in np.unique(crossed[decider]):
+            beside: dict[str, Value] = {decider: str(value), name: 1}
+            if name in axis_rules.unread(problem, scheme, beside, machine.backend):
+                kept &= (crossed[decider] != value) | (crossed[name] == crossed[name][0])
+    return kept
+
+
+def _by_name(choice: Choice, known: Sequence[Axis], problem: Problem, machine: Machine) -> dict[str, Axis]:
+    """The axes that *choice* may name; Refusal where it names another one, which ranks of another backend may have."""
+    by_name = {axis.name: axis for axis in known}
+    for name, _ in choice.values:
+        if name not in by_name:
+            sentence = elsewhere(name, machine.backend, problem, (choice.scheme,))
+            raise Refusal(f"{sentence or f'{choice.scheme} has no axis {name!r}.'} Accepted: {', '.join(by_name)}.")
+    return by_name
+
+
+def _asked(choice: Choice, by_name: Mapping[str, Axis]) -> Iterator[Schedule]:
+    names = [name for name, _ in choice.values]
+    lists = [by_name[name].values if EVERY in wanted else wanted for name, wanted in choice.values]
+    for values in product(*lists):
+        yield Schedule(choice.scheme, tuple(zip(names, values, strict=True)))
+
+
+def values(
+    choice: Choice,
+    problem: Problem,
+    machine: Machine,
+    fabric: Fabric,
+    most: int,
+    ranks: capabilities.Runner | None = None,
+) -> dict[str, tuple[Value, ...]]:
+    """The values that each axis of *choice* takes, in the scheme's order; Refusal of more than *most* combinations.
+
+    Where *ranks* are to measure them, those that they run: none of an axis, where they run none.
+    """
+    known = axes(problem, choice.scheme, machine, fabric)
+    by_name = _by_name(choice, known, problem, machine)
+    wanted = dict(choice.values)
+    fixed = {name: some[0] for name, some in wanted.items() if EVERY not in some and _decides(name, some, wanted)}
+    fixed |= _most_resident(wanted, by_name)
+    try:
+        whole = _complete(problem, choice.scheme, fixed, machine, fabric, ranks)
+        usual = axis_rules.all_axes(problem, whole, machine.backend)
+    except Refusal:  # then none of them is legal, or only together with what is swept
+        usual = {axis.name: axis.default for axis in known} | fixed
+    lists = {
+        axis.name: axis.values if EVERY in wanted.get(axis.name, ()) else
+        tuple(dict.fromkeys(wanted.get(axis.name, (usual.get(axis.name, axis.default),)))) for axis in known
+    }  # fmt: skip
+    if ranks is not None:
+        lists = capabilities.run_values(problem, choice.scheme, lists, ranks)
+    if (size := prod(len(some) for some in lists.values())) > most:
+        several = ", ".join(name for name, some in lists.items() if len(some) > 1)
+        raise Refusal(
+            f"{choice.scheme} with all values of {several} has {size:,} schedules: {size:,} > {most:,}. "
+            f"Accepted: at most {most:,}. Fix some axes."
+        )
+    return lists
+
+
+def _most_resident(wanted: Mapping[str, Sequence[Value]], known: Mapping[str, Axis]) -> dict[str, Value]:
+    """The most resident blocks that are *wanted*: a tile that leaves room for those leaves it for fewer."""
+    some = wanted.get(axis_rules.RESIDENT, ())
+    return (
+        {axis_rules.RESIDENT: max(known[axis_rules.RESIDENT].values if EVERY in some else some, key=int)}
+        if some
+        else {}
+    )
+
+
+def _decides(name: str, some: Sequence[Value], wanted: Mapping[str, Sequence[Value]]) -> bool:
+    """Whether what is not stated follows from *some* values of axis *name*: one value, or slices, which want turns."""
+    return len(some) == 1 or (name == "slice_tiles" and axis_rules.TILE_ORDER not in wanted)
+
+
+def columns(lists: Mapping[str, Sequence[Value]]) -> dict[str, np.ndarray]:
+    """Every combination of *lists*, column by column, the last axis varying fastest."""
+    numbers = np.meshgrid(*(np.arange(len(some)) for some in lists.values()), indexing="ij")
+    return {name: np.array(some)[number.ravel()] for (name, some), number in zip(lists.items(), numbers, strict=True)}
+
+
+def combinations(crossed: Mapping[str, np.ndarray]) -> Iterator[dict[str, Value]]:
+    """The points of *crossed*, one by one."""
+    for point in zip(*(column.tolist() for column in crossed.values()), strict=True):
+        yield dict(zip(crossed, point, strict=True))
+
+
+def choices(
+    schemes: Sequence[str], settings: Mapping[str, Sequence[str]], known: Mapping[str, Sequence[Axis]]
+) -> Space:
+    """A Space from words: each setting goes to every one of *schemes* that has its axis.
+
+    *known* are the axes by scheme. Refusal where none of the schemes has an axis.
+    """
+    offered = list(dict.fromkeys(axis.name for name in schemes for axis in known[name]))
+    if unknown := [name for name in settings if name not in offered]:
+        has_none = f"{schemes[0]} has" if len(schemes) == 1 else f"None of {', '.join(schemes)} has"
+        no = "no" if len(schemes) == 1 else "an"
+        raise Refusal(f"{has_none} {no} axis {unknown[0]!r}. Accepted: {', '.join(offered)}.")
+    return Space(tuple(_choice(scheme, settings, known[scheme]) for scheme in schemes))
+
+
+def _choice(scheme: str, settings: Mapping[str, Sequence[str]], known: Sequence[Axis]) -> Choice:
+    by_name = {axis.name: axis for axis in known}
+    wanted = {name: tuple(by_name[name].parse(text) for text in texts) for name, texts in settings.items()
+              if name in by_name}  # fmt: skip
+    return Choice(scheme, tuple(wanted.items()))

@@ -1,0 +1,340 @@
+"""Fits the laptop's machine file to the computer it runs on: small trials on two ranks, each telling one cost.
+
+Everything is measured through the backend, on both ranks at once, as trials will run: what another core's work costs
+(shared caches, memory, clock) is then in the numbers.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import median, quantiles
+from typing import Any
+
+from kernels.fabric import Fabric, parse
+from kernels.files import Failed
+from kernels.machine import Costs, Machine, Rate, toml
+from kernels.operators import operator, problem
+from kernels.outcome import Failure, Measurement, Outcome
+from kernels.problem import Problem
+from kernels.schedule import Value
+from kernels.schemes import COMPARED, schedule
+from kernels.trial import Protocol, Trial
+from workbench.simulator.predict import predict, resolved
+from workbench.simulator.price.rates import copy_seconds
+from workbench.simulator.price.tiles import tile_width, work_share
+
+Ask = Callable[[Sequence[Trial]], Iterable[object]]
+"""Measures trials on CPU ranks of this computer; an outcome for each."""
+
+QUICK_SECONDS, FULL_SECONDS = 3.0, 45.0
+WORLD = 2
+SHARED = Fabric(kind="shared_memory")
+THROUGH_MEMORY = "blocks between 2 ranks through shared memory"
+LATENCY_SECONDS = 1e-3
+"""Of the link that the wait for a signal is measured on: long enough for the waiting rank to doze off as it does."""
+OFF_MOST = 0.15
+"""A fit whose check is further off, in the median, was disturbed while it was measured."""
+ONE_OPERATOR = ("gemm_all_to_all",)
+OPERATORS = (*ONE_OPERATOR, "all_gather_gemm", "gemm_reduce_scatter", "embedding_all_to_all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A machine file and how well it fits."""
+
+    text: str
+    ratio: float
+    """Measured over estimated times of the last check, the median."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether its estimates deserve to be called calibrated."""
+        return _is_sound(self.ratio)
+
+
+def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> Fitted:
+    """*machine*'s file with what was measured in about *seconds_budget* (QUICK_SECONDS or more), *where* ranks are.
+
+    What there was no time for stays as it was, and its provenance says so. What the check finds to be off is measured
+    again while there is time. ValueError if the ranks cannot measure.
+    """
+    fit = _Fit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
+               where=where or platform.node())  # fmt: skip
+    _until_sound(fit, (_fixed_costs, _gemm_curve, _copies), ONE_OPERATOR)
+    for more in (_gemvs, _gathers):
+        if fit.has_time:
+            _curve(fit, more("float32", fit.quick))
+    if fit.has_time:
+        _curve(fit, _gemms("bfloat16", fit.quick))
+    if not fit.quick:
+        _rest(fit)
+    _peaks(fit)
+    return Fitted(text=toml(fit.machine), ratio=fit.ratio)
+
+
+def _until_sound(fit: _Fit, steps: Sequence[Callable[[_Fit], None]], operators: Sequence[str]) -> None:
+    """The *steps* and a check by *operators*; all of it again while the check is off and there is time."""
+    while True:
+        for step in steps:
+            step(fit)
+        _check(fit, operators)
+        if _is_sound(fit.ratio) or not fit.has_time:
+            return
+
+
+def _is_sound(ratio: float) -> bool:
+    return abs(ratio - 1) <= OFF_MOST
+
+
+def _gemm_curve(fit: _Fit) -> None:
+    _curve(fit, _gemms("float32", fit.quick))
+
+
+def _gather_curve(fit: _Fit) -> None:
+    _curve(fit, _gathers("float32", fit.quick))
+
+
+def _rest(fit: _Fit) -> None:
+    """What only a full calibration has time for."""
+    for more in (_gemvs, _gathers):
+        if fit.has_time:
+            _curve(fit, more("bfloat16", False))
+    if fit.has_time:
+        _library(fit)
+    if fit.has_time:
+        _check(fit, OPERATORS)
+    if fit.has_time and not _is_sound(fit.ratio):
+        _until_sound(fit, (_fixed_costs, _gemm_curve, _gather_curve, _copies), OPERATORS)
+
+
+@dataclass
+class _Fit:
+    """The machine so far, and how it is asked for more."""
+
+    ask: Ask
+    machine: Machine
+    deadline: float
+    quick: bool
+    where: str
+    """What its ranks run on."""
+    ratio: float = 1.0
+    """Measured over estimated times of the last check, the median."""
+
+    def __post_init__(self) -> None:
+        self.machine = replace(self.machine, rates=(), spread=None)
+
+    @property
+    def has_time(self) -> bool:
+        return time.monotonic() < self.deadline
+
+    @property
+    def costs(self) -> Costs:
+        return self.machine.costs
+
+    def protocol(self) -> Protocol:
+        return Protocol(name="calibration", warmups=1, repeats=3 if self.quick else 7)
+
+    def trial(self, of: Problem, scheme: str, part: str, values: Mapping[str, Value], fabric: Fabric = SHARED) -> Trial:
+        chosen = schedule(of, scheme, values, self.machine, fabric)
+        return Trial(problem=of, schedule=chosen, backend="cpu", machine=self.machine.name, fabric=fabric,
+                     protocol=self.protocol(), part=part)  # fmt: skip
+
+    def measure(self, trials: Sequence[Trial]) -> list[Measurement]:
+        """In the order of *trials*; raises Failed with the first failure's sentence."""
+        outcomes = {one.trial.key: one for one in self.ask(trials) if isinstance(one, Outcome)}
+        for one in outcomes.values():
+            if isinstance(one, Failure):
+                raise Failed(f"The calibration could not measure {one.trial.schedule}: {one.message}")
+        measured = [one for one in (outcomes.get(trial.key) for trial in trials) if isinstance(one, Measurement)]
+        if len(measured) < len(trials):
+            raise Failed(f"The calibration ended with {len(measured)} of {len(trials)} trials measured. Ask again.")
+        return measured
+
+    def seconds(self, trials: Sequence[Trial]) -> list[float]:
+        """Of an iteration of each, undisturbed."""
+        return [_undisturbed(one) for one in self.measure(trials)]
+
+    def keep(self, source: str, **costs: Any) -> None:
+        """Takes measured *costs*, in seconds, over."""
+        known = {f"costs.{name}": f"calibrated: {source}" for name in costs}
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        self.machine = replace(
+            self.machine, costs=replace(self.costs, **costs), provenance={**self.machine.provenance, **known},
+            calibrated=f"{stamp} on {self.where}" + (", quick" if self.quick else ""),
+        )  # fmt: skip
+
+    def forget_rates(self, works: Iterable[str], dtype: str) -> None:
+        """Makes room for curves that are measured again."""
+        kept = tuple(rate for rate in self.machine.rates if rate.dtype != dtype or rate.work not in works)
+        self.machine = replace(self.machine, rates=kept)
+
+    def add_rate(self, rate: Rate, source: str) -> None:
+        key = f"rate.{rate.work}.{rate.dtype}"
+        provenance = {**self.machine.provenance, key: f"calibrated: {source}"}
+        self.machine = replace(self.machine, rates=(*self.machine.rates, rate), provenance=provenance)
+
+
+def _fixed_costs(fit: _Fit) -> None:
+    """Hardly any arithmetic in 1 step of 2 tiles, in 1 step of 128, and in 48 steps; then a wait for a signal."""
+    small = problem("gemm_all_to_all", {"m": 256, "n": 2, "k": 8}, world=WORLD)
+    link = Fabric(bandwidth_bytes_per_second=1e12, latency_seconds=LATENCY_SECONDS)
+    trials = [
+        fit.trial(small, "sequential", "compute", {"tile": "128x2x8"}),
+        fit.trial(small, "sequential", "compute", {"tile": "2x2x8"}),
+        fit.trial(small, "fused", "whole", {"tile": "2x2x8", "slice_tiles": 4, "write": "zero_copy"}),
+        fit.trial(small, "sequential", "communication", {"tile": "2x2x8"}, link),
+    ]
+    often = Protocol(name="calibration of fixed costs", warmups=3, repeats=25)
+    measured = fit.measure([replace(trial, protocol=often) for trial in trials])
+    two, many, steps, wait = (_undisturbed(one) for one in measured)
+    tile_s = max(0.0, many - two) / 126
+    step_s = max(0.0, steps - many) / 47
+    begin_s = max(0.0, two - 2 * tile_s - step_s)
+    fit.keep("timed on 2 ranks by trials of next to no arithmetic", tile_seconds=tile_s, step_seconds=step_s,
+             barrier_seconds=begin_s, signal_seconds=max(0.0, wait - LATENCY_SECONDS - step_s - begin_s))  # fmt: skip
+
+
+def _undisturbed(measured: Measurement) -> float:
+    """The lower quartile: whatever else runs disturbs an iteration, and never for the better."""
+    slowest = [max(ranks) for ranks in zip(*measured.samples, strict=True)]
+    return quantiles(slowest, n=4)[0]
+
+
+def _curve(fit: _Fit, points: Sequence[tuple[Problem, int, int]]) -> None:
+    """Speed of tiles (rows, columns) of a problem, from computation alone in one step of each rank."""
+    trials = [fit.trial(of, "sequential", "compute", {"tile": f"{m}x{n}x{_extent(of)[2]}"}) for of, m, n in points]
+    times = fit.seconds(trials)
+    fit.forget_rates({work_share(of)[0] for of, *_ in points}, points[0][0].dtype)
+    for (of, rows, columns), seconds in zip(points, times, strict=True):
+        work, share = work_share(of)
+        height, width, depth = _extent(of)
+        tiles = -(-height // WORLD // rows) * WORLD * -(-width // columns)
+        fixed = fit.costs.barrier_seconds + fit.costs.step_seconds + tiles * fit.costs.tile_seconds
+        part = rows * columns / (height * width)
+        rate = _rate(work, of.dtype, share * rows * columns * depth, (seconds - fixed) * part, seconds * part)
+        rate = replace(rate, width=float(tile_width(of, rows, columns)))
+        fit.add_rate(rate, f"tiles of {work} computed by 2 ranks at once, through the backend's own call")
+
+
+def _extent(of: Problem) -> tuple[int, int, int]:
+    extent = operator(of.operator).extent(of)
+    return extent.rows, extent.columns, extent.contraction
+
+
+def _gemms(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
+    tiles = [(16, 128), (16, 512), (64, 128), (64, 512), (256, 128), (256, 512)] if quick else \
+            [(rows, columns) for rows in (8, 16, 32, 64, 128, 256) for columns in (64, 256, 1024)]  # fmt: skip
+    of = problem("gemm_all_to_all", {"m": 512, "n": 1024, "k": 1024}, dtype=dtype, world=WORLD)
+    return [(of, rows, columns) for rows, columns in tiles]
+
+
+def _gemvs(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
+    tokens, heights = ((1, 8), (128,)) if quick else ((1, 2, 4, 8), (32, 128, 256))
+    made = [problem("gemv_all_reduce", {"n": 2048, "k": 4096 * WORLD, "tokens": each}, dtype=dtype, world=WORLD)
+            for each in tokens]  # fmt: skip
+    return [(of, rows, of["tokens"]) for of in made for rows in heights]
+
+
+def _gathers(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
+    """Lookups enough to touch most of tables that no private cache holds: the same indices come again every time."""
+    shapes = [(64, 64)] if quick else [(dim, pooling) for dim in (32, 64, 128) for pooling in (16, 100)]
+    made = []
+    for dim, pooling in shapes:
+        sizes = {"tables_per_rank": 4, "rows": 4_000_000 // dim, "dim": dim, "batch": 1024, "pooling": pooling}
+        made.append((problem("embedding_all_to_all", sizes, dtype=dtype, world=WORLD), 128, 2 * dim))
+    return made
+
+
+def _copies(fit: _Fit) -> None:
+    """Copies into a peer's memory, then sums: communication alone, in pieces, so that the call itself weighs little."""
+    every = ((4, 64), (16, 32), (64, 16), (256, 8), (1024, 4))
+    costs = fit.costs
+    for dtype in ("float32", "bfloat16"):
+        fit.forget_rates(("copy", "reduce"), dtype)
+    for rows, pieces in ((4, 32), (1024, 2)) if fit.quick else every:
+        sizes = {"m": WORLD * rows * pieces, "n": 1024, "k": 8}
+        sending, summing = (problem(name, sizes, world=WORLD) for name in ("gemm_all_to_all", "gemm_reduce_scatter"))
+        values: dict[str, Value] = {"pieces": pieces, "split": "rows", "engine": "sm"}
+        trials = [fit.trial(of, "decomposed", "communication", values) for of in (sending, summing)]
+        copied, summed = fit.seconds(trials)
+        puts_s = copied - costs.barrier_seconds - costs.signal_seconds
+        copy_s = puts_s / pieces - costs.step_seconds
+        sum_s = (summed - costs.barrier_seconds - puts_s) / pieces - costs.step_seconds
+        num_bytes = rows * 1024 * sending.itemsize
+        fit.add_rate(_rate("copy", "float32", 2 * num_bytes, copy_s, copied / pieces), THROUGH_MEMORY)
+        fit.add_rate(_rate("reduce", "float32", (WORLD + 1) * num_bytes, sum_s, summed / pieces), THROUGH_MEMORY)
+    for rate in [one for one in fit.machine.rates if one.work in ("copy", "reduce")]:
+        fit.add_rate(replace(rate, dtype="bfloat16"), "as measured in float32: bytes are bytes")
+    _peaks(fit)
+
+
+def _rate(work: str, dtype: str, size: float, seconds: float, measured: float) -> Rate:
+    """A point of a curve; noise in what was subtracted may not leave less than a tenth of what was *measured*."""
+    return Rate(work, dtype, size, size / max(seconds, measured / 10))
+
+
+def _peaks(fit: _Fit) -> None:
+    """The device's own numbers follow from the curves."""
+    speeds = {rate.dtype: rate.per_second for rate in sorted(fit.machine.rates, key=lambda rate: rate.per_second)
+              if rate.work == "gemm"}  # fmt: skip
+    stream = max((rate for rate in fit.machine.rates if rate.work == "copy"), key=lambda rate: rate.size).per_second
+    device = fit.machine.device
+    peaks = {**device.matrix_flops_per_second, **speeds}
+    dimension = replace(fit.machine.dimensions[0], bandwidth_bytes_per_second=stream / 2)
+    source = "calibrated: the best of the measured curves"
+    of_matrices = [f"device.matrix_flops_per_second.{dtype}" for dtype in speeds]
+    known = dict.fromkeys(
+        (*of_matrices, "device.memory_bytes_per_second", "dimension.0.bandwidth_bytes_per_second"), source
+    )
+    fit.machine = replace(
+        fit.machine, device=replace(device, matrix_flops_per_second=peaks, memory_bytes_per_second=stream),
+        dimensions=(dimension, *fit.machine.dimensions[1:]), provenance={**fit.machine.provenance, **known},
+    )  # fmt: skip
+
+
+def _library(fit: _Fit) -> None:
+    """Two sizes of one all-to-all: what is the same is the fixed cost, what grows the share of a copy's bandwidth."""
+    sizes = [{"m": WORLD * rows, "n": 1024, "k": 8} for rows in (4, 1024)]
+    made = [problem("gemm_all_to_all", each, world=WORLD) for each in sizes]
+    try:
+        times = fit.seconds([fit.trial(of, "sequential", "communication", {"collective": "library"}) for of in made])
+    except ValueError:
+        return  # a gang without a library keeps what was assumed of it
+    num_bytes = [of["m"] // WORLD * of["n"] * of.itemsize for of in made]
+    copies = copy_seconds(fit.machine, "float32", [WORLD * each for each in num_bytes])
+    fixed = fit.costs.barrier_seconds + fit.costs.step_seconds
+    small, large = (seconds - fixed - float(copy) for seconds, copy in zip(times, copies, strict=True))
+    ideal = (num_bytes[1] - num_bytes[0]) / fit.machine.dimensions[0].bandwidth_bytes_per_second
+    share = min(1.0, ideal / max(large - small, ideal))
+    fit.keep("all-to-alls of 16 kB and 4 MB through gloo", library_share=share, library_seconds=max(0.0, small))
+
+
+def _check(fit: _Fit, operators: Sequence[str]) -> None:
+    """Whole trials of all schemes against their estimates: how far single iterations are off is the file's spread."""
+    ratios: list[float] = []
+    for name in operators:
+        of = _check_problem(name)
+        fabric = resolved(parse("emulated:wire_to_compute=1"), of, fit.machine)
+        trials = [fit.trial(of, scheme, "whole", {}, fabric) for scheme in COMPARED]
+        for one in fit.measure(trials):
+            estimated = predict(one.trial, fit.machine, with_spans=False).time_s
+            ratios += [max(ranks) / estimated for ranks in zip(*one.samples, strict=True)]
+    tenths = quantiles(ratios, n=10)
+    fit.ratio = median(ratios)
+    provenance = {**fit.machine.provenance, "spread": f"calibrated: {len(ratios)} iterations of {', '.join(operators)}"}
+    fit.machine = replace(fit.machine, spread=(tenths[0], tenths[-1]), provenance=provenance)
+
+
+_CHECKED_SIZES = {
+    "gather": {"tables_per_rank": 4, "rows": 50_000, "dim": 64, "batch": 1024, "pooling": 32},
+    "gemm": {"m": 512, "n": 768, "k": 768},
+}
+"""What the check is made with, by the work of an operator."""
+
+
+def _check_problem(name: str) -> Problem:
+    return problem(name, _CHECKED_SIZES[operator(name).work], world=WORLD)

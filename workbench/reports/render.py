@@ -1,0 +1,372 @@
+"""A notebook as Markdown: text and tables in one file, each chart as a picture in a folder beside it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bleach
+import vl_convert
+from bleach.css_sanitizer import CSSSanitizer
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+from nbconvert.exporters import HTMLExporter, MarkdownExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat import NotebookNode
+from traitlets.config import Config
+
+from kernels.files import Failed
+from workbench.reports.pictures import (
+    ALT_TEXT,
+    CHART,
+    LIBRARY_VERSION,
+    PAGE,
+    PAPER,
+    PICTURE,
+    alt_text,
+    inked,
+    picture,
+    plain,
+    wrapped,
+)
+from workbench.reports.tables import markdown_text
+from workbench.results.files import MADE
+
+# HTML that somebody's cell printed, made safe to keep: no script, nothing fetched, unknown markup shown as text.
+
+_NAMES = (
+    "a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 "
+    "hr i img ins kbd li mark ol p pre q s samp section small span strong sub summary sup table tbody td tfoot th "
+    "thead tr u ul var"
+)
+_TAGS = frozenset(_NAMES.split())
+_EVERYWHERE = frozenset({"class", "id", "title", "style", "colspan", "rowspan", "scope", "align", "open", "start"})
+_FETCHED_PICTURE = re.compile(r"<(?=img\b(?![^>]*\bsrc\s*=\s*[\"']?data:image/))", re.IGNORECASE)
+_STYLE_BLOCK = re.compile(r"<style\b[^>]*>.*?</style\s*>", re.IGNORECASE | re.DOTALL)
+
+
+def clean_html(markup: object) -> str:
+    """*markup* with tables, text and embedded pictures kept; anything that could run or fetch is text or gone."""
+    text = markup.decode() if isinstance(markup, bytes) else str(markup)
+    # A style block would colour the whole report and may fetch; pandas writes one before each table.
+    return _cleaner().clean(_FETCHED_PICTURE.sub("&lt;", _STYLE_BLOCK.sub("", text)))
+
+
+@cache
+def _cleaner() -> bleach.Cleaner:
+    return bleach.Cleaner(
+        tags=_TAGS,
+        attributes=_allowed,
+        protocols=frozenset({"http", "https", "mailto", "data"}),
+        css_sanitizer=CSSSanitizer(),
+    )
+
+
+def _allowed(tag: str, name: str, value: str) -> bool:
+    """Pictures only from inside the page; links may lead out, for who clicks them."""
+    if tag == "img":
+        embedded = name == "src" and value.startswith("data:image/")
+        return embedded or name in {"alt", "width", "height", "class", "style"}
+    if tag == "a" and name == "href":
+        return not value.lower().startswith("data:")
+    return name in _EVERYWHERE
+
+
+# A notebook that needs no kernel any more: every chart carries its picture, every live widget is gone.
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+SCRIPT = "application/javascript"
+_ANY_CHART = re.compile(r"application/vnd\.vega(lite)?\.v\d+(\.\d+)*\+json")
+_PAGE_ARGUMENTS = re.compile(r"\}\)\((?=\{)")
+KEEP_CODE = "keep-code"
+"""The tag of a cell whose code is what the text speaks of: it stays where other code is left out."""
+
+
+def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
+    """A copy of *notebook* whose outputs are all things that paper could hold; `dropped_widgets` counts the rest.
+
+    Code is left out, unless *show_code* or the cell's tag `keep-code` says that it stays.
+    """
+    copy = deepcopy(notebook)
+    copy.metadata.pop("widgets", None)
+    dropped = 0
+    for cell in copy.cells:
+        if cell.cell_type != "code":
+            continue
+        # nbconvert's own word for it, which its templates obey
+        cell.metadata["transient"] = {"remove_source": not (show_code or KEEP_CODE in cell.metadata.get("tags", ()))}
+        outputs = [_frozen_output(output) for output in cell.outputs]
+        cell.outputs = [output for output in outputs if output is not None]
+        dropped += outputs.count(None)
+    copy.metadata["dropped_widgets"] = dropped
+    return copy
+
+
+def _frozen_output(output: NotebookNode) -> NotebookNode | None:
+    """*output* without what needs a kernel, or None when nothing else was in it."""
+    data = output.get("data")
+    if data is None:
+        return output
+    chart = _chart(data)
+    if chart is not None:
+        output.data = NotebookNode(_with_picture(chart, data))
+        return output
+    had_life = data.pop(WIDGET, None) is not None or data.pop(SCRIPT, None) is not None
+    return None if had_life and set(data) <= {ALT_TEXT} else output
+
+
+def _chart(data: NotebookNode) -> dict[str, Any] | None:
+    """The specification in an output: under its mime type, or inside the page that Altair writes by default."""
+    specification = next((value for mime, value in data.items() if _ANY_CHART.fullmatch(mime)), None)
+    if specification is not None:
+        return plain(json.loads(specification) if isinstance(specification, str) else specification)
+    page = data.get("text/html", "")
+    start = _PAGE_ARGUMENTS.search(page) if "altair-viz-" in page else None
+    if start is None:
+        return None
+    try:
+        return plain(json.JSONDecoder().raw_decode(page, start.end())[0])
+    except json.JSONDecodeError:
+        return None
+
+
+def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
+    """The bundle of *spec*, drawn again for paper: the cell's own picture may be made for a dark screen."""
+    spec, kept = wrapped(spec), data.get(ALT_TEXT, "")
+    described = kept if kept and not kept.startswith(("alt.", "<VegaLite")) else alt_text(spec)
+    try:
+        return {CHART: spec, PICTURE: picture(inked(spec, PAPER)), ALT_TEXT: described}
+    except ValueError as error:
+        return {PICTURE: data[PICTURE], ALT_TEXT: described} if PICTURE in data else {ALT_TEXT: str(error)}
+
+
+# A notebook as one HTML page: charts to explore, light, dark and print, and no request ever leaves it.
+
+TEMPLATES = Path(__file__).with_name("templates")
+PAGE_SHOWN_FIRST = [CHART, "text/html", "text/markdown", PICTURE, "image/png", "image/jpeg", "text/latex", "text/plain"]
+_FIGURE = Markup(
+    '<figure class="wb-chart"><img class="wb-still" alt="{alt}" src="data:image/svg+xml;base64,{picture}">'
+    '<div class="wb-live" role="img" aria-label="{alt}"></div><p class="wb-note"></p>'
+    '<script type="application/json">{spec}</script></figure>'
+)
+
+
+def page(
+    notebook: NotebookNode, *, interactive: bool = True, show_code: bool = False, directory: Path | None = None
+) -> str:
+    """*notebook* as a page. Not *interactive*: the frozen pictures and no script at all, for paper.
+
+    *directory* is where the pictures that its text mentions are looked for.
+    """
+    still = frozen(notebook, show_code=show_code)
+    script = drawing_script() if interactive and _has_chart(still) else ""
+    resources: dict[str, Any] = {
+        "metadata": {"name": "report", "path": str(directory or "")},
+        "report": {"title": title(still), "policy": _policy(script), "foot": _foot(still)},
+    }
+    body, _ = _exporter().from_notebook_node(still, resources)
+    if not interactive:
+        body = body.replace("<details>", "<details open>")  # paper cannot be unfolded
+    if not script:
+        return body
+    before, after = body.rsplit("</body>", 1)
+    return f'{before}<script type="module">{script}</script></body>{after}'
+
+
+def title(notebook: NotebookNode) -> str:
+    """What *notebook* calls itself: its metadata, else its first heading, else nothing special."""
+    if notebook.metadata.get("title"):
+        return str(notebook.metadata.title)
+    lines = (line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines())
+    return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), "Report")
+
+
+@cache
+def drawing_script() -> str:
+    """Vega, Vega-Lite and our few lines that draw with them: 0.9 MB, once a page."""
+    drawing = (TEMPLATES / "report" / "charts.js").read_text("utf-8")
+    script = vl_convert.javascript_bundle(drawing, vl_version=LIBRARY_VERSION)
+    assert "</script" not in script.lower(), "the bundle would end its own element"
+    assert "<!--" not in script, "the bundle would open a comment"
+    return script
+
+
+def _exporter() -> HTMLExporter:
+    return HTMLExporter(
+        template_name="report",
+        extra_template_basedirs=[str(TEMPLATES)],
+        filters={"clean_html": clean_html, "figure": _figure, "picture": _embedded, "markdown2html": _html_of},
+        config=Config({"NbConvertBase": {"display_data_priority": PAGE_SHOWN_FIRST}}),
+        sanitize_html=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+    )
+
+
+class _Beside(IPythonRenderer):
+    """Pictures that lie beside the notebook become part of the page; what a link leads to elsewhere is not read."""
+
+    def _src_to_base64(self, src: str) -> str | None:
+        # nbconvert itself refuses paths that lead out by their letters
+        try:
+            place = Path(self.path).resolve() / src
+            beside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
+        except (OSError, ValueError):  # an address, or what no file can be called
+            return None
+        return super()._src_to_base64(src) if beside else None
+
+
+@pass_context
+def _html_of(context: Context, source: str) -> str:
+    """A markdown cell as HTML."""
+    renderer = _Beside(
+        escape=False,
+        attachments=context.get("cell", {}).get("attachments", {}),
+        embed_images=True,
+        path=context["resources"]["metadata"]["path"],
+        exclude_anchor_links=True,
+    )
+    return str(MarkdownWithMath(renderer=renderer).render(source))
+
+
+def _figure(output: NotebookNode) -> Markup:
+    """A chart's picture, a place to draw it live, and its specification, which no markup in a name can leave."""
+    encoded = base64.b64encode(output.data[PICTURE].encode()).decode()
+    spec = htmlsafe_json_dumps(inked(output.data[CHART], PAGE))
+    return _FIGURE.format(alt=" ".join(output.data[ALT_TEXT].split()), picture=encoded, spec=spec)
+
+
+def _embedded(output: NotebookNode, mime: str) -> Markup:
+    """A picture that a cell made, inside the page: as an image, where even an SVG can neither run nor fetch."""
+    data = output.data[mime]
+    encoded = base64.b64encode(data.encode()).decode() if mime == PICTURE else "".join(data.split())
+    image = Markup('<img class="wb-picture" alt="{}" src="data:{};base64,{}">')
+    return image.format(" ".join(output.data.get(ALT_TEXT, "a picture").split()), mime, encoded)
+
+
+def _policy(script: str) -> str:
+    """What the browser is told to allow: our own script, known by its hash, and pictures inside the page."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if script else "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _has_chart(notebook: NotebookNode) -> bool:
+    return any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", ()))
+
+
+def _foot(notebook: NotebookNode) -> str:
+    dropped = notebook.metadata.get("dropped_widgets", 0)
+    left_out = f" {dropped} live control{'s' * (dropped != 1)} of the notebook cannot be part of it." if dropped else ""
+    return f"{MADE} This file needs no network.{left_out}"
+
+
+# A page on paper: Chromium prints it, within a deadline and without a network.
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+"""Names under which Chromium and Chrome are installed, in the order in which they are looked for."""
+
+
+def browser() -> str:
+    """The program that prints, or one sentence on what to install."""
+    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if program is None:
+        raise ValueError(
+            f"Printing a PDF needs Chromium or Chrome, and the PATH has none of {', '.join(BROWSERS)}. Install one "
+            "(Debian, Ubuntu: `apt install chromium`), or ask for html, which any browser prints."
+        )
+    return program
+
+
+def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:
+    """The HTML *page*, which carries all that it needs, printed as PDF."""
+    program = browser()
+    with tempfile.TemporaryDirectory(prefix="workbench-pdf-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        source, target = folder / "page.html", folder / "page.pdf"
+        source.write_text(page, "utf-8")
+        complaint = _run([program, *_flags(folder), f"--print-to-pdf={target}", source.as_uri()], deadline_s)
+        if not target.exists():
+            raise Failed(f"{program} wrote no PDF. Its last words: {complaint}. Accepted instead: html.")
+        return target.read_bytes() + f"% {MADE}\n".encode()  # readers pass over what follows the end
+
+
+def _flags(folder: Path) -> list[str]:
+    flags = [
+        "--headless",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={folder / 'profile'}",
+    ]
+    # Chromium refuses to run its sandbox as root, as in most containers; the page is ours and holds no script.
+    return [*flags, "--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else flags
+
+
+def _run(command: list[str], deadline_s: float) -> str:
+    """Run *command* to its end and give the last line it said; at the deadline it ends with all it started."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(
+                f"{command[0]} did not print the report within {deadline_s:g} s. Accepted instead: html, which any "
+                "browser prints."
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return (said.strip().splitlines() or ["nothing"])[-1]
+
+
+# A notebook as Markdown: text and tables in one file, each chart as a picture in a folder beside it.
+
+_SHOWN_FIRST = ["text/markdown", PICTURE, "image/png", "image/jpeg", "text/html", "text/latex", "text/plain"]
+
+
+def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) -> tuple[str, dict[str, bytes]]:
+    """*notebook* as Markdown, and the pictures that it names: path relative to the file -> content.
+
+    *folder* is the name of the folder for the pictures; their own names are ours, never taken from a result.
+    """
+    exporter = MarkdownExporter(
+        template_name="report_markdown",
+        extra_template_basedirs=[str(TEMPLATES)],
+        filters={"clean_html": clean_html, "markdown_text": markdown_text},
+        config=Config(
+            {
+                "NbConvertBase": {"display_data_priority": _SHOWN_FIRST},
+                "ExtractOutputPreprocessor": {"output_filename_template": "picture-{cell_index}-{index}{extension}"},
+            }
+        ),
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+    )
+    still = frozen(notebook, show_code=show_code)
+    for cell in still.cells:
+        for output in cell.get("outputs", ()):
+            output.get("metadata", {}).pop("filename", None)
+    text, resources = exporter.from_notebook_node(still, {"output_files_dir": Path(folder).name})
+    pictures = {name: content for name, content in resources["outputs"].items() if isinstance(content, bytes)}
+    return f"{text.strip()}\n\n<!-- {MADE} -->\n", pictures

@@ -1,0 +1,59 @@
+"""Rows as pandas frames, and frames as Parquet and CSV files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kernels.outcome import ROW_KEYS
+from workbench.results import files
+from workbench.results.files import EXPORTS, Target
+from workbench.results.metrics import EXTRA_KEYS
+
+KINDS = ("parquet", "csv")
+_TABLES = ("shape", "axes", "hardware", "decomposition_loss", "contention_loss")
+"""Columns that hold a dictionary, or None."""
+COLUMNS = (*ROW_KEYS, *EXTRA_KEYS, "origin", "id", "at")
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One line per row; every shape key and axis is a column of its own, too, missing where a scheme has none."""
+    flat = [{**row, **(row.get("shape") or {}), **(row.get("axes") or {})} for row in rows]
+    return pd.DataFrame(flat, columns=list(dict.fromkeys([*COLUMNS, *(key for entry in flat for key in entry)])))
+
+
+def export(table: pd.DataFrame, kind: str, target: Target | Path) -> Path:
+    """Write *table* to *target* whole or not at all; ValueError says what is missing or in the way."""
+    if kind not in KINDS:
+        raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")
+    # a dictionary per cell is no column type of either format
+    plain = table.assign(**{name: table[name].map(_text) for name in _TABLES if name in table})
+
+    def fill(path: Path) -> None:
+        if kind == "parquet":
+            _mixed_as_text(plain).to_parquet(path, index=False)
+        else:
+            plain.to_csv(path, index=False)
+
+    try:
+        return files.of(target).write(EXPORTS[kind], fill)
+    except ImportError as error:
+        raise ValueError(
+            "An export to parquet needs pyarrow, which is not installed. Accepted: pip install pyarrow, or --to csv."
+        ) from error
+
+
+def _text(cell: Any) -> str | None:
+    return json.dumps(cell) if isinstance(cell, Mapping) else None
+
+
+def _mixed_as_text(table: pd.DataFrame) -> pd.DataFrame:
+    """A column of words and numbers, such as an axis that is a word for one operator, has no Parquet type."""
+    mixed = {name: table[name].map(lambda value: None if value is None or value != value else str(value))
+             for name in table if table[name].map(type).isin((int, float)).any()
+             and table[name].map(type).eq(str).any()}  # fmt: skip
+    return table.assign(**mixed)

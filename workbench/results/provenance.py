@@ -1,0 +1,64 @@
+"""Under which circumstances a run was made: what a reader needs in order to trust or repeat it."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.hosts import PACKAGES, cpu_model, usable_cores, version
+from kernels.hardware import source_print
+from kernels.machine import Machine
+
+# the widgets ask for it too
+
+
+NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+"""How the library that torch brings for GPUs is called, by the CUDA that it is for."""
+
+
+def provenance(machine: Machine | None = None, seed: int | None = None) -> dict[str, Any]:
+    """Plain values of this process and host; what cannot be found out is None."""
+    return {
+        "host": socket.gethostname(),
+        "user": _user(),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES} | {"nccl": next(filter(None, map(version, NCCL)), None)},
+        "git_commit": _git_commit(),
+        "source_print": machine and source_print(machine.backend),
+        "machine": machine and machine.name,
+        "machine_digest": machine and machine.digest,
+        "seed": seed,
+    }
+
+
+def for_others(known: Mapping[str, Any], *, login: bool) -> dict[str, Any]:
+    """*known*, as it stands in what is handed on: without who made the run, unless the *login* is to be shown."""
+    return {key: value for key, value in known.items() if login or key != "user"}
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return None
+
+
+def _git_commit() -> str | None:
+    """The checkout's commit, with a plus sign if files differ from it; None outside of a checkout."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():  # a wheel may lie inside somebody else's checkout
+        return None
+    try:
+        command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+        answer = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,116 @@
+"""Two runs side by side: the schedules that both timed, and every circumstance in which the runs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernels.trial import is_one_call
+from workbench.results.metrics import apart, gain
+from workbench.results.rows import ASKED, PLACE, by_problem
+from workbench.results.rows import Row as RowsRow
+from workbench.results.store import Store
+
+# Each run in a line: of which problems it was, how many schedules were timed, and the fastest.
+
+OF_ONE = ("operator", "shape", "dtype", "world", "schedules", "best_s", "source", "scheme", "axes")
+
+
+def summaries(store: Store, limit: int) -> list[dict[str, Any]]:
+    """The newest runs first. Times are never compared across problems: of several, each has its own under `problems`,
+    and the run itself has none."""
+    runs = store.runs(limit)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for group in store.bests([run["id"] for run in runs]):
+        groups.setdefault(group["run"], []).append(group)
+    return [_summary(run, [_best(same) for same in by_problem(groups.get(run["id"], [])).values()]) for run in runs]
+
+
+def _best(same: Sequence[RowsRow]) -> dict[str, Any]:
+    """Of the groups of one problem: the fastest of what was timed; where nothing was, of what was estimated."""
+    counted = [each for each in same if each["outcome"] == "measurement"] or same
+    best = min(counted, key=lambda each: float(each["best_s"]))
+    keys = (*ASKED, "scheme", "axes", "source", "best_s")
+    return {**{key: best[key] for key in keys}, "schedules": sum(each["schedules"] for each in counted)}
+
+
+def _summary(run: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, Any]:
+    of_one = problems[0] if len(problems) == 1 else {}
+    facts = {"run": run["id"], **{key: run[key] for key in ("started_at", "ended_at", "status", "title")},
+             "host": run["provenance"].get("host")}  # fmt: skip
+    counted = {"schedules": sum(problem["schedules"] for problem in problems)}
+    return {**facts, **dict.fromkeys(OF_ONE), **of_one, **counted, "problems": problems}
+
+
+# Two runs side by side: the schedules that both timed, and every circumstance in which the runs differ.
+
+Row = Mapping[str, Any]
+Facts = Mapping[str, Any]
+
+SAME_QUESTION = (*ASKED, "scheme", "axes", "part")
+_CIRCUMSTANCES = ("backend", *PLACE)
+_PROVENANCE = ("host", "cpu", "cores", "versions", "source_print", "ranks", "kernel_fingerprint", "machine_digest")
+
+
+def compare(store: Store, first: str, second: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of what both runs timed, and what differs between them beside the times: key -> both values.
+
+    ValueError where they have no schedule in common.
+    """
+    runs = [store.run(first), store.run(second)]
+    timings = [timed(store.rows(run["id"])) for run in runs]
+    both = [question for question in timings[0] if question in timings[1]]
+    if not both:
+        raise ValueError(
+            f"Runs {runs[0]['id']} and {runs[1]['id']} cannot be compared: of their {len(timings[0])} and "
+            f"{len(timings[1])} timed schedules 0 are the same. Accepted: runs of the same problem and schedules."
+        )
+    pairs = [(timings[0][question], timings[1][question]) for question in both]
+    return [compared(*pair) for pair in pairs], differences(_facts(runs, pairs))
+
+
+def timed(rows: Sequence[Row]) -> dict[str, Row]:
+    """The whole schedules of a run that have a measured time, by the question that they answer: what runs may share.
+
+    One call per graph is another question than many.
+    """
+    measured = [row for row in rows if row["outcome"] == "measurement" and row.get("part") in (None, "whole")]
+    return {_text([*(row.get(key) for key in SAME_QUESTION), _is_one_call(row)]): row for row in measured}
+
+
+def compared(first: Row, second: Row) -> dict[str, Any]:
+    """The same schedule in two runs: both times, the second over the first, which was faster, and the speed-up of each.
+
+    A speed-up is formed inside the block of its own run. `same_block`: it is one measurement, shown in both runs.
+    """
+    verdict = ("slower" if second["time_s"] > first["time_s"] else "faster") if apart(first, second) else "alike"
+    return {
+        **{key: first.get(key) for key in SAME_QUESTION},
+        "first_s": first["time_s"], "second_s": second["time_s"], "ratio": second["time_s"] / first["time_s"],
+        "second_is": verdict, "first_source": first["source"], "second_source": second["source"],
+        "first_speed_up": gain(first), "second_speed_up": gain(second),
+        "same_block": first.get("block") is not None and first.get("block") == second.get("block"),
+    }  # fmt: skip
+
+
+def differences(of_runs: Sequence[Facts]) -> dict[str, list[Any]]:
+    """Each fact that is not the same in all runs: its value in each."""
+    names = dict.fromkeys(name for facts in of_runs for name in facts)
+    values = {name: [facts.get(name) for facts in of_runs] for name in names}
+    return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
+
+
+def _facts(runs: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> list[dict[str, Any]]:
+    """Provenance of each run, and the circumstances of the first schedule that the runs timed differently."""
+    first = {key: next((pair for pair in pairs if pair[0][key] != pair[1][key]), pairs[0]) for key in _CIRCUMSTANCES}
+    return [{**{key: run["provenance"].get(key) for key in _PROVENANCE},
+             **{key: pair[number][key] for key, pair in first.items()}} for number, run in enumerate(runs)]  # fmt: skip
+
+
+def _is_one_call(row: Row) -> bool:
+    return is_one_call(row.get("protocol"), row.get("backend"))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

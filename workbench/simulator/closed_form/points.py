@@ -1,0 +1,398 @@
+"""Many points of one scheme at once: schedules, sizes and link speeds as columns, and what their pieces cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kernels.fabric import Fabric, emulated_bandwidth
+from kernels.machine import Machine
+from kernels.operators import operator
+from kernels.operators.base import Flow
+from kernels.problem import Problem
+from kernels.schedule import UNNAMED, Refusal, Schedule, Tile, tile
+from kernels.schemes import BASELINE, axes, axis_rules, library
+from kernels.schemes import axis_rules as packets
+from kernels.schemes.base import default_tile, peers_from
+from kernels.schemes.fused import told_together
+from workbench.simulator import columns as distinct
+from workbench.simulator.columns import SizedByColumns
+from workbench.simulator.price import gemm, latency, messages, networks, rates, tiles
+from workbench.simulator.price.collectives import call_seconds
+from workbench.simulator.price.messages import Route, Routes, emulated, routes
+from workbench.simulator.price.rates import start_seconds, step_overhead
+from workbench.simulator.price.shared import Computation, room
+from workbench.simulator.price.tiles import Tiling
+
+Floats = NDArray[np.float64]
+Column = NDArray[Any]
+
+FABRIC_NUMBERS = ("wire_to_compute", "bandwidth_bytes_per_second", "latency_seconds", "message_seconds")
+
+
+ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "decomposed": False, "fused": True}
+"""By scheme, whether all that a rank does is one launch, as the launches of its Plans say."""
+
+
+class Points:
+    """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
+
+    def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
+                 fabric: Fabric, origin: int = 0) -> None:  # fmt: skip
+        self.problem, self.scheme, self.machine, self.fabric = problem, scheme, machine, fabric
+        self.origin = origin
+        """The rank whose messages are looked at."""
+        self._left_out: Sequence[str] = ()  # axes of the scheme that the Plan of these points does not know
+        self.axes = {axis.name: axis for axis in axes(problem, scheme, machine, fabric)}
+        self.given = {name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()}
+        self._size_keys = [key for key, size in problem.shape if isinstance(size, int)]
+        self._check_names()
+        self.count = max((len(values) for values in self.given.values()), default=1)
+        self.operator, self.world = operator(problem.operator), problem.world
+        self.receives = self.operator.flow is Flow.RECEIVE
+        self.broadcasts = self.operator.flow is Flow.BROADCAST
+        counts = {key: self._column(key, problem[key]) for key in self._size_keys}
+        self.sizes = cast(Problem, SizedByColumns(problem, counts))
+        extent = self.operator.extent(self.sizes)
+        self.rows, self.columns, self.contraction = (
+            np.broadcast_to(length, (self.count,)) for length in (extent.rows, extent.columns, extent.contraction)
+        )
+        self.chunk = self.rows // self.world
+        self.tile_m, self.tile_n, self.tile_k = self._tile_sides()
+
+    def _check_names(self) -> None:
+        known = [*self._size_keys, *self.axes, "tile_m", "tile_n", "tile_k", *FABRIC_NUMBERS]
+        if unknown := [name for name in self.given if name not in known]:
+            raise Refusal(f"{self.problem.operator} with {self.scheme} has no column {unknown[0]!r}. Accepted: "
+                          f"{', '.join(known)}.")  # fmt: skip
+
+    def _column(self, name: str, default: Any) -> Column:
+        return np.broadcast_to(self.given.get(name, np.asarray(default)), (self.count,))
+
+    def axis(self, name: str) -> Column:
+        """The values of an axis; where no column states one, that of schedules without it, or else the default."""
+        return self._column(name, UNNAMED.get(self.scheme, {}).get(name, self.axes[name].default))
+
+    def word(self, name: str) -> str | None:
+        """The value of an axis that is the same for all points; None if the scheme has no such axis."""
+        return str(self.axis(name)[0]) if name in self.axes else None
+
+    @property
+    def worded(self) -> Schedule:
+        """The values of all axes that are words."""
+        words = (
+            (name, word) for name in self.axes if isinstance(self.axes[name].default, str) and (word := self.word(name))
+        )
+        return Schedule(self.scheme, tuple(words))
+
+    def number(self, name: str) -> Column:
+        """The values of an axis that counts; below 1, which is illegal, as 1."""
+        return np.maximum(1, self.axis(name).astype(np.int64))
+
+    def _tile_sides(self) -> tuple[Column, Column, Column]:
+        texts = self.given.get("tile", np.array([self.axes["tile"].default]))
+        kinds = distinct.kinds(texts)
+        sides = np.array([_sides(tile(str(text))) for text in kinds.values])[kinds.which]
+        m, n = self._column("tile_m", sides[:, 0]), self._column("tile_n", sides[:, 1])
+        return np.maximum(1, m.astype(np.int64)), np.maximum(1, n.astype(np.int64)), self._column("tile_k", sides[:, 2])
+
+    @cached_property
+    def slots(self) -> Column:
+        """Tiles computed at once."""
+        grid, taken = self.axis("grid") if "grid" in self.axes else np.zeros(1, dtype=np.int64), self.sending
+        if self.one_kernel and np.any(taken):
+            taken = taken * self._away(tiles.slots(self.machine, grid=grid))
+        at_once = tiles.slots(self.machine, grid=grid, comm_sms=taken, engine=self.word("engine"))
+        return np.broadcast_to(at_once, (self.count,))
+
+    def _away(self, slots: Column) -> Floats:
+        """For which share of a kernel's computation the SMs that push are away from it."""
+        whole = self.kernel_seconds(self.num_tiles, slots)
+        return networks.away(self.machine, self.sizes, self.fabric, self._ways, whole)
+
+    @cached_property
+    def num_tiles(self) -> Column:
+        """Of one rank."""
+        return np.asarray(self.world * -(-self.chunk // self.tile_m) * -(-self.columns // self.tile_n))
+
+    @property
+    def sending(self) -> Column:
+        """SMs that only send; 0 where nobody states them, or an engine moves the bytes."""
+        if "comm_sms" in self.axes and self.word("engine") in (None, "sm"):
+            return self.axis("comm_sms")
+        return np.zeros(1, dtype=np.int64)
+
+    @property
+    def one_kernel(self) -> bool:
+        """Whether all that a rank does is one launch."""
+        return ONE_KERNEL[self.scheme]
+
+    @property
+    def in_streams(self) -> bool:
+        """Whether one call works on several problems, on two streams."""
+        return "micro_batches" in self.axes
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether shards are cut finer."""
+        return "pieces" in self.axes
+
+    @property
+    def carried_out(self) -> Points:
+        """The same points of the scheme whose Plan they have, as kernels.schemes.library.carried_out says."""
+        if self.word("collective") != library.OVERLAPPED:
+            return self
+        named = Schedule(self.scheme, (("tile", ""), ("collective", library.OVERLAPPED)))
+        read = axis_rules.of_decomposed(self.problem, self.machine.backend)
+        kept = {name: values for name, values in self.given.items() if name not in ("collective", axis_rules.KERNEL)}
+        more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
+        unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
+        return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric,
+                      self.origin)._without(unnamed)  # fmt: skip
+
+    def _without(self, unnamed: Sequence[str]) -> Points:
+        """These, where their Plan does not know the axes *unnamed*."""
+        self._left_out, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
+        return self
+
+    def places(self) -> Iterator[Points]:
+        """The same points as seen from one rank of each kind.
+
+        Ranks are alike but on emulated hosts: who is first there meets other hosts' ranks later than who is last.
+        """
+        for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
+            given = (self.problem, self.scheme, self.given, self.machine, self.fabric)
+            yield self if origin == self.origin else Points(*given, origin)._without(self._left_out)
+
+    @property
+    def direction(self) -> str:
+        """Of the cut of a decomposed schedule: as stated, or the only one that the operator has."""
+        splits = self.operator.splits
+        return splits[self.word("split") or next(iter(splits))]
+
+    @cached_property
+    def slice_tiles(self) -> Column:
+        """Tiles of one step: as stated, or as the Plan tells them where tiles leave one by one."""
+        if axis_rules.slices_matter(self.problem, self.word("tile_order"), self.machine.backend):
+            return self.number("slice_tiles")
+        return np.asarray(told_together(self.problem, self.num_tiles))
+
+    def everything(self) -> Floats:
+        """The one compute step of a sequential trial, its overhead not counted."""
+        alone = tiles.library_seconds(self.machine, self.sizes, self.word(axis_rules.KERNEL))
+        if alone is not None:
+            return alone
+        return self.step(self.world, self.chunk, self.columns, self.contraction)
+
+    def rooms(self, padded_to: Column) -> list[Column]:
+        """The fields of Room, as columns; so many blocks share an SM by padding, 0: as many as fit."""
+        kinds, which = np.unique(np.stack([self.tile_m, self.tile_n, padded_to]), axis=1, return_inverse=True)
+        k, kernel = tile(str(self.axes["tile"].default)).k, self.word(axis_rules.KERNEL)
+        each = [room(self.machine, self.problem, kernel, Tile(m, n, k), held) for m, n, held in kinds.T.tolist()]
+        return [np.array(column)[which.ravel()] for column in zip(*each, strict=True)]
+
+    def computation(self, resident: Column, in_flight: Column, seconds: Floats, comm_sms: Column | int) -> Computation:
+        """The computation of a problem, where kernels that share the SMs are cut into blocks."""
+        sides = (self.tile_m, self.tile_n)
+        return Computation(self.sizes, sides, self.num_tiles, resident, in_flight, seconds, comm_sms)
+
+    def step(self, blocks: ArrayLike, rows: Column, columns: Column, k: Column) -> Floats:
+        """A compute step over *blocks* equal rectangles, its overhead not counted."""
+        if self.word(axis_rules.LAUNCHES) == axis_rules.PER_PIECE and tiles.in_calls(self.machine, self.sizes):
+            return tiles.library_piece_seconds(self.machine, self.sizes, (blocks * rows, columns, k), self.slots)
+        tiling, sides = Tiling(self.tile_m, self.tile_n, self.slots), (rows, columns, k)
+
+        def by_tiles() -> Floats:
+            return tiles.rectangles_seconds(self.machine, self.sizes, tiling, blocks, sides)
+
+        unknown = self._blocks is None and self._awaited is None
+        if self.word(axis_rules.KERNEL) is None or self.in_streams or unknown:  # pieces are a library's
+            return by_tiles()
+        number = np.asarray(blocks) * -(-rows // self.tile_m) * -(-columns // self.tile_n)
+        least = self.least(np.asarray(blocks) * rows, columns, k)
+        seconds = gemm.better(self.machine, self.sizes, self._blocks, (k, number, self.slots, least), by_tiles)
+        return latency.no_sooner(self.machine, self._awaited, number, seconds)
+
+    def kernel_seconds(self, num_tiles: Column, at_once: Column) -> Floats:
+        """One kernel that computes so many tiles, *at_once* of them at the same time."""
+        size = (self.tile_m, self.tile_n, self.contraction)
+        seconds = gemm.kernel_seconds(self.machine, self.sizes, self._blocks, size, num_tiles, at_once)
+        return latency.no_sooner(self.machine, self._awaited, num_tiles, seconds)
+
+    @cached_property
+    def whole_kernel_seconds(self) -> Floats:
+        """The same of all tiles, with the slots that it has."""
+        return self.kernel_seconds(self.num_tiles, self.slots)
+
+    @cached_property
+    def _blocks(self) -> gemm.Blocks | None:
+        """Of our GEMM's kernel."""
+        if not gemm.is_known(self.machine, self.sizes):
+            return None
+        sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(gemm.usual(self.problem))
+        return gemm.blocks(self.machine, self.problem.itemsize, sides, knobs)
+
+    @cached_property
+    def _awaited(self) -> latency.Steps | None:
+        """Of our kernel that waits for memory."""
+        if not latency.is_known(self.machine, self.sizes):
+            return None
+        sides, knobs = (self.tile_m, self.tile_n, self.tile_k), self._knobs(latency.usual(self.problem))
+        return latency.steps(self.machine, self.sizes, sides, knobs)
+
+    def _knobs(self, usual: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.axis(name) if name in self.axes else value for name, value in usual.items()}
+
+    def one_tile(self, rows: Column, columns: Column, k: Column) -> Floats:
+        """One tile on one slot."""
+        return tiles.tile_seconds(self.machine, self.sizes, rows, columns, k)
+
+    def least(self, rows: Column, columns: Column, k: Column) -> Floats:
+        """What memory takes for a compute step at least."""
+        return tiles.memory_seconds(self.machine, self.sizes, rows, columns, k)
+
+    @property
+    def overhead(self) -> float:
+        """Beside the work of a step."""
+        return step_overhead(self.machine, one_kernel=self.one_kernel)
+
+    def copy(self, num_bytes: Column) -> Floats:
+        """One read and one write of each byte."""
+        return rates.copy_seconds(self.machine, self.problem.dtype, num_bytes)
+
+    def reduce(self, num_bytes: Column) -> Floats:
+        """The sum of all ranks' contributions of *num_bytes* each, its overhead counted."""
+        written = self.problem.itemsize / self.value_bytes
+        results = num_bytes * ((self.world + written) / (self.world + 1))
+        return self.overhead + rates.sum_seconds(self.machine, self.problem.dtype, results, self.world)
+
+    @property
+    def value_bytes(self) -> int:
+        """What leaves for each value of a result that is sent."""
+        return packets.PACKET_BYTES if self.packets else self.problem.itemsize
+
+    @property
+    def packets(self) -> bool:
+        """Whether values leave with their signals, a packet each."""
+        return packets.SHOTS in self.axes
+
+    @property
+    def shots(self) -> Column:
+        """Of packets; where no column says it, as schedules that do not name it mean it."""
+        return self._column(packets.SHOTS, packets.unnamed_of(self.rows * self.columns))
+
+    @cached_property
+    def _routes(self) -> Routes:
+        return routes(self.world, self.machine, self.fabric)
+
+    @cached_property
+    def _routes_to_peers(self) -> Sequence[Route]:
+        """The way to each peer, the next rank first: of an emulated link what each point says of it."""
+        peers = peers_from(self.origin, self.world)
+        if self.fabric.emulated:
+            links = self._emulated_links
+            return [links[self.fabric.level(self.origin, peer, self.world)] for peer in peers]
+        all_ways = self._routes.between(self.origin, peers)
+        columns = (all_ways.number, all_ways.byte_seconds, all_ways.message_seconds, all_ways.latency_seconds)
+        return [Route(*costs) for costs in zip(*columns, strict=True)]
+
+    @property
+    def _emulated_links(self) -> Sequence[Route]:
+        """Inside a host, and between hosts."""
+        fabric = self.fabric
+        message_seconds = self._column("message_seconds", fabric.message_seconds)
+        latency_seconds = self._column("latency_seconds", fabric.latency_seconds)
+        between_seconds = np.full(self.count, fabric.between_latency_seconds)
+        return (emulated(1.0 / self.bandwidth, message_seconds, latency_seconds),
+                emulated(fabric.between_slowdown / self.bandwidth, message_seconds, between_seconds, 1))  # fmt: skip
+
+    @cached_property
+    def peer_links(self) -> list[int]:
+        """Which egress link each peer is reached by, the next rank first."""
+        return [int(route.number) for route in self._routes_to_peers]
+
+    @cached_property
+    def put_byte_seconds(self) -> Floats | None:
+        """Per byte of a put where that was measured."""
+        return messages.sent_byte_seconds(self.sizes, self.machine, self.fabric, self._ways)
+
+    @cached_property
+    def store_byte_seconds(self) -> Floats:
+        """Per byte of tiles that a kernel stores on peers while it computes."""
+        return networks.store_byte_seconds(self.machine, self.sizes, self.fabric, self._ways)
+
+    @property
+    def _ways(self) -> dict[str, Any]:
+        """The axes by which a put is priced."""
+        words = {name: self.word(name) for name in ("engine", "collective", "store")}
+        return {**words, "comm_sms": self.sending}
+
+    def transit(self, peer: int, num_bytes: Column) -> Floats:
+        """How long a message holds the link to the *peer*-th peer."""
+        return messages.transit_seconds(self._routes_to_peers[peer], num_bytes, self.put_byte_seconds)
+
+    def delay(self, peer: int) -> Floats:
+        """From the last byte's leaving until the *peer*-th peer goes on."""
+        return messages.delay_seconds(
+            self.machine, self._routes_to_peers[peer], packets=self.packets,
+            hides=self.by_engine and not self.waits_in_kernels,
+        )  # fmt: skip
+
+    @property
+    def waits_in_kernels(self) -> bool:
+        """Whether copies wait in kernels for pieces of a launch that has not ended."""
+        return self.word(axis_rules.LAUNCHES) == axis_rules.ONE and not self.receives
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether copy engines move the bytes."""
+        return messages.way(self._ways) == "put_copy_engine"
+
+    def collective(self, num_bytes: Column) -> Floats:
+        """One library call in which *num_bytes* leave each rank."""
+        return call_seconds(self.machine, self._routes, self.operator.collective, num_bytes, self.word("collective"))
+
+    @cached_property
+    def bandwidth(self) -> Floats:
+        """Of the emulated link: as stated, or resolved at each point's own sizes."""
+        is_given = "bandwidth_bytes_per_second" in self.given
+        if is_given or (self.fabric.resolved and "wire_to_compute" not in self.given):
+            return self._column("bandwidth_bytes_per_second", self.fabric.bandwidth_bytes_per_second)
+        ratio = self._column("wire_to_compute", self.fabric.wire_to_compute or 1.0)
+        least = np.maximum(1, self.operator.wire_bytes(self.sizes))
+        rate = emulated_bandwidth(least, ratio, self._sequential_compute_seconds())
+        return np.asarray(rate / self.fabric.pace(self.world))
+
+    def _sequential_compute_seconds(self) -> Floats:
+        """Computation alone as the baseline does it by default: what wire_to_compute is relative to."""
+        one_kernel = ONE_KERNEL[BASELINE]
+        work = tiles.library_seconds(self.machine, self.sizes, "library")
+        if work is None:
+            m, n, _ = self.of_each_shape(lambda shaped: _sides(default_tile(shaped, self.machine)))
+            tiling, sides = Tiling(m, n, tiles.slots(self.machine)), (self.chunk, self.columns, self.contraction)
+            work = tiles.rectangles_seconds(self.machine, self.sizes, tiling, self.world, sides)
+        start = start_seconds(self.machine, one_kernel=one_kernel, collective=None, communicates=False)
+        return start + step_overhead(self.machine, one_kernel=one_kernel) + work
+
+    def of_each_shape(self, answer: Callable[[Problem], Sequence[Any]]) -> Column:
+        """[numbers, points] what *answer* says of the problem of each point; asked once for points of equal sizes."""
+        varied = [key for key in self._size_keys if key in self.given]
+        if not varied:
+            return np.repeat(np.array([answer(self.problem)]).T, self.count, axis=1)
+        table = [self._column(key, 0) for key in varied]
+        one_of_each, which = distinct.rows([distinct.kinds(column) for column in table])
+        shapes = np.stack(table, axis=1)[one_of_each].tolist()
+        answers = [answer(self._with(dict(zip(varied, sizes, strict=True)))) for sizes in shapes]
+        return np.array(answers)[which].T
+
+    def _with(self, sizes: Mapping[str, int]) -> Problem:
+        shape = tuple((key, sizes.get(key, size)) for key, size in self.problem.shape)
+        return Problem(self.problem.operator, shape, self.problem.dtype, self.world)
+
+
+def _sides(size: Tile) -> tuple[int, int, int]:
+    return size.m, size.n, size.k

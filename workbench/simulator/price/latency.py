@@ -1,0 +1,144 @@
+"""What kernels of ours take at least that wait for memory: a block has asked for a step of its tiles, and no more.
+
+GEMVs and pooled lookups load what is used once. Blocks that share an SM wait together, so that few of them, small tiles
+or few steps ahead leave memory idle: each block does its steps one after the other, and an SM the work of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.machine import Machine
+from kernels.occupancy import Limits, gemv_block, limits_of, resident_blocks
+from kernels.operators import operator
+from kernels.problem import Problem
+from kernels.schedule import Schedule, Tile, tile
+from kernels.schemes import fused
+from workbench.simulator import columns as distinct
+from workbench.simulator.cache.popularity import found_share
+from workbench.simulator.price import tiles
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KNOBS = ("num_warps", "num_stages", "grid")
+"""Axes beside the tile that say how many blocks wait, and for how much. Grid 0: as many as fit."""
+DEEP = 3
+"""Steps ahead from which values of several tokens, which are loaded into registers, are handed on from step to step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Of one kernel: numbers or columns."""
+
+    of_tile: Any
+    """How many a tile has."""
+    alone_seconds: Any
+    """Of a step of one block, from one to the next."""
+    busy_seconds: Any
+    """For which its SM does nothing else."""
+    most: Any
+    """Blocks that are resident at once on all SMs."""
+    start_seconds: Any = 0.0
+
+
+def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Steps | None:
+    """Of our kernel in *schedule*; None where it was not measured what its blocks wait for."""
+    if not is_known(machine, problem):
+        return None
+    axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
+    return steps(machine, problem, (size.m, size.n, size.k), axes)
+
+
+def is_known(machine: Machine, sizes: Problem) -> bool:
+    """Whether it was measured what blocks of this computation wait for."""
+    device, work = machine.device, operator(sizes.operator).work
+    if work == "gemv":
+        return bool(device.gemv_step and device.few_tokens_step and device.limits)
+    return work == "gather" and bool(device.gather_step)
+
+
+def usual(problem: Problem) -> dict[str, Any]:
+    """The knobs where a schedule names none: as the kernel computes alone."""
+    alone = fused.alone(problem, "16x1x512")
+    return {name: alone.get(name, 0) for name in KNOBS}
+
+
+def steps(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> Steps:
+    """*sides* of tiles, and by name the KNOBS: numbers or columns."""
+    if operator(sizes.operator).work == "gather":
+        return _of_lookup(machine, sizes, sides, knobs["grid"])
+    return _of_gemv(machine, sizes, sides, [np.asarray(knobs[name]) for name in KNOBS])
+
+
+def no_sooner(machine: Machine, of: Steps | None, num_tiles: Any, seconds: Any) -> Floats:
+    """*seconds* of a kernel of *num_tiles* tiles, or those that its blocks wait, which may be more."""
+    if of is None:
+        return np.asarray(seconds)
+    number = np.asarray(num_tiles)
+    turns = -(-number // np.maximum(1, np.minimum(number, of.most)))
+    of_sm = -(-number // machine.device.slots) * of.busy_seconds
+    return np.maximum(seconds, of.start_seconds + of.of_tile * np.maximum(turns * of.alone_seconds, of_sm))
+
+
+def _of_gemv(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], knobs: Sequence[Any]) -> Steps:
+    """One token is multiplied as its weights come; several go through tensor cores, with values to be put in place."""
+    (m, n, k), (warps, stages, grid), extent = sides, knobs, operator(sizes.operator).extent(sizes)
+    tokens, itemsize = np.minimum(n, extent.columns), sizes.itemsize
+    limits, slots = limits_of(machine), machine.device.slots
+    fit = distinct.each((m, k, tokens, stages, warps), lambda *kind: _fitting(limits, itemsize, kind))
+    weights, values, ahead = m * k * itemsize, k * tokens * itemsize, np.maximum(1, stages - 1)
+    parts = []
+    for table in (machine.device.gemv_step, machine.device.few_tokens_step):
+        seconds = table.get
+        alone = (seconds("own", 0.0) + seconds("own_byte", 0.0) * weights + seconds("own_value_byte", 0.0) * values
+                 + seconds("latency", 0.0) / ahead + seconds("deep", 0.0) * (ahead >= DEEP))  # fmt: skip
+        busy = (seconds("busy_byte", 0.0) * weights + seconds("busy_value_byte", 0.0) * values
+                + seconds("busy_warps", 0.0) * (warps > 4))  # fmt: skip
+        parts.append((alone, busy, seconds("start", 0.0)))
+    alone, busy, start = (np.where(tokens == 1, *of_both) for of_both in zip(*parts, strict=True))
+    most = np.where(grid > 0, np.minimum(grid, fit * slots), fit * slots)
+    return Steps(-(-extent.contraction // k), alone, busy, most, start)
+
+
+def _of_lookup(machine: Machine, sizes: Problem, sides: tuple[Any, Any, Any], grid: Any) -> Steps:
+    """A warp sums up a vector after the other: a step brings as many rows of one as were asked for together."""
+    (m, n, k), dim, pooling, step = sides, sizes["dim"], sizes["pooling"], machine.device.gather_step
+    together = np.minimum(_power_below(k), _power_above(pooling))
+    num_bytes = together * _power_above(np.minimum(n, dim)) * sizes.itemsize
+    alone = step.get("latency", 0.0) + step.get("own_byte", 0.0) * num_bytes
+    if sizes.word("indices") == tiles.SKEWED and "found" in step:  # a step waits for the slowest of its rows
+        alone = alone + _found_share(machine, sizes) ** together * (step["found"] - alone)
+    busy = step.get("busy", 0.0) + step.get("busy_byte", 0.0) * num_bytes
+    most = int(tiles.resident_blocks(machine, "gather") * machine.device.slots)
+    in_grid = np.where(np.asarray(grid) > 0, np.minimum(grid, most), most)
+    return Steps(m * np.maximum(1, n // dim) * -(-pooling // together), alone, busy, in_grid)
+
+
+def _found_share(machine: Machine, sizes: Problem) -> Any:
+    """Of skewed lookups, the share that the L2 answers."""
+    tables, rows, l2_bytes = sizes["tables_per_rank"], sizes["rows"], machine.device.l2_bytes
+    columns = (tables, rows, sizes["dim"] * sizes.itemsize, sizes["batch"] * tables * sizes["pooling"])
+    return distinct.each(columns, lambda *kind: found_share(*kind, l2_bytes))
+
+
+@lru_cache(maxsize=4096)
+def _fitting(limits: Limits, itemsize: int, kind: tuple[int, ...]) -> int:
+    """Blocks of our GEMV that an SM holds. *kind*: rows and contraction of a tile, tokens, stages, warps."""
+    m, k, tokens, stages, warps = kind
+    block = gemv_block(Tile(m, tokens, k), itemsize, stages, warps)
+    return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
+
+
+def _power_below(count: Any) -> Ints:
+    return np.asarray(2 ** np.floor(np.log2(np.maximum(1, count))), dtype=np.int64)
+
+
+def _power_above(count: Any) -> Ints:
+    return np.asarray(2 ** np.ceil(np.log2(np.maximum(1, count))), dtype=np.int64)

@@ -1,0 +1,355 @@
+"""A model under schemes becomes the tasks of one step: forward from the first layer, backward from the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernels.operators import operator, problem
+from kernels.operators.base import Flow
+from kernels.problem import Problem
+from kernels.units import DTYPE_BYTES
+from workbench.simulator.scaling.model import OPERATOR_OF, Instance, Layer, Model, behind, instances
+from workbench.simulator.scaling.network import Network
+from workbench.simulator.scaling.prices import Moved, Priced, Prices, buffer_bytes
+
+# A Task is one node of a step's graph: what it waits for, and which resources of a rank it holds, and when.
+
+COMPUTE = "compute"
+"""The resource that is a rank's processor; its links are `level 0`, `level 1`, ..."""
+FORWARD, BACKWARD = "forward", "backward"
+GRADIENTS = "gradients"
+"""The pass of what sums the gradients of weights, beside the backward pass."""
+
+
+def level_name(level: int) -> str:
+    """The resource that is a rank's links of *level*."""
+    return f"level {level}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Which ranks take part together: blocks of *size* neighbours, or one rank of every such block."""
+
+    size: int
+    neighbours: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One computation, one collective, or both as one."""
+
+    name: str
+    layer: str
+    passes: str
+    """`forward`, `backward` or `gradients`; of a bucket of gradients, the layer is its last."""
+    seconds: float
+    compute_s: float = 0.0
+    """How much of it is computation: what a slow rank is slower in."""
+    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By resource, from when to when it is held, in seconds after the task's start."""
+    after: tuple[int, ...] = ()
+    """Numbers of the tasks that it waits for; all are smaller than its own."""
+    group: Group | None = None
+    """Who communicates; None: nobody."""
+    collective: str = ""
+    num_bytes: float = 0.0
+    """As the collective counts them: one rank's whole buffer, or its contribution to a gather."""
+
+    uneven: bool = False
+    """Whether ranks have different shares of its work: tables are not equally full, nor experts equally liked."""
+    by_level: tuple[float, ...] = ()
+    """Seconds for which it keeps the links of each level busy: what its exposed time is shared out by."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it computes and communicates at once."""
+        return self.group is not None and self.compute_s > 0
+
+
+# The tasks of a step while they are made: what computes, what moves, what does both, and gradients in buckets.
+
+BUCKET_BYTES = 25 * 2**20
+"""Gradients that are summed in one call: the default of torch's DistributedDataParallel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a task communicates, and with whom."""
+
+    collective: str
+    num_bytes: float
+    """As the collective counts them."""
+    group: Group
+
+
+@dataclass(slots=True)
+class Gradients:
+    """What waits to be summed over one group."""
+
+    num_bytes: float = 0.0
+    tasks: list[int] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Graph:
+    """The tasks so far, and what they are made from."""
+
+    model: Model
+    prices: Prices
+    schemes: Mapping[str, str]
+    """The scheme of operators by pass."""
+    dense_scale: float = 1.0
+    tasks: list[Task] = field(default_factory=list)
+    _gradients: dict[Group, Gradients] = field(default_factory=dict)
+
+    @property
+    def network(self) -> Network:
+        return self.prices.network
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of a weight's gradient."""
+        return DTYPE_BYTES[self.model.dtype]
+
+    def dtype(self, of: Layer) -> str:
+        """Of the operands of layer *of*."""
+        return of.dtype or self.model.dtype
+
+    def size(self, of: Layer, key: str) -> int:
+        """The size *key* of a layer in this world."""
+        size = of.weights if key == "weights" else of.sizes.get(key, self.model.samples)
+        return self.model.size(size, f"{key} of layer {of.name}", self.network.world)
+
+    def neighbours(self, of: Layer) -> Group:
+        """The ranks that share in what layer *of* computes."""
+        return Group(self.model.group(of.group, self.network.world))
+
+    def links(self, group: Group) -> Network:
+        """The part of the network that joins the ranks of *group*."""
+        return self.network.inner(group.size) if group.neighbours else self.network.outer(group.size)
+
+    def computes(self, of: Instance, passes: str, words: str, seconds: float, after: Sequence[int]) -> int:
+        """A task that has the processor to itself."""
+        return self._add(Task(name=f"{of.label} {words}".strip(), layer=of.layer.name, passes=passes, seconds=seconds,
+                              compute_s=seconds, holds={COMPUTE: (0.0, seconds)}, after=tuple(after),
+                              uneven=of.layer.is_uneven))  # fmt: skip
+
+    def moves(self, of: Instance, passes: str, sent: Sent, moved: Moved, after: Sequence[int]) -> int:
+        """A call of the library: it has the links of the levels that it uses until its end."""
+        return self._add(_call(f"{of.label} {sent.collective}", of.layer.name, passes, sent, moved, after))
+
+    def both(self, of: Instance, passes: str, sent: Sent, priced: Priced, after: Sequence[int]) -> int:
+        """A task that computes and sends: it has its links until its end."""
+        holds = {COMPUTE: (0.0, priced.held_s), **_links(priced.by_level, priced.whole_s)}
+        return self._add(Task(name=f"{of.label} {sent.collective}", layer=of.layer.name, passes=passes,
+                              seconds=priced.whole_s, compute_s=priced.compute_s, holds=holds, after=tuple(after),
+                              group=sent.group, collective=sent.collective, num_bytes=sent.num_bytes,
+                              by_level=priced.by_level, uneven=of.layer.is_uneven))  # fmt: skip
+
+    def sums(self, of: Instance, num_bytes: float, group: Group, task: int) -> None:
+        """The gradient that *task* made waits in the bucket of its group; a full bucket is summed."""
+        if self.links(group).world == 1:
+            return
+        waiting = self._gradients.setdefault(group, Gradients())
+        waiting.num_bytes += num_bytes
+        waiting.tasks.append(task)
+        waiting.layers.append(of.layer.name)
+        if waiting.num_bytes >= BUCKET_BYTES:
+            self._sum(group)
+
+    def sum_rest(self) -> None:
+        """What is left in buckets is summed."""
+        for group in list(self._gradients):
+            self._sum(group)
+
+    def _sum(self, group: Group) -> None:
+        waiting = self._gradients.pop(group)
+        sent = Sent("all_reduce", waiting.num_bytes, group)
+        moved = self.prices.collective(self.links(group), sent.collective, sent.num_bytes)
+        names = f"{waiting.layers[0]} .. {waiting.layers[-1]}" if len(set(waiting.layers)) > 1 else waiting.layers[0]
+        self._add(_call(f"gradients of {names}", waiting.layers[-1], GRADIENTS, sent, moved, waiting.tasks))
+
+    def _add(self, task: Task) -> int:
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+
+def _call(name: str, layer: str, passes: str, sent: Sent, moved: Moved, after: Sequence[int]) -> Task:
+    return Task(name=name, layer=layer, passes=passes, seconds=moved.seconds,
+                holds=_links(moved.by_level, moved.seconds), after=tuple(after), group=sent.group,
+                collective=sent.collective, num_bytes=sent.num_bytes, by_level=moved.by_level)  # fmt: skip
+
+
+def _links(by_level: Sequence[float], seconds: float) -> dict[str, tuple[float, float]]:
+    return {level_name(at): (0.0, seconds) for at, busy in enumerate(by_level) if busy}
+
+
+# What each kind of layer does in a step: its tasks forward, and its tasks backward.
+
+UPDATE = 2.0
+"""An embedding's update takes as long as so many lookups: it reads and writes the rows (assumed, without the
+optimizer's state)."""
+MIRROR: Mapping[str, str | None] = {
+    "all_gather_gemm": "gemm_reduce_scatter",
+    "gemm_reduce_scatter": "all_gather_gemm",
+    "all_to_all_gemm": "gemm_all_to_all",
+    "gemm_all_to_all": "all_to_all_gemm",
+    "gemm_all_reduce": None,
+}
+"""By operator, the one whose GEMM and collective make the gradient of its input; None: a GEMM alone does."""
+
+
+def _operate(graph: Graph, of: Instance, passes: str, after: Sequence[int], wanted: Problem) -> tuple[int, int]:
+    """An operator of ours: the task that computes, and the last one. Without overlap they are two."""
+    group, kind = graph.neighbours(of.layer), operator(wanted.operator)
+    priced = graph.prices.operator(wanted, graph.schemes[passes], graph.links(group))
+    sent = Sent(kind.collective, buffer_bytes(wanted) if wanted.world > 1 else 0.0, group)
+    if wanted.world == 1:
+        alone = graph.computes(of, passes, "", priced.whole_s, after)
+        return alone, alone
+    if priced.overlaps:
+        both = graph.both(of, passes, sent, priced, after)
+        return both, both
+    moved = Moved(priced.comm_s, priced.by_level)
+    if kind.flow is Flow.RECEIVE:
+        computes = graph.computes(of, passes, "", priced.compute_s, [graph.moves(of, passes, sent, moved, after)])
+        return computes, computes
+    computes = graph.computes(of, passes, "", priced.compute_s, after)
+    return computes, graph.moves(of, passes, sent, moved, [computes])
+
+
+def _problem(graph: Graph, of: Layer, name: str, m: str, n: str, k: str) -> Problem:
+    """The problem of operator *name* with these sizes of the layer, over its group."""
+    shape = {"m": graph.size(of, m), "n": graph.size(of, n), "k": graph.size(of, k)}
+    return problem(name, shape, dtype=graph.dtype(of), world=graph.neighbours(of).size)
+
+
+def _gemm_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    return _operate(graph, of, FORWARD, after, _problem(graph, of.layer, of.layer.kind, "m", "n", "k"))[1]
+
+
+def _gemm_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    """The gradient of the input goes where the input came from; that of the weights is summed over the replicas."""
+    layer, mirror = of.layer, MIRROR[of.layer.kind]
+    m, n, k = (graph.size(layer, key) for key in ("m", "n", "k"))
+    if mirror is None:
+        computes = last = graph.computes(of, BACKWARD, "dgrad", graph.prices.gemm(graph.dtype(layer), m, k, n), after)
+    else:
+        computes, last = _operate(graph, of, BACKWARD, after, _problem(graph, layer, mirror, "m", "k", "n"))
+    seconds = graph.prices.gemm(graph.dtype(layer), k, n, m)
+    weights = graph.computes(of, BACKWARD, "wgrad", seconds, [computes])
+    num_bytes = float(graph.size(layer, "weights") * n * k * graph.itemsize)
+    graph.sums(of, num_bytes, Group(graph.neighbours(layer).size, neighbours=False), weights)
+    return last
+
+
+def _dense_seconds(graph: Graph, of: Layer, m: str, n: str, k: str) -> float:
+    sizes = (graph.size(of, key) for key in (m, n, k))
+    return graph.dense_scale * graph.prices.gemm(graph.dtype(of), *sizes)
+
+
+def _dense_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    return graph.computes(of, FORWARD, "", _dense_seconds(graph, of.layer, "m", "n", "k"), after)
+
+
+def _dense_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    """Every rank has all of the weights: their gradients are summed over all."""
+    layer = of.layer
+    inputs = graph.computes(of, BACKWARD, "dgrad", _dense_seconds(graph, layer, "m", "k", "n"), after)
+    weights = graph.computes(of, BACKWARD, "wgrad", _dense_seconds(graph, layer, "k", "n", "m"), [inputs])
+    num_bytes = graph.dense_scale * graph.size(layer, "n") * graph.size(layer, "k") * graph.itemsize
+    graph.sums(of, num_bytes, Group(graph.network.world), weights)
+    return inputs
+
+
+def _matmul_seconds(graph: Graph, of: Layer) -> float:
+    sizes = (graph.size(of, key) for key in ("m", "n", "k"))
+    return graph.size(of, "count") * graph.prices.gemm(graph.dtype(of), *sizes)
+
+
+def _matmul_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    return graph.computes(of, FORWARD, "", _matmul_seconds(graph, of.layer), after)
+
+
+def _matmul_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    """Both operands have a gradient, each a product of the same size."""
+    return graph.computes(of, BACKWARD, "", 2 * _matmul_seconds(graph, of.layer), after)
+
+
+def _memory(passes: str) -> Callable[[Graph, Instance, Sequence[int]], int]:
+    """The gradient moves as many bytes as the layer."""
+
+    def task(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+        seconds = graph.prices.memory(graph.dtype(of.layer), graph.size(of.layer, "bytes"))
+        return graph.computes(of, passes, "", seconds, after)
+
+    return task
+
+
+def lookup(graph: Graph, of: Layer) -> Problem:
+    """The lookup of the fullest rank: whole tables, or columns of one where there are more ranks than tables."""
+    tables, dim, world = graph.size(of, "tables"), graph.size(of, "dim"), graph.neighbours(of).size
+    per_rank = -(-tables // world)
+    width = dim if world <= tables else -(-tables * dim // world)
+    batch = graph.size(of, "m") * world
+    shape = {"tables_per_rank": per_rank, "rows": graph.size(of, "rows"), "dim": width, "batch": batch,
+             "pooling": graph.size(of, "pooling")}  # fmt: skip
+    return problem(OPERATOR_OF[of.kind], shape, dtype=graph.dtype(of), world=world)
+
+
+def _embedding_forward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    return _operate(graph, of, FORWARD, after, lookup(graph, of.layer))[1]
+
+
+def _embedding_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
+    """Gradients of pooled vectors go to who has the table and updates its rows; no operator of ours does both."""
+    forward, group = lookup(graph, of.layer), graph.neighbours(of.layer)
+    alone = graph.prices.operator(_one_rank(forward), graph.schemes[BACKWARD], graph.network.inner(1)).whole_s
+    if forward.world == 1:
+        return graph.computes(of, BACKWARD, "update", UPDATE * alone, after)
+    sent = Sent(operator(forward.operator).collective, buffer_bytes(forward), group)
+    priced = graph.prices.pipelined(graph.schemes[BACKWARD], graph.links(group), sent.collective, sent.num_bytes,
+                                    UPDATE * alone)  # fmt: skip
+    if priced.overlaps:
+        return graph.both(of, BACKWARD, sent, priced, after)
+    moved = graph.moves(of, BACKWARD, sent, Moved(priced.comm_s, priced.by_level), after)
+    return graph.computes(of, BACKWARD, "update", priced.compute_s, [moved])
+
+
+def _one_rank(of: Problem) -> Problem:
+    return problem(of.operator, dict(of.shape), dtype=of.dtype, world=1)
+
+
+Makes = Callable[[Graph, Instance, Sequence[int]], int]
+"""Adds the tasks of a layer that waits for others, and returns the one that the next layer waits for."""
+LAYERS: Mapping[str, tuple[Makes, Makes]] = {
+    "embedding": (_embedding_forward, _embedding_backward),
+    "dense": (_dense_forward, _dense_backward),
+    "matmul": (_matmul_forward, _matmul_backward),
+    "memory": (_memory(FORWARD), _memory(BACKWARD)),
+    **dict.fromkeys(MIRROR, (_gemm_forward, _gemm_backward)),
+}
+"""By kind of layer: forward, backward."""
+
+
+# A model under schemes becomes the tasks of one step: forward from the first layer, backward from the last.
+
+
+def tasks(model: Model, prices: Prices, schemes: Mapping[str, str], *, dense_scale: float = 1.0) -> tuple[Task, ...]:
+    """The tasks of one step of *model* over the network of *prices*; *schemes* has one for each pass.
+
+    *dense_scale*: how many times as long dense layers take, and as large as their gradients are.
+    """
+    graph, placed = Graph(model, prices, schemes, dense_scale), instances(model)
+    ends: list[int] = []
+    for each in placed:
+        ends.append(LAYERS[each.layer.kind][0](graph, each, [ends[place] for place in each.after]))
+    if model.training:
+        used, done = behind(placed), dict[int, int]()
+        for place in reversed(range(len(placed))):
+            after = [done[each] for each in used[place]] or [ends[place]]
+            done[place] = LAYERS[placed[place].layer.kind][1](graph, placed[place], after)
+        graph.sum_rest()
+    return tuple(graph.tasks)

@@ -1,0 +1,183 @@
+"""Where a step's time goes: what is computed, and what communication exposes, by layer, pass and level."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.simulator.scaling.graph import COMPUTE, Group, Task
+
+# Tasks in time: for one rank that stands for all, and, in the same order, for every rank where some are slow.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timed:
+    """When each task runs on the rank that stands for all."""
+
+    start: Floats
+    finish: Floats
+    order: tuple[int, ...]
+    """The tasks as they are issued, which is their order on each resource."""
+
+    @property
+    def time_s(self) -> float:
+        return float(self.finish.max(initial=0.0))
+
+
+def timed(tasks: Sequence[Task]) -> Timed:
+    """Each resource serves one task at a time, in an order that no bandwidth changes; nothing that runs is interrupted.
+
+    The order is that of a network that takes no time, as programs are written before anybody knows how fast it is.
+    With it, a faster link never makes a step slower.
+    """
+    start, finish = np.zeros(len(tasks)), np.zeros(len(tasks))
+    free: dict[str, float] = {}
+    order = issued(tasks)
+    for number in order:
+        task = tasks[number]
+        begin = max([0.0, *(finish[each] for each in task.after),
+                     *(free.get(resource, 0.0) - after for resource, (after, _) in task.holds.items())])  # fmt: skip
+        start[number], finish[number] = begin, begin + task.seconds
+        free.update({resource: begin + until for resource, (_, until) in task.holds.items()})
+    return Timed(start, finish, tuple(order))
+
+
+def issued(tasks: Sequence[Task]) -> list[int]:
+    """The order in which programs issue *tasks*: whichever could begin first does, as if sending took no time."""
+    missing = [len(task.after) for task in tasks]
+    behind: list[list[int]] = [[] for _ in tasks]
+    for number, task in enumerate(tasks):
+        assert all(each < number for each in task.after), f"{task.name} waits for a later task"
+        for each in task.after:
+            behind[each].append(number)
+    ready = {number: 0.0 for number, count in enumerate(missing) if not count}
+    end, free, order = [0.0] * len(tasks), 0.0, []
+    while ready:
+        begin, number = min((max(since, free) if tasks[each].compute_s else since, each)
+                            for each, since in ready.items())  # fmt: skip
+        del ready[number]
+        order.append(number)
+        end[number] = begin + tasks[number].compute_s
+        free = max(free, end[number]) if tasks[number].compute_s else free
+        for each in behind[number]:
+            missing[each] -= 1
+            if not missing[each]:
+                ready[each] = max(end[other] for other in tasks[each].after)
+    return order
+
+
+def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load: Floats | None = None) -> Floats:
+    """By rank, the end of a step in which the computation of rank r takes slow[r] times as long.
+
+    Of uneven tasks it takes load[r] times as long as that.
+
+    Every rank keeps *order*, as streams do. A collective begins when the last of its group is there; who overlaps
+    begins when it can, and ends when the last of its group has computed.
+    """
+    world = len(slow)
+    finish: dict[int, Floats] = {}
+    free: dict[str, Floats] = {}
+    nobody = np.zeros(world)
+    for number in order:
+        task = tasks[number]
+        begin = nobody
+        for each in task.after:
+            begin = np.maximum(begin, finish[each])
+        for resource, (after, _) in task.holds.items():
+            if resource in free:
+                begin = np.maximum(begin, free[resource] - after)
+        late = task.compute_s * (slow * (load if task.uneven and load is not None else 1.0) - 1.0)
+        if task.group is not None and not task.overlaps:
+            begin = _last(begin, task.group)
+        end = begin + task.seconds + late
+        if task.overlaps and task.group is not None:
+            end = _last(end, task.group)
+        finish[number] = end
+        for resource, (_, until) in task.holds.items():
+            free[resource] = end - (task.seconds - until)
+    return np.maximum.reduce(list(finish.values()), initial=0.0) if finish else nobody
+
+
+def _last(times: Floats, group: Group) -> Floats:
+    """By rank, the latest of its group."""
+    blocks = times.reshape(-1, group.size)
+    latest = blocks.max(axis=1, keepdims=True) if group.neighbours else blocks.max(axis=0, keepdims=True)
+    return np.broadcast_to(latest, blocks.shape).reshape(-1)
+
+
+# Where a step's time goes: what is computed, and what communication exposes, by layer, pass and level.
+
+Place = tuple[str, str]
+"""Layer and pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Seconds of a step in which its rank computes, and in which it does not."""
+
+    compute_s: float
+    total_s: float
+    """The step less what is computed."""
+    by_place: Mapping[Place, float]
+    by_level: tuple[float, ...]
+    """By level of the network, from the inside out."""
+
+
+def exposed(tasks: Sequence[Task], when: Timed, levels: int) -> Exposed:
+    """Each moment without computation belongs to the communication that is waited for then; the sums are exact."""
+    by_place: dict[Place, float] = defaultdict(float)
+    by_level = [0.0] * levels
+    for task, seconds in _parts(tasks, when):
+        by_place[task.layer, task.passes] += seconds
+        whole = sum(task.by_level)
+        for level, busy in enumerate(task.by_level):
+            by_level[level] += seconds * busy / whole
+    compute = sum(task.compute_s for task in tasks)
+    return Exposed(compute, max(0.0, when.time_s - compute), dict(by_place), tuple(by_level))
+
+
+def _parts(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[Task, float]]:
+    """Communication, and how long it keeps the processor idle: tasks that do both, then gaps between computations."""
+    for task in tasks:
+        held = task.holds.get(COMPUTE)
+        if held is not None and task.group is not None and held[1] > task.compute_s:
+            yield task, held[1] - task.compute_s
+    moving = [number for number in when.order if tasks[number].by_level and sum(tasks[number].by_level) > 0]
+    for begin, end, waiting in _gaps(tasks, when):
+        here = [each for each in moving if when.finish[each] > begin and when.start[each] < end]
+        yield from _of_gap(tasks, when, here, (begin, end, waiting))
+
+
+def _gaps(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[float, float, int | None]]:
+    """From when to when nothing has the processor, and the task that takes it then; the last gap has none."""
+    free = 0.0
+    for number in when.order:
+        if COMPUTE in tasks[number].holds:
+            begin, end = (float(when.start[number]) + at for at in tasks[number].holds[COMPUTE])
+            if begin > free:
+                yield free, begin, number
+            free = max(free, end)
+    if when.time_s > free:
+        yield free, when.time_s, None
+
+
+def _of_gap(
+    tasks: Sequence[Task], when: Timed, moving: Sequence[int], gap: tuple[float, float, int | None]
+) -> Iterator[tuple[Task, float]]:
+    """Of several that are under way in a gap, who ends it counts first: what the next computation waits for."""
+    begin, end, waiting = gap
+    awaited = set(tasks[waiting].after) if waiting is not None else set()
+    cuts = sorted({begin, end, *(float(t) for each in moving for t in (when.start[each], when.finish[each])
+                                 if begin < t < end)})  # fmt: skip
+    for low, high in pairwise(cuts):
+        under_way = [each for each in moving if when.start[each] <= low and when.finish[each] >= high]
+        if under_way:
+            first = min(under_way, key=lambda each: (each not in awaited, when.start[each], each))
+            yield tasks[first], high - low

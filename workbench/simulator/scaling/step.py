@@ -1,0 +1,192 @@
+"""A claim as a band: a model's rows over stated network rates and shares of dense layers, and what they span."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.schedule import Refusal
+from kernels.schemes import BASELINE
+from workbench.simulator.predict import UNCALIBRATED
+from workbench.simulator.scaling.graph import BACKWARD, FORWARD, Task, tasks
+from workbench.simulator.scaling.model import Model
+from workbench.simulator.scaling.prices import Prices
+from workbench.simulator.scaling.schedule import Exposed, Timed, exposed, on_all_ranks, timed
+
+# A step under each configuration beside the sequential one: the rows of `workbench predict-step`.
+
+Row = dict[str, Any]
+Floats = NDArray[np.float64]
+CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
+    "fused_forward": {FORWARD: "fused", BACKWARD: BASELINE},
+    "fused_backward": {FORWARD: BASELINE, BACKWARD: "fused"},
+    "fused": {FORWARD: "fused", BACKWARD: "fused"},
+    "decomposed": {FORWARD: "decomposed", BACKWARD: "decomposed"},
+}
+"""The scheme of each pass; a model without a backward pass has no use for the ones that differ in it alone."""
+SEQUENTIAL: Mapping[str, str] = {FORWARD: BASELINE, BACKWARD: BASELINE}
+DRAWS = 8
+"""Steps that are drawn where ranks straggle at random; times are their mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stragglers:
+    """How ranks differ in a step: each computes *slowdown* times as long with *probability*.
+
+    Lookups and routed tokens of a rank lie anywhere within a share of *imbalance* of what is usual.
+    """
+
+    probability: float = 0.0
+    slowdown: float = 1.5
+    imbalance: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability <= 1:
+            raise Refusal(f"stragglers = {self.probability:g} is no probability. Accepted: 0 to 1.")
+        if not 1 <= self.slowdown < float("inf"):
+            raise Refusal(f"slowdown = {self.slowdown:g} is too small: {self.slowdown:g} < 1. Accepted: 1 or more.")
+        if not 0 <= self.imbalance <= 1:
+            raise Refusal(f"imbalance = {self.imbalance:g} is no share. Accepted: 0 to 1.")
+
+    @property
+    def differ(self) -> bool:
+        """Whether any rank does."""
+        return self.probability > 0 or self.imbalance > 0
+
+    def draws(self, world: int) -> list[tuple[Floats, Floats]]:
+        """By draw, how many times as long each of *world* ranks computes, and what is uneven beside."""
+        if not self.differ:
+            return []
+        random = np.random.default_rng(self.seed)
+        slow = np.where(random.random((DRAWS, world)) < self.probability, self.slowdown, 1.0)
+        load = 1.0 + self.imbalance * random.uniform(-1.0, 1.0, (DRAWS, world))
+        return list(zip(slow, load, strict=True))
+
+
+NOBODY = Stragglers()
+"""All ranks compute as fast as each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One step: of what, where, and what is varied."""
+
+    model: Model
+    prices: Prices
+    stragglers: Stragglers = NOBODY
+    dense_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A step in time."""
+
+    tasks: tuple[Task, ...]
+    timed: Timed
+    exposed: Exposed
+    time_s: float
+    """Mean over the draws where ranks straggle; else that of the rank that stands for all."""
+
+
+def step(setting: Setting, schemes: Mapping[str, str] = SEQUENTIAL) -> Step:
+    """The step with the scheme of each pass."""
+    made = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
+    when, network = timed(made), setting.prices.network
+    ends = [float(on_all_ranks(made, when.order, slow, load).max())
+            for slow, load in setting.stragglers.draws(network.world)]  # fmt: skip
+    return Step(made, when, exposed(made, when, len(network.levels)), float(np.mean(ends)) if ends else when.time_s)
+
+
+def named(names: Sequence[str] | None, model: Model) -> list[str]:
+    """The configurations called *names*; all that differ for *model* where none is named. Refusal lists them."""
+    if unknown := [name for name in names or () if name not in CONFIGURATIONS]:
+        raise Refusal(f"There is no configuration {unknown[0]!r}. Accepted: {', '.join(CONFIGURATIONS)}.")
+    every = [name for name, schemes in CONFIGURATIONS.items()
+             if model.training or schemes[FORWARD] == schemes[BACKWARD]]  # fmt: skip
+    return list(names) if names else every
+
+
+def rows(setting: Setting, names: Sequence[str] | None = None) -> list[Row]:
+    """A row for each configuration, with the sequential step beside it; seconds, shares of 1."""
+    baseline = step(setting)
+    return [_row(setting, name, step(setting, CONFIGURATIONS[name]), baseline) for name in named(names, setting.model)]
+
+
+def _row(setting: Setting, name: str, made: Step, baseline: Step) -> Row:
+    network, machine, schemes = setting.prices.network, setting.prices.machine, CONFIGURATIONS[name]
+    passes = (FORWARD, BACKWARD) if setting.model.training else (FORWARD,)
+    overlapped = [each for each in passes if schemes[each] != BASELINE]
+    inside = setting.prices.inside_a_host(network)
+    low, high = (inside and machine.spread) or UNCALIBRATED
+    return {
+        "model": setting.model.name, "machine": machine.name, "world": network.world, "network": network.words,
+        "network_bytes_per_second": network.levels[network.outermost].bandwidth_bytes_per_second,
+        "dense_scale": setting.dense_scale, "stragglers": setting.stragglers.probability,
+        "slowdown": setting.stragglers.slowdown, "imbalance": setting.stragglers.imbalance,
+        "seed": setting.stragglers.seed,
+        "configuration": name, "scheme": schemes[overlapped[0]], "fused_passes": overlapped,
+        "baseline_s": baseline.time_s, "fused_s": made.time_s, "reduction": 1.0 - made.time_s / baseline.time_s,
+        "compute_s": made.exposed.compute_s, **_told(made, setting, ""), **_told(baseline, setting, "baseline_"),
+        "baseline_low_s": low * baseline.time_s, "baseline_high_s": high * baseline.time_s,
+        "fused_low_s": low * made.time_s, "fused_high_s": high * made.time_s,
+        "source": "estimated", "calibrated": inside and machine.calibrated is not None,
+    }  # fmt: skip
+
+
+def _told(made: Step, setting: Setting, prefix: str) -> Row:
+    """What *made* exposes, in all and by part. The parts are those of a step without stragglers."""
+    parts, levels = made.exposed, setting.prices.network.levels
+    return {
+        f"{prefix}exposed_s": parts.total_s,
+        f"{prefix}exposed_share": parts.total_s / made.timed.time_s if made.timed.time_s else 0.0,
+        f"{prefix}exposed_by_level": [
+            {"level": at, "topology": level.topology, "count": level.count, "exposed_s": seconds}
+            for at, (level, seconds) in enumerate(zip(levels, parts.by_level, strict=True))],
+        f"{prefix}exposed_by_layer": [
+            {"layer": layer, "pass": passes, "exposed_s": seconds}
+            for (layer, passes), seconds in sorted(parts.by_place.items(), key=lambda each: -each[1])],
+    }  # fmt: skip
+
+
+# A claim as a band: a model's rows over stated network rates and shares of dense layers, and what they span.
+
+
+def band(
+    first: Setting,
+    *,
+    rates: Sequence[float] = (),
+    dense_scales: Sequence[float] = (),
+    names: Sequence[str] | None = None,
+) -> list[Row]:
+    """The rows of *first* at every rate of its outermost level with every share of dense layers; its own where none is.
+
+    *rates* in bytes per second; *names*: the configurations, all where none is named.
+    """
+    made: list[Row] = []
+    network = first.prices.network
+    for rate in rates or (network.levels[network.outermost].bandwidth_bytes_per_second,):
+        for scale in dense_scales or (first.dense_scale,):
+            _check({"network rate": rate, "dense scale": scale})
+            prices = first.prices.over(network.with_rates(network.outermost, rate))
+            made += rows(replace(first, prices=prices, dense_scale=scale), names)
+    return made
+
+
+def _check(values: dict[str, float]) -> None:
+    for name, value in values.items():
+        if not 0 < value < float("inf"):
+            raise Refusal(f"{name} = {value:g} does not fit. Accepted: a finite number above 0.")
+
+
+def span(of: Sequence[Row]) -> dict[str, list[float]]:
+    """By configuration, the lowest and the highest reduction among the rows."""
+    spans: dict[str, list[float]] = {}
+    for row in of:
+        low, high = spans.get(row["configuration"], [row["reduction"]] * 2)
+        spans[row["configuration"]] = [min(low, row["reduction"]), max(high, row["reduction"])]
+    return spans

@@ -1,0 +1,381 @@
+"""A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import ipywidgets
+
+from kernels.fabric import Fabric
+from kernels.machine import Machine
+from kernels.outcome import Span
+from kernels.schedule import Refusal, Value
+from kernels.schemes.concurrent import problems
+from kernels.trial import is_one_call
+from kernels.units import percent_text, seconds_text
+from workbench.charts import landscape, layers, scale_out, sweep, waterfall
+from workbench.experiment.forecast import COUNTED_MOST
+from workbench.experiment.form import Asked
+from workbench.experiment.space import columns, combinations, values
+from workbench.machines import shipped_machine
+from workbench.naming import axis_title
+from workbench.reports import run_report
+from workbench.reports.methods import derived, derived_table
+from workbench.results import metrics
+from workbench.results.rows import link_of, question_of
+from workbench.results.store import Store
+from workbench.simulator.closed_form import grid
+from workbench.simulator.price.messages import are_measured
+from workbench.simulator.price.shared import shares_are_measured
+from workbench.simulator.scaling.model import model, names
+from workbench.simulator.scaling.network import of_machine
+from workbench.simulator.scaling.prices import Prices
+from workbench.simulator.scaling.step import Setting, named, rows
+from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html, note_html, refusal_html
+from workbench.widgets.live_chart import LiveChart, ready
+
+# The cells of a landscape: every combination of two axes estimated by the closed form, as rows like any others.
+
+Row = Mapping[str, Any]
+
+
+def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
+    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
+    problem = asked.problem()
+    choice = replace(asked, swept=(x, y)).choice(asked.scheme, machine)
+    points = columns(values(choice, problem, machine, asked.link(), COUNTED_MOST))
+    seconds = grid.times(problem, asked.scheme, points, machine, fabric)
+    same = {
+        "outcome": "estimate", "source": "estimated", "operator": asked.operator, "shape": dict(problem.shape),
+        "dtype": problem.dtype, "world": problem.world, "scheme": asked.scheme, "backend": machine.backend,
+        "machine": machine.name, "fabric": str(fabric), "part": "whole",
+        "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric)
+        and shares_are_measured(problems(asked.schedule(machine)), machine),
+    }  # fmt: skip
+    return [
+        {**same, "axes": axes, "time_s": float(time_s)}
+        for axes, time_s in zip(combinations(points), seconds, strict=True)
+        if isfinite(time_s)
+    ]
+
+
+def same_problem(asked: Asked) -> Callable[[Row], bool]:
+    """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
+    problem, link = asked.problem(), link_of(str(asked.link()))
+    question = question_of(problem.to_json())
+
+    def same(row: Row) -> bool:
+        backend = row.get("backend")
+        alike = is_one_call(row.get("protocol"), backend) == is_one_call(asked.protocol, backend)
+        is_estimate = row.get("source") == "estimated"
+        return (is_estimate or alike) and question_of(row) == question and link_of(row.get("fabric") or "") == link
+
+    return same
+
+
+# The time along one axis of a sweep, and which axis that is when several were swept.
+
+NONE = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
+
+
+class AlongPanel:
+    """`view` is the tab."""
+
+    def __init__(self) -> None:
+        self._swept: Mapping[str, Sequence[Value]] = {}
+        self._context = ""
+        self._drawn: tuple[Any, ...] = ()
+        self._rows: list[Row] = []
+        self._running: tuple[Sequence[Row], MutableMapping[str, int]] = [], {}
+        self.chart = LiveChart(ready(sweep.live, "slice_tiles", ()))
+        self.axis = dropdown("Along", [], "wb-along")
+        self.axis.layout, self.axis.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
+        self.note = html("wb-along-note")
+        self.view = ipywidgets.VBox([self.axis, self.note, self.chart])
+        self.axis.observe(lambda change: self._draw(), "value")
+        self.begin({}, "")
+
+    def begin(self, swept: Mapping[str, Sequence[Value]], context: str) -> None:
+        """A run that tries *swept*: axes with their values, the first one to be drawn along."""
+        self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
+        self.axis.options = [(axis_title(axis), axis) for axis in swept]
+        self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
+        self.note.value = "" if swept else note_html(NONE)
+        self.chart.layout.display = SHOWN if swept else HIDDEN
+        self._swept = swept
+        self.axis.value = next(iter(swept), None)
+        self._draw()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """What came back since the last time."""
+        self._rows += rows
+        if self.axis.value is not None:
+            self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value))
+
+    def show_running(self, rows: Sequence[Row], numbers: MutableMapping[str, int]) -> None:
+        """What is being timed, instead of what was a moment ago."""
+        self._running = rows, numbers
+        if self.axis.value in self._swept:
+            self.chart.replace(layers.DATASET, layers.rows(rows, numbers, self.axis.value))
+
+    def _draw(self) -> None:
+        axis = self.axis.value
+        if axis in self._swept:
+            drawn = axis, tuple(self._swept[axis]), self._context
+            if drawn != self._drawn:
+                self._drawn = drawn
+                self.chart.show(ready(sweep.live, *drawn))
+            self.chart.replace(sweep.DATASET, sweep.rows(self._rows, axis))
+            self.show_running(*self._running)
+
+
+# The landscape: two axes to choose, every cell estimated at once, measured cells over it; a click loads a schedule.
+
+PREFERRED = (
+    "slice_tiles",
+    "pieces",
+    "micro_batches",
+    "tile",
+    "tile_order",
+    "steps",
+    "write",
+    "split",
+    "collective",
+    "scheme",
+)
+"""Axes that are shown first where the schedules have them."""
+
+
+class LandscapePanel:
+    """`view` is the tab. *estimates* are the rows of the current question with the two named axes swept, *timed* those
+    of the run that are about the same problem; both are asked for while somebody looks."""
+
+    def __init__(self, estimates: Callable[[str, str], Sequence[Row]], timed: Callable[[], Sequence[Row]]) -> None:
+        self._estimates_of, self._timed = estimates, timed
+        self._estimated: Sequence[Row] = ()
+        self._stale, self._watched = True, False
+        self._counts: dict[str, int] = {}
+        self.x, self.y = (
+            dropdown(label, [], mark) for label, mark in (("Across", "wb-landscape-x"), ("Up", "wb-landscape-y"))
+        )
+        for control in (self.x, self.y):
+            control.layout, control.style = ipywidgets.Layout(width="260px"), {"description_width": "60px"}
+            control.observe(self._axes_changed, "value")
+        self.message = html("wb-landscape-message")
+        self.chart = LiveChart(ready(landscape.live, "slice_tiles", "tile"))
+        self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
+
+    def offer(self, axes: Mapping[str, int]) -> None:
+        """The axes of the schedules that are asked for now, with the number of their values."""
+        ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
+        self._counts = dict(axes)
+        words = tuple((axis_title(axis), axis) for axis in ordered)
+        self.forget()
+        if words == tuple(self.x.options):
+            return
+        across = self.x.value if self.x.value in axes else ordered[0]
+        others = [axis for axis in ordered if axis != across] or ordered
+        up = self.y.value if self.y.value in others else others[0]
+        for control, axis in ((self.x, across), (self.y, up)):
+            control.unobserve(self._axes_changed, "value")
+            control.options = words
+            control.value = axis
+            control.observe(self._axes_changed, "value")
+        self._axes_changed()
+
+    def begin(self, swept: Sequence[str]) -> None:
+        """A run: its swept axes are the ones to look at; its measurements will lie over the estimates."""
+        offered = [axis for _, axis in self.x.options]
+        for control, axis in zip((self.x, self.y), [axis for axis in swept if axis in offered], strict=False):
+            control.value = axis
+        self.draw()
+
+    def forget(self) -> None:
+        """Another question: its estimates are made when somebody looks."""
+        self._stale = True
+        if self._watched:
+            self.look(True)
+
+    def look(self, watched: bool) -> None:
+        """Whether the tab is open; estimates are made while it is."""
+        self._watched = watched
+        if watched and self._stale and self.x.value is not None and self.y.value is not None:
+            self._stale = False
+            try:
+                self._estimated = self._estimates_of(self.x.value, self.y.value)
+                self.message.value = ""
+            except Refusal as refusal:
+                self._estimated = ()
+                self.message.value = refusal_html(str(refusal))
+            self.draw()
+
+    def _axes_changed(self, _: Any = None) -> None:
+        if self.x.value is not None and self.y.value is not None:
+            self._estimated = ()
+            num_rows = self._counts.get(self.y.value, 1)
+            self.chart.show(ready(landscape.live, self.x.value, self.y.value, num_rows=num_rows))
+            self.chart.replace(landscape.DATASET, [])
+            self.forget()
+
+    def draw(self) -> None:
+        """Anew, if somebody looks: cells are replaced, not appended."""
+        if self._watched and self.x.value is not None and self.y.value is not None:
+            rows = [*self._estimated, *self._timed()]
+            self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))
+
+
+# Where the time of one trial went, of which trial, and what follows from it; or why that cannot be said.
+
+FAR = 0.05
+"""A timeline that took more or less than this share of the timed calls explains them only so far."""
+RUN_IT = "Load this schedule and run it by itself to see each part."
+
+
+class LossesPanel:
+    """`view` is the tab."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shown: tuple[Any, ...] = ()
+        self.chart, self.note = LiveChart(ready(waterfall.live)), html("wb-losses-note")
+        self.numbers = html("wb-derived")
+        self.view = ipywidgets.VBox([self.note, self.chart, self.numbers])
+
+    def begin(self) -> None:
+        """Another run: nothing is known of it."""
+        self._shown = ()
+        self.note.value = self.numbers.value = ""
+        self.chart.replace(waterfall.DATASET, [])
+
+    def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
+        """The losses of *row*, which is called *name* and completed; of its run all *rows* are known so far."""
+        pieces_s = run_report.pieces_alone_s(rows, row)
+        known = (run, row, pieces_s)
+        if known == self._shown:
+            return
+        self._shown = known
+        spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
+        steps = metrics.waterfall(row, spans, pieces_s)
+        words = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_of_timeline(row, spans)]
+        self.note.value = note_html(" ".join([*words, *_missing(row, steps or {}, pieces_s)]))
+        parts = {"floor": row["floor_s"]} if steps is None else steps
+        self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
+        numbers = derived(row, spans, pieces_s)
+        self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""
+
+
+def _missing(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
+    """Which losses are not known, why, and what to do where this person can."""
+    if not (unknown := metrics.unknown(parts)):
+        return []
+    lacks = ["its computation was not timed alone in its block"] * (pieces_s is None)
+    lacks += ["no timeline of it was kept"] * ("fill and drain" in unknown)
+    why = f"Not known: {', '.join(unknown)}, since {' and '.join(lacks) or 'its floor is not known'}."
+    return [why, RUN_IT] if row["source"] == "measured" else [why]
+
+
+def _of_timeline(row: Row, spans: Sequence[Span]) -> list[str]:
+    """Where the timeline took another time than the timed calls: losses that are read from it are off as far."""
+    taken_s = max((span.stop_s for span in metrics.per_problem(spans, row)), default=row["time_s"])
+    if abs(taken_s / row["time_s"] - 1) < FAR:
+        return []
+    took = f"Fill and drain and contention are read from its timeline, which took {seconds_text(taken_s)}"
+    return [f"{took}: what that differs by is among the unexplained."]
+
+
+# A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks.
+
+MACHINE = "h200_ib"
+"""Hosts of eight GPUs and a network: no other machine of ours has many hosts."""
+USUAL = "fused"
+"""The configuration that is chosen first: every model has it."""
+WORLDS = (8, 64, 512, 4096)
+NOBODY = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
+
+
+def model_of(preset: str) -> str | None:
+    """The model that the preset's operator is of, by its name: the longest that the preset's begins with."""
+    return max((name for name in names() if f"{preset}_".startswith(f"{name}_")), key=len, default=None)
+
+
+class StepPanel:
+    """`view` is the tab; `offer` says which preset the form has, `look` whether the tab is open."""
+
+    def __init__(self) -> None:
+        self._preset, self._watched, self._drawn = "", False, ("", "")
+        self._offering = False
+        self.configuration = dropdown("Overlapped", [], "wb-step-configuration")
+        self.configuration.layout = ipywidgets.Layout(width="260px")
+        self.configuration.observe(lambda _: self._draw(), "value")
+        self.message = html("wb-step-message")
+        self.chart = LiveChart(ready(scale_out.live))
+        self.view = ipywidgets.VBox([self.configuration, self.message, self.chart])
+
+    def offer(self, preset: str) -> None:
+        """The preset that the form has now."""
+        self._preset = preset
+        self._draw()
+
+    def look(self, watched: bool) -> None:
+        """A step is simulated while somebody looks."""
+        self._watched = watched
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._watched or self._offering:
+            return
+        name = model_of(self._preset)
+        if name is None:
+            self._say_none()
+            return
+        known = model(name)
+        offered = tuple(named(None, known))
+        if self.configuration.options != offered:
+            self._offer(offered)
+        question = (name, str(self.configuration.value))
+        if question == self._drawn:
+            return
+        self._drawn = question
+        try:
+            steps = _steps(name, question[1])
+        except Refusal as refusal:
+            self.message.value = refusal_html(str(refusal))
+            self.chart.replace(scale_out.DATASET, [])
+            return
+        self.chart.replace(scale_out.DATASET, scale_out.rows(steps))
+        most = steps[-1]
+        self.message.value = note_html(
+            f"{known.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_words(most['reduction'])} "
+            f"on {most['world']:,} ranks. {NOBODY} More: notebooks/scale_out.ipynb, `workbench predict-step {name}`."
+        )
+
+    def _offer(self, offered: tuple[str, ...]) -> None:
+        """Other configurations; the one that is chosen stays where it can."""
+        before, self._offering = self.configuration.value, True
+        try:
+            self.configuration.options = offered
+            self.configuration.value = before if before in offered else USUAL
+        finally:
+            self._offering = False
+
+    def _say_none(self) -> None:
+        self._drawn = ("", "")
+        self.chart.replace(scale_out.DATASET, [])
+        self.message.value = note_html(
+            f"No model of {', '.join(names())} has this problem: choose a preset of one of them."
+        )
+
+
+def _words(reduction: float) -> str:
+    return f"{percent_text(abs(reduction))} {'less' if reduction >= 0 else 'more'} than sequential"
+
+
+def _steps(name: str, configuration: str) -> list[dict[str, Any]]:
+    """One row for each of WORLDS; shapes that several of them have are priced once."""
+    machine = shipped_machine(MACHINE)
+    first = Prices(machine, of_machine(machine, WORLDS[0]))
+    settings = [Setting(model=model(name), prices=first.over(of_machine(machine, world))) for world in WORLDS]
+    return [row for setting in settings for row in rows(setting, (configuration,))]

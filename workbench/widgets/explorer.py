@@ -1,0 +1,488 @@
+"""The explorers of this kernel: the same words show the same one, with all that goes on in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+from IPython.display import display
+
+from cluster.client import Cluster
+from cluster.hosts import usable_cores
+from cluster.seating import Workers
+from kernels.outcome import Estimate
+from kernels.schedule import Refusal
+from workbench import resources
+from workbench.charts import theme
+from workbench.charts.labels import context
+from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
+from workbench.experiment.links import known_link
+from workbench.experiment.run import Sitting
+from workbench.experiment.sources import FromRecordings
+from workbench.machines import crowded
+from workbench.naming import TIMED
+from workbench.results import comparison
+from workbench.results.metrics import row_of
+from workbench.results.rows import of_first
+from workbench.results.store import Store
+from workbench.simulator.predict import predict
+from workbench.widgets.chart_panels import cells, same_problem
+from workbench.widgets.cluster_watch import (
+    LOOKING_MOST,
+    MEASURE,
+    REPLAY,
+    SIMULATE,
+    Calibrating,
+    Finder,
+    SourceChoice,
+    begin_with,
+)
+from workbench.widgets.controls import (
+    STYLE,
+    Keyboard,
+    button,
+    html,
+    left_out_html,
+    marked,
+    note_html,
+    refusal_html,
+    warning_html,
+)
+from workbench.widgets.form import Judge, Question
+from workbench.widgets.live_chart import Click, charts_in
+from workbench.widgets.panels import ALONG, TRIALS, Begun, Panels
+from workbench.widgets.results import ReportButton, Results
+from workbench.widgets.session import News, Session
+from workbench.widgets.timeline_view import Frozen, Loading, Shown, is_of
+
+# Where everything stands on the explorer's page: the question on the left, what is known about it on the right.
+
+FORM_PIXELS = 392
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What is made elsewhere."""
+
+    question: Question
+    source: SourceChoice
+    results: Results
+    panels: Panels
+    report: ReportButton
+    shown: Shown
+    calibrating: ipywidgets.Widget
+    """Which estimates are off, and the button that fits their machine."""
+    loaded: ipywidgets.Widget
+    """What a click has changed, and its Undo."""
+
+
+class Page:
+    """`view` is shown; the controls are what the explorer listens to and writes on."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.run = button("Run", "wb-run", "play", "Measure, simulate or replay what the form asks")
+        self.run.button_style = "primary"
+        self.stop = button("Stop", "wb-stop", "stop", "End the run; what was measured stays", disabled=True)
+        self.plan, self.message = html("wb-plan"), html("wb-message")
+        self.banner, self.status = html("wb-banner"), html("wb-cluster")
+        self.left_out = html("wb-left-out")
+        self.status.value = note_html("Looking for a cluster …")
+        shown = parts.shown
+        self.guess, self.pin, self.headline, self.timeline = shown.guess, shown.pin, shown.headline, shown.timeline
+        self.view = self._laid_out(parts)
+
+    def _laid_out(self, parts: Parts) -> ipywidgets.Widget:
+        left = marked(ipywidgets.VBox(self._left(parts)), "wb-card")
+        left.layout = ipywidgets.Layout(flex=f"0 0 {FORM_PIXELS}px", width=f"{FORM_PIXELS}px")
+        head = marked(ipywidgets.HBox([self.headline, self.pin, parts.report.note, parts.report.button]), "wb-head")
+        right = marked(
+            ipywidgets.VBox([head, parts.report.link, self.timeline, parts.panels.view, parts.results.table]),
+            "wb-right",
+        )
+        right.layout = ipywidgets.Layout(flex="1 1 520px", min_width="420px", overflow="hidden")
+        page = ipywidgets.HBox([left, right])
+        page.layout = ipywidgets.Layout(flex_flow="row wrap", width="100%", grid_gap="12px", align_items="flex-start")
+        box = ipywidgets.VBox([ipywidgets.HTML(STYLE), Keyboard(), page], layout=ipywidgets.Layout(width="100%"))
+        return marked(box, "wb-explorer")
+
+    def _left(self, parts: Parts) -> list[ipywidgets.Widget]:
+        buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
+        guess = [self.guess, parts.shown.guess_refusal]
+        answered = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
+        said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
+        return [*answered, *said, parts.question.advanced, parts.question.sizes]
+
+
+# The explorer: a question on the left, what is known about it on the right, live while it is being measured.
+
+DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
+LAST = "last"
+"""Stands for the run that began last."""
+
+Row = Mapping[str, Any]
+
+
+class Explorer:
+    """Everything of one explorer. `show()` puts it into a notebook; `run` and `stop` do what the buttons do."""
+
+    def __init__(self, *, run: str = LAST, store: Store | None = None, cluster: Cluster | str | None = None) -> None:
+        self._first = run
+        self.store = store or Store()
+        self.run_id: str | None = None
+        self._seen: set[str] = set()  # runs that were shown here: none comes back by itself over what the form says
+        self.question = Question(DEFAULT_PRESET, DEFAULT_MACHINE)
+        self.session = Session(self.store, self._hear)
+        self.panels = Panels(self.store, self._cells)
+        self.results, self.frozen = Results(), Frozen(self.store)
+        self.shown = Shown(self.store)
+        self.report = ReportButton(self.store, lambda: self.run_id)
+        self.finder = Finder(self._found, cluster)
+        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks, lambda: self.question.wait_s)
+        self.loading = Loading(self.question, self.shown)
+        self.calibrating = Calibrating(self.finder.cluster, self.refresh)
+        self.page = Page(Parts(
+            question=self.question, source=self.source, results=self.results, panels=self.panels, report=self.report,
+            shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
+        ))  # fmt: skip
+        self._workers: Workers | None = None  # those of the cluster; None while nobody answers
+        self._plan: Forecast | None = None
+        self._drawing = threading.RLock()
+        """The kernel's thread and the session's both draw."""
+        self._running = False
+        self._restore(run)
+        self._operator, self._machine = self.question.asked.operator, self.question.machine.value
+        """What progress and report are about; guess and pinned timeline are of this machine as well."""
+        self._listen()
+        self.refresh()
+        self.finder.start()
+
+    def _listen(self) -> None:
+        self.question.on_change(self._question_changed)
+        self.source.on_change(self._source_changed)
+        self.panels.on_cell(self._load_cell)
+        self.panels.on_problem(self.question.load_row)
+        self.page.run.on_click(lambda _: self.run())
+        self.page.stop.on_click(lambda _: self.stop())
+        self.page.pin.on_click(lambda _: self._pin())
+        self.page.guess.observe(lambda _: self.shown.read_guess(), "value")
+
+    def show(self) -> None:
+        """Into this cell's output: the explorer, and below it a place for the last run, frozen."""
+        self._catch_up()
+        display(self.page.view)
+        self.frozen.show(None if self._running else self.run_id)
+
+    def close(self) -> None:
+        """Ends what goes on in the background, timers of charts too: nobody looks at this explorer any more."""
+        self.finder.close()
+        self.session.stop()
+        self.frozen.close()
+        self.calibrating.close()
+        for chart in charts_in(self.page.view):
+            chart.close()
+
+    # the question as it stands, redrawn on every change
+
+    def _question_changed(self) -> None:
+        if self.question.machine.value != self._machine:
+            self._machine = self.question.machine.value
+            self.shown.forget()
+        if self.question.asked.operator != self._operator:
+            self._operator = self.question.asked.operator
+            self.shown.forget()
+            if not self._running and not self.loading.busy:
+                self.results.forget()
+                self.report.forget()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """What is known about the form as it stands: simulated, and measured if this run has it."""
+        with self._drawing:
+            self._ask_judge()
+            try:
+                self.shown.estimate = self._predicted()
+                self.panels.same_problem = same_problem(self.question.asked)
+                self._plan = self._planned()
+            except Refusal as refusal:
+                self.shown.estimate = self.shown.row = self._plan = None
+                self.page.plan.value = refusal_html(str(refusal)) if not self.question.refusal.value else ""
+            else:
+                self.page.plan.value = note_html(str(self._plan)) if self._plan else ""
+            if self.source.value == REPLAY:
+                self.page.plan.value = self._replay_words()
+            self._warn()
+            self._allow_run()
+            self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
+            self._show_measured()
+            self.shown.draw()  # before the landscape: the timeline is what somebody looks at who moves a slider
+            if self.shown.estimate is not None:
+                self._offer_landscape()
+
+    def _ask_judge(self) -> None:
+        """What can be answered follows from source and cluster."""
+        self.question.ask(Judge(self.source.value == MEASURE, self._workers))
+
+    def _predicted(self) -> Estimate:
+        question, machine = self.question.asked, self.question.machine_value
+        trial = question.trial(machine)
+        ranks = self.finder.ranks(trial.world, trial.backend, trial.across)
+        linked = known_link(trial.fabric, trial.problem, machine, self.store, ranks.hardware if ranks else None)
+        return predict(replace(trial, fabric=linked), machine)
+
+    def _planned(self) -> Forecast | None:
+        """None: a recording decides itself what there is to play."""
+        if self.source.value == REPLAY or self.shown.estimate is None:
+            return None
+        question, machine = self.question.asked, self.question.machine_value
+        measured, across = self.source.value == MEASURE, question.link().across
+        return forecast(question.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
+                        ranks=lambda world, backend: self.finder.ranks(world, backend, across))  # fmt: skip
+
+    def _replay_words(self) -> str:
+        if (refused := self._replay_refusal()) is not None:
+            return refusal_html(refused)
+        return note_html(
+            "All of the recording is played." if self.source.whole.value else "What the form asks is looked up."
+        )
+
+    def _replay_refusal(self) -> str | None:
+        return self.source.refusal(self.question.asked, self.question.machine_value)
+
+    def _offer_landscape(self) -> None:
+        axes = self.question.asked.axes(self.question.machine_value)
+        self.panels.landscape.offer({axis.name: len(axis.values) for axis in axes})
+        self.panels.step.offer(str(self.question.problem.preset.value))
+
+    def _cells(self, x: str, y: str) -> Sequence[Row]:
+        """Estimates of the question with axes *x* and *y* taking every value."""
+        if self.shown.estimate is None:
+            return []
+        return cells(self.question.asked, self.question.machine_value, self.shown.estimate.trial.fabric, x, y)
+
+    def _is_shown(self, row: Row) -> bool:
+        """Whether *row* is of the schedule that the form shows."""
+        of_schedule = self.shown.estimate is not None and is_of(self.shown.estimate.trial)(row)
+        return of_schedule and row["part"] == "whole" and self.panels.same_problem(row)
+
+    def _show_measured(self) -> None:
+        """The newest time of the schedule that the form shows, if this run has one."""
+        trial = None if self.shown.estimate is None else self.shown.estimate.trial
+        newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
+        self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
+        self.shown.freeze(lambda estimated: predict(estimated, self.question.machine_value))
+        self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
+
+    def _pin(self) -> None:
+        with self._drawing:
+            self.shown.keep()
+
+    def _warn(self) -> None:
+        """What to know before measuring."""
+        measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
+        words = crowded(self.question.asked.world, usable_cores()) if measured else None
+        self.page.banner.value = warning_html(words) if words else ""
+        self.page.left_out.value = left_out_html(resources.sentences())
+
+    def _found(self, workers: Workers | None, sentence: str) -> None:
+        """News of the cluster; called by the finder's thread."""
+        begin_with(self.question, workers, self.finder.cluster)
+        self._workers = workers
+        self.page.status.value = warning_html(sentence) if workers is None else note_html(sentence)
+        with self._drawing:
+            self.refresh()  # other ranks may be asked for, and other trials be known
+
+    def _source_changed(self) -> None:
+        self.page.message.value = ""
+        if self.source.value == REPLAY and self.source.recording.value is not None:
+            self._load_recorded()
+        self.refresh()
+
+    def _load_recorded(self) -> None:
+        """The form shows what the recording is about."""
+        try:
+            recorded = self.source.recorded()
+        except ValueError as unreadable:
+            self.page.message.value = refusal_html(str(unreadable))
+            return
+        played = [entry.measurement for entry in FromRecordings(recorded).entries]
+        if whole := [measured for measured in played if measured.trial.part == "whole"]:
+            rows = [row_of(measured) for measured in whole]
+            self.question.load_row(comparison.fastest(of_first(rows)) or rows[0])
+
+    # running
+
+    def run(self) -> None:
+        """Asks for what the form says. Returns at once; while a run goes on, a second press asks for nothing."""
+        if self._running:
+            return
+        try:
+            sitting = self.source.sitting(self.question.asked, self.question.machine_value)
+        except ValueError as refused:
+            self.page.message.value = refusal_html(str(refused))
+            return
+        self.page.message.value = ""
+        with self._drawing:
+            self._begin(sitting)
+        self.session.start(sitting)
+
+    def _begin(self, sitting: Sitting) -> None:
+        self.run_id, self.shown.row = sitting.run, None
+        self._seen.add(sitting.run)
+        self.report.forget()
+        question, machine = self.question.asked, self.question.machine_value
+        swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
+        guess_s, estimate = self.shown.guess_s(), self.shown.estimate
+        self.panels.begin(
+            Begun(
+                swept=swept,
+                context="" if estimate is None else self._context(estimate),
+                timed=self.source.value != SIMULATE,
+                guess_s=guess_s,
+                guessed=is_of(estimate.trial) if estimate else lambda row: False,
+            )
+        )
+        self.panels.open = ALONG if swept else TRIALS
+        self.results.begin(bool(swept))
+        self.calibrating.show([])
+        self.frozen.begin()
+        self._running = True
+        self._allow_run()
+        self.shown.draw()
+
+    def _context(self, estimate: Estimate) -> str:
+        """What a chart says of all trials of a run."""
+        known = row_of(estimate, None, self.question.machine_value)
+        return context([{**known, "source": self.shown.awaited or "estimated"}])
+
+    def _allow_run(self) -> None:
+        """Run waits until it would be accepted; why it is not stands beside it."""
+        if self.source.value == REPLAY:
+            accepted = self._replay_refusal() is None
+        else:
+            unheard = self.source.value == MEASURE and self._workers is None
+            accepted = self.shown.estimate is not None and not self.question.refusal.value and not unheard
+        self.page.run.disabled = self._running or not accepted
+        self.page.stop.disabled = not self._running
+
+    def stop(self) -> None:
+        """Ends the run within two seconds; what was measured stays."""
+        self.page.stop.disabled = True
+        self.session.stop()
+
+    def _hear(self, news: News) -> None:
+        """What came back since the last tick; called by the session's thread, which logs what cannot be drawn."""
+        try:
+            self._draw_news(news)
+        finally:
+            if news.ended:
+                self._end(news)
+
+    def _draw_news(self, news: News) -> None:
+        with self._drawing:
+            self.panels.add(news)
+            self.results.add(news)
+            if any(self._is_shown(row) for row in news.rows if row["source"] in TIMED and row["time_s"] is not None):
+                # the link is known now, and the simulated timeline is of the same one
+                with suppress(Refusal):  # the form has become illegal meanwhile: who changed it waits to say so
+                    self.shown.estimate = self._predicted()
+                self._show_measured()
+                self.shown.draw()
+
+    def _end(self, news: News) -> None:
+        self._running = False
+        self.calibrating.show(self.panels.rows)
+        failed = self.results.failures
+        if news.error:
+            self.page.message.value = refusal_html(news.error)
+        elif failed:
+            more = f" ({len(failed)} failed; the table below has all)" if len(failed) > 1 else ""
+            self.page.message.value = refusal_html(f"{failed[0]['message']}{more}")
+        self._allow_run()  # whatever cannot be drawn below
+        self.frozen.freeze_soon(news.run)
+        self.refresh()
+
+    def _load_cell(self, click: Click) -> None:
+        """A mark was clicked: what it is about becomes the form's question."""
+        row = self.panels.row_of(click)
+        if row is not None:
+            self.loading.take(row)
+
+    # what was before
+
+    def _catch_up(self) -> None:
+        """Another process may have made a run since: the last one is shown, unless one goes on here."""
+        if self._first != LAST or self._running:
+            return
+        try:
+            newest = self.store.run(LAST)["id"]
+        except ValueError:  # no run has a time yet
+            return
+        if newest not in self._seen:
+            with self._drawing:
+                self._restore(LAST)
+                self.refresh()
+
+    def _restore(self, run: str) -> None:
+        """Shows a run of the store; without one there is nothing to restore."""
+        try:
+            stored = self.store.run(run)
+        except ValueError as unknown:
+            if run != LAST:
+                self.page.message.value = refusal_html(str(unknown))
+            return
+        rows = self.store.rows(stored["id"])
+        whole = [row for row in rows if row["part"] == "whole"]
+        best = comparison.fastest(of_first(whole))
+        if best is not None:
+            self.question.load_row(best)
+        self.run_id = stored["id"]
+        self._seen.add(stored["id"])
+        self.panels.show(stored["id"], rows, context(whole))
+        self.panels.open = TRIALS
+        self.results.show(stored, rows)
+        self.calibrating.show(rows)
+
+
+# The explorers of this kernel: the same words show the same one, with all that goes on in it.
+
+_explorers: dict[tuple[str, Path | None, str | None], Explorer] = {}
+"""Of this kernel, by what they were asked for."""
+
+
+def explorer(
+    run: str = LAST, *, store: str | Path | None = None, cluster: str | None = None, wait_s: float | None = None
+) -> None:
+    """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
+
+    *store* is a file of runs other than this person's own; *cluster* is a scheduler's address other than the lab's.
+    *wait_s* is how long a run waits for ranks, in seconds, before it gives up: a choice under Advanced, which may be
+    changed there. ValueError where it is less than a second.
+    The same words show the same explorer again, with all that goes on in it; a restarted kernel begins afresh.
+    """
+    made = explorer_of(run, None if store is None else Path(store), cluster)
+    if wait_s is not None:
+        made.question.wait_at_most(wait_s)
+    made.show()
+
+
+def prepare() -> None:
+    """What `explorer()` will show is made before its page is there; the lab has its kernel do so."""
+    explorer_of().frozen.can_wait = True
+
+
+def explorer_of(run: str = LAST, store: Path | None = None, cluster: str | None = None) -> Explorer:
+    """This kernel's one explorer for these words: a page that is loaded anew joins it instead of beginning another."""
+    words = run, store and store.resolve(), cluster
+    for closed in [other for other, made in _explorers.items() if made.page.view.comm is None]:
+        _explorers.pop(closed).close()  # somebody closed all widgets
+    if words not in _explorers:
+        theme.enable()
+        for older in list(_explorers.values())[: 1 - LOOKING_MOST]:
+            older.finder.close()
+        _explorers[words] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
+    return _explorers[words]

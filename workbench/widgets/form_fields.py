@@ -1,0 +1,413 @@
+"""Which problem: an operator in words, a preset or sizes of one's own, how many ranks, which dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anywidget
+import ipywidgets
+import traitlets
+
+from kernels.machine import Machine
+from kernels.operators import OPERATORS
+from kernels.schedule import Axis, Refusal, Value
+from kernels.units import DTYPE_BYTES
+from workbench.machines import presets
+from workbench.naming import axis_title, shape_title, value_title
+from workbench.widgets.controls import (
+    HIDDEN,
+    SHOWN,
+    WIDE,
+    Quiet,
+    dropdown,
+    html,
+    marked,
+    note_html,
+    or_words,
+    preset_html,
+    refusal_html,
+    row,
+    sweep_tick,
+    wide,
+)
+
+# Choices that cannot be taken here, greyed out with their reasons: ipywidgets can disable whole controls only.
+
+GREYED = """
+// `reasons`: by the class of a control, the reason by the place of the choice. ipywidgets makes options and buttons
+// anew when they change, so a control is looked at again whenever something in it was.
+function grey(control, reasons) {
+  const choices = control.querySelector("select")?.options ?? control.querySelectorAll("button");
+  [...choices].forEach((choice, place) => mark(choice, reasons[place]));
+}
+
+function mark(choice, reason) {
+  if (reason && choice.dataset.wbReason === undefined) choice.dataset.wbTitle = choice.title;
+  if (reason) {
+    choice.dataset.wbReason = choice.title = reason;
+    choice.disabled = true;
+  } else if (choice.dataset.wbReason !== undefined) {
+    choice.title = choice.dataset.wbTitle;
+    delete choice.dataset.wbReason;
+    choice.disabled = false;
+  }
+}
+
+export default {
+  render({ model, el, signal }) {
+    const seen = new Map();
+    const look = () => {
+      if (signal.aborted) return;
+      const page = el.closest(".wb-explorer");
+      if (!page) return requestAnimationFrame(look); // not yet on the page
+      const reasons = model.get("reasons");
+      for (const name of new Set([...Object.keys(reasons), ...seen.keys()])) {
+        const control = page.querySelector("." + CSS.escape(name));
+        if (!control) continue;
+        if (seen.get(name)?.control !== control) {
+          seen.get(name)?.observer.disconnect();
+          const observer = new MutationObserver(() => grey(control, model.get("reasons")[name] ?? {}));
+          observer.observe(control, { childList: true, subtree: true });
+          seen.set(name, { control, observer });
+        }
+        grey(control, reasons[name] ?? {});
+      }
+    };
+    model.on("change:reasons", () => requestAnimationFrame(look)); // controls that change with it are drawn first
+    signal.addEventListener("abort", () => seen.forEach(({ observer }) => observer.disconnect()));
+    look();
+  },
+};
+"""
+
+
+class Unavailable(anywidget.AnyWidget):
+    """Nothing to see: it greys out choices of other controls, found by their class names."""
+
+    _esm = GREYED
+    reasons = traitlets.Dict().tag(sync=True)
+    words: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    """By reason, the name of each control with the choices that cannot be taken."""
+
+    def show(self, refused: Mapping[str, Mapping[Hashable, str]], controls: Mapping[str, Any]) -> None:
+        """*refused*: by the class name of one of *controls*, the reason of each choice that cannot be taken."""
+        reasons: dict[str, dict[str, str]] = {}
+        words: dict[str, dict[str, list[str]]] = {}
+        for mark, sentences in refused.items():
+            control = controls[mark]
+            pairs = [option if isinstance(option, tuple) else (str(option), option) for option in control.options]
+            name = control.description or mark.removeprefix("wb-").capitalize()
+            reasons[mark] = {}
+            for place, (label, value) in enumerate(pairs):
+                if value in sentences:
+                    reasons[mark][str(place)] = sentences[value]
+                    words.setdefault(sentences[value], {}).setdefault(name, []).append(label)
+        self.words = words
+        self.reasons = {mark: by_place for mark, by_place in reasons.items() if by_place}
+
+
+# The knobs of a scheme: a control with the legal values of each axis, and beside it *sweep* to try all of them.
+
+BASIC = {
+    "sequential": (),
+    "decomposed": ("pieces",),
+    "fused": ("slice_tiles",),
+    "concurrent": ("micro_batches", "comm_priority"),
+}
+"""The axes that are not under Advanced."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """One axis on the page."""
+
+    control: Any
+    sweep: ipywidgets.Checkbox
+    view: ipywidgets.HBox
+
+
+class AxisRows(Quiet):
+    """`basic` and `advanced` hold the rows; *changed(axis, value)* and *swept(axis, wanted)* are called by a person."""
+
+    def __init__(self, changed: Callable[[str, Value], Any], swept: Callable[[str, bool], Any]) -> None:
+        self._changed, self._swept = changed, swept
+        self.basic, self.advanced = ipywidgets.VBox(layout=wide()), ipywidgets.VBox(layout=wide())
+        self.rows: dict[str, AxisRow] = {}
+        self._kinds: Sequence[tuple[str, str, type]] = ()
+
+    def offer(self, scheme: str, known: Sequence[Axis], values: Mapping[str, Value], swept: Collection[str]) -> None:
+        """Shows the axes *known* of *scheme* with *values*, or their defaults.
+
+        Controls that can stay do: whoever moves a slider must not lose it under the hand.
+        """
+        kinds = [(scheme, axis.name, _kind(axis)) for axis in known]
+        with self._silently():
+            if kinds != self._kinds:
+                self._kinds = kinds
+                self.rows = {axis.name: self._row(axis) for axis in known}
+                basic = BASIC.get(scheme, ())
+                self.basic.children = tuple(self.rows[name].view for name in basic if name in self.rows)
+                self.advanced.children = tuple(made.view for name, made in self.rows.items() if name not in basic)
+            for axis in known:
+                _show(self.rows[axis.name], axis, values.get(axis.name, axis.default), axis.name in swept)
+
+    def _row(self, axis: Axis) -> AxisRow:
+        control = marked(
+            _kind(axis)(
+                options=axis.values or (axis.default,),
+                description=axis_title(axis.name),
+                tooltip=f"{axis.name}: {axis.doc}",
+                style=WIDE,
+                layout=ipywidgets.Layout(flex="1 1 auto", width="auto"),
+            ),
+            f"wb-axis-{axis.name}",
+        )
+        sweep = sweep_tick(f"wb-sweep-{axis.name}")
+        control.observe(lambda change: self._quiet or self._changed(axis.name, change["new"]), "value")
+        sweep.observe(lambda change: self._quiet or self._swept(axis.name, change["new"]), "value")
+        return AxisRow(control, sweep, row(or_words(control), sweep))
+
+
+def _show(made: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
+    values = axis.values if value in axis.values else (*axis.values, value)
+    named = [(value_title(each), each) for each in values]
+    options = tuple(named) if any(title != str(each) for title, each in named) else values
+    if tuple(made.control.options) != options:
+        made.control.options = options
+    made.control.value = value
+    alone = len(axis.values) < 2
+    made.sweep.layout.display = HIDDEN if alone else SHOWN
+    made.sweep.value = swept and not alone
+    made.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
+
+
+def _kind(axis: Axis) -> type:
+    return ipywidgets.SelectionSlider if is_number_line(axis) else ipywidgets.Dropdown
+
+
+def is_number_line(axis: Axis) -> bool:
+    """Whether its values are shown in order on a slider."""
+    return len(axis.values) > 2 and all(isinstance(value, int) for value in axis.values)
+
+
+# Which problem: an operator in words, a preset or sizes of one's own, how many ranks, which dtype.
+
+OWN = "own sizes"
+"""Stands for a shape that a person typed."""
+FIRST = "laptop_overlap"
+"""Among the presets for CPU ranks, the one that is made to be looked at."""
+
+Shape = Mapping[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What was asked of one kind of ranks."""
+
+    preset: str
+    shape: Shape
+    world: int
+    dtype: str
+
+
+class ProblemForm(Quiet):
+    """`view` is the part that is always seen; `world` and `dtype` are for who asks for more."""
+
+    def __init__(self, preset: str, machine: Machine) -> None:
+        self._listeners: list[Callable[[bool], Any]] = []
+        self._machine = machine
+        self._sizes: dict[str, Any] = {}
+        self._world = 2
+        """The ranks that a person, a preset or a run chose, though the machine may have fewer."""
+        self._left: dict[str, Left] = {}
+        """By kind of ranks: what was asked of them when another kind was chosen."""
+        words = [(operator.title, name) for name, operator in OPERATORS.items()]
+        self.operator = dropdown("Operator", words, "wb-operator", "gemm_all_to_all")
+        self.preset = dropdown("Problem", [OWN], "wb-preset")
+        self.about = html("wb-about")
+        self.world = dropdown("Ranks", _worlds(machine.max_world), "wb-world", 2)
+        self.dtype = dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
+        self.sizes = marked(ipywidgets.VBox(layout=wide()), "wb-own-sizes")
+        self.view = ipywidgets.VBox([self.operator, self.preset, self.about, self.sizes], layout=wide())
+        self._fill_presets(preset)
+        self._take_preset()
+        self.operator.observe(self._operator_changed, "value")
+        self.preset.observe(self._preset_changed, "value")
+        self.world.observe(self._world_changed, "value")
+        self.dtype.observe(lambda _: self._tell(), "value")
+
+    @property
+    def shape(self) -> tuple[tuple[str, int | str], ...]:
+        """The sizes as they stand."""
+        return tuple((name, control.value) for name, control in self._sizes.items())
+
+    def shape_for(self, world: int) -> tuple[tuple[str, int | str], ...]:
+        """The sizes that *world* ranks would have; Refusal where those of the preset cannot be."""
+        if self.preset.value == OWN:
+            return self.shape
+        return presets.named(self.preset.value).problem(self.operator.value, world=world).shape
+
+    def on_change(self, listener: Callable[[bool], Any]) -> None:
+        """Calls *listener* after every change; its argument says whether the operator is another one."""
+        self._listeners.append(listener)
+
+    def load(self, operator: str, shape: Shape, world: int, dtype: str, *, preset: str | None = None) -> None:
+        """Sets everything, to *preset*, or to the one that has just these sizes if there is one."""
+        with self._silently():
+            self.operator.value = operator
+            self._offer({*self.world.options, world})
+            self.world.value, self.dtype.value, self._world = world, dtype, world
+            self._fill_presets(preset or self._preset_with(dict(shape), world))
+            self._show_shape(shape)
+            self._describe()
+        self._tell()
+
+    def seat(self, seats: int) -> None:
+        """Offers gangs of up to *seats* ranks. What was chosen stays a choice: a larger one may be refused, and why."""
+        with self._silently():
+            self._offer({*_worlds(seats), self.world.value})
+
+    def _offer(self, worlds: set[int]) -> None:
+        if set(self.world.options) != worlds:
+            kept = self.world.value
+            self.world.options = sorted(worlds)
+            self.world.value = kept if kept in worlds else self.world.options[0]
+
+    def move_to(self, machine: Machine) -> None:
+        """Offers what is worth asking of *machine* first, and takes it when it is of another kind.
+
+        A machine of fewer ranks takes as many as it has; what was chosen comes back with one that has enough.
+        """
+        with self._silently():
+            before, self._machine = self._machine, machine
+            self._offer({*_worlds(machine.max_world), min(self._world, machine.max_world)})
+            self.world.value = min(self._world, machine.max_world)
+            if machine.backend == before.backend:
+                self._fill_presets(self.preset.value)
+                self._take_preset(self.world.value)
+            else:
+                self._left[before.backend] = Left(self.preset.value, dict(self.shape), self._world, self.dtype.value)
+                self._come_to(self._left.get(machine.backend))
+        self._tell()
+
+    def _come_to(self, left: Left | None) -> None:
+        """To ranks of another kind: what was asked of them last, or the preset that is offered first."""
+        sizes_typed = self.preset.value == OWN
+        self._fill_presets(left.preset if left else OWN if sizes_typed else "")
+        if left is None or self.preset.value != left.preset:
+            self._take_preset()
+            return
+        self._world = left.world
+        self.world.value, self.dtype.value = min(left.world, self._machine.max_world), left.dtype
+        self._take_preset(self.world.value)
+        if left.preset == OWN and left.shape.keys() == dict(self.shape).keys():
+            self._show_shape(left.shape)
+
+    def _tell(self, operator_changed: bool = False) -> None:
+        if not self._quiet:
+            for listener in self._listeners:
+                listener(operator_changed)
+
+    def _operator_changed(self, _: Any) -> None:
+        if not self._quiet:
+            with self._silently():
+                self._fill_presets(self.preset.value)
+                self._take_preset()
+            self._tell(operator_changed=True)
+
+    def _preset_changed(self, _: Any) -> None:
+        if not self._quiet:
+            with self._silently():
+                self._take_preset()
+            self._tell()
+
+    def _world_changed(self, change: Any) -> None:
+        """Some sizes of a preset follow the number of ranks."""
+        if not self._quiet:
+            self._world = change["new"]
+            with self._silently():
+                self._take_preset(change["new"])
+            self._tell()
+
+    def _fill_presets(self, wanted: str) -> None:
+        on_cpu = self._machine.backend == "cpu"
+        known = sorted(
+            presets.offering(self.operator.value), key=lambda each: (each.laptop != on_cpu, each.name != FIRST)
+        )
+        names = [*(each.name for each in known), OWN]
+        self.preset.options = [(value_title(name), name) for name in names]
+        self.preset.value = wanted if wanted in names else names[0]
+
+    def _take_preset(self, world: int | None = None) -> None:
+        """The sizes of the preset for *world* ranks; without it for its own number of them, and in its own dtype."""
+        if self.preset.value == OWN:
+            if dict(self.shape).keys() != {key.name for key in OPERATORS[self.operator.value].keys}:
+                self._show_shape(self._sizes_to_begin_with())
+            self._describe()
+            return
+        known = presets.named(self.preset.value)
+        wanted = min(known.world, self._machine.max_world) if world is None else world
+        try:
+            problem = known.problem(self.operator.value, world=wanted)
+        except Refusal as refusal:
+            self._describe(str(refusal))  # the sizes stay as they were
+            return
+        self._show_shape(dict(problem.shape))
+        self.world.value = problem.world
+        if world is None:
+            self.dtype.value, self._world = problem.dtype, known.world
+        self._describe()
+
+    def _sizes_to_begin_with(self) -> Shape:
+        """Of another operator than before: those of its first preset."""
+        known = presets.offering(self.operator.value)[0]
+        return dict(known.problem(self.operator.value).shape)
+
+    def _preset_with(self, shape: Shape, world: int) -> str:
+        for each in presets.offering(self.operator.value):
+            try:
+                shape_there = dict(each.problem(self.operator.value, world=world).shape)
+            except Refusal:
+                continue
+            if shape_there == shape:
+                return each.name
+        return OWN
+
+    def _describe(self, refusal: str = "") -> None:
+        """Sizes are typed only where they are one's own; of a preset there is a sentence."""
+        sizes_typed = self.preset.value == OWN
+        self.sizes.layout.display = SHOWN if sizes_typed else HIDDEN
+        if sizes_typed:
+            self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
+        else:
+            self.about.value = preset_html(presets.named(self.preset.value), self.operator.value)
+        if refusal:
+            self.about.value = refusal_html(refusal)
+
+    def _show_shape(self, shape: Shape) -> None:
+        self._sizes = {}
+        for key in OPERATORS[self.operator.value].keys:
+            options: dict[str, Any] = {
+                "description": shape_title(key.name),
+                "style": WIDE,
+                "layout": wide(),
+                "tooltip": f"{key.name}: {key.doc}",
+            }
+            if key.words:
+                control: Any = ipywidgets.Dropdown(
+                    options=[(value_title(word), word) for word in key.words],
+                    value=shape.get(key.name, key.words[0]),
+                    **options,
+                )
+            else:
+                control = ipywidgets.IntText(value=int(shape[key.name]), **options)  # never clamped: 0 is refused
+            control.observe(lambda _: self._tell(), "value")
+            self._sizes[key.name] = marked(control, f"wb-size-{key.name}")
+        self.sizes.children = tuple(self._sizes.values())
+
+
+def _worlds(most: int) -> list[int]:
+    """1, 2, 4 ... and as many as there can be."""
+    return sorted({*(2**power for power in range(most.bit_length())), most})
