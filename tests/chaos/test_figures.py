@@ -15,8 +15,8 @@ def test_the_page_says_what_the_long_run_came_to() -> None:
     assert f"{FIGURES['recovery_median_s']:.0f} s (median, at most {FIGURES['recovery_most_s']:.0f} s)" in line
 
 
-def test_contributing_says_the_same() -> None:
-    note = (ROOT / "CONTRIBUTING.md").read_text().partition("## Faults of a seed")[2].partition("## ")[0]
+def test_the_page_on_tests_says_the_same() -> None:
+    note = (ROOT / "docs" / "testing.md").read_text().partition("## Faults of a seed")[2].partition("## ")[0]
     note = " ".join(note.split())
     assert f"{FIGURES['faults']:,} faults in {FIGURES['rounds']} rounds met {FIGURES['clients']} clients" in note
     assert f"{FIGURES['outcomes']['measurement']:,} measurements" in note

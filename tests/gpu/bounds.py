@@ -1,7 +1,8 @@
 """The file of bounds from the recordings: `python -m tests.gpu.bounds [anew]`.
 
 By machine, operator and scheme the largest error in any recording, with a tenth of slack. A bound that is there already
-only falls, unless one asks for all of them anew: after recordings were replaced, with a reason in CHANGELOG.md.
+only falls, unless one asks for all of them anew: after recordings were replaced, with a reason in
+docs/results/history.md.
 """
 
 from __future__ import annotations

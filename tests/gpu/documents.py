@@ -197,8 +197,8 @@ PIECES = (
     Piece("pieces", "docs/results/pieces.md", pieces),
     Piece("pieces by operator", "docs/results/pieces.md", short_pieces),
     Piece("tutorial", "README.md", tutorial),
-    Piece("litmus", "ARCHITECTURE.md", litmus),
-    Piece("stamps", "ARCHITECTURE.md", stamps),
+    Piece("litmus", "docs/gpu-backend.md", litmus),
+    Piece("stamps", "docs/gpu-backend.md", stamps),
 )
 
 

@@ -218,20 +218,20 @@ def project(tmp_path: Path, new: Path) -> Path:
 def test_documents_are_rewritten_once_and_keep_what_is_around(project: Path) -> None:
     assert documents.rewrite(project) == ["results", "gpus", "tutorial", "litmus", "stamps"]
     assert documents.rewrite(project) == []
-    readme, fused, architecture = (
-        (project / name).read_text() for name in ("README.md", "docs/results/fused.md", "ARCHITECTURE.md")
+    readme, fused, backend = (
+        (project / name).read_text() for name in ("README.md", "docs/results/fused.md", "docs/gpu-backend.md")
     )
     assert "on two H200s 98 µs against 381 µs of torch and NCCL" in readme
     assert "| 2, 2026-11-23 | 264 µs, cuBLAS + our stores | 176 µs, `fused` | 0.67 |" in readme
     assert "Of all 1 problems measured with `fused`, 0 are not faster" in readme
     assert "## Clusters and classes" in readme
     assert "176 (174 to 178) | 0.67 |" in fused
-    assert "none of the right ways broke" in architecture
-    assert "without the barrier 19,204 and 33,819" in architecture
-    assert "without `drain` 0 and 1" in architecture
-    assert "None broke with a relaxed signal or without the acquire or with packets in two halves." in architecture
-    assert "stamps cost at most 0.8 % of a call (`gemv_all_reduce`)" in architecture
-    assert [fault for text in (readme, fused, architecture) for words in prose(text) for fault in faults(words)] == []
+    assert "none of the right ways broke" in backend
+    assert "without the barrier 19,204 and 33,819" in backend
+    assert "without `drain` 0 and 1" in backend
+    assert "None broke with a relaxed signal or without the acquire or with packets in two halves." in backend
+    assert "stamps cost at most 0.8 % of a call (`gemv_all_reduce`)" in backend
+    assert [fault for text in (readme, fused, backend) for words in prose(text) for fault in faults(words)] == []
 
 
 def test_an_empty_or_partial_table_leaves_older_rows_alone(project: Path, tmp_path: Path) -> None:
