@@ -9,8 +9,8 @@ from typing import Any
 from distributed import Client
 from distributed.versions import get_versions
 
-from kernels.events import Ran
-from kernels.hardware import Device, different_versions, hardware_of, versions_print
+from kernels.events import ExecutionFields
+from kernels.hardware import WorkerDevice, different_versions, hardware_of, versions_print
 
 Versions = Mapping[str, Any]
 """What `distributed.versions.get_versions` tells of one process."""
@@ -80,10 +80,10 @@ def trouble(
     return None
 
 
-def ran(places: Sequence[Place], backend: str) -> Ran:
+def ran(places: Sequence[Place], backend: str) -> ExecutionFields:
     """What a result says of the ranks at *places* that agree: prints, and the hardware of this gang."""
     hellos = [place["hello"] for place in places]
-    devices = [Device.from_json(hello["device"]) for hello in hellos]
+    devices = [WorkerDevice.from_json(hello["device"]) for hello in hellos]
     hardware = hardware_of(backend, devices, [place["host"] for place in places])
     return {
         "source_print": hellos[0]["source_prints"][backend],

@@ -17,25 +17,25 @@ from tornado.ioloop import PeriodicCallback
 
 from cluster import gang as waiting
 from cluster import keeper
-from cluster.feed import FORGET_S, Batch, Topics, topic_of
+from cluster.feed import FORGET_S, EventBatch, Topics, topic_of
 from cluster.gang import Gang, Member
 from cluster.gang_messages import (
     ClientGone,
     Command,
-    Dealt,
-    Doomed,
-    Ended,
+    DoomMessage,
+    EndMessage,
     Event,
-    Granted,
+    GpuMessage,
+    GrantMessage,
     Heartbeat,
     Hello,
     Kill,
     RankFailed,
     RankGone,
     RankReady,
-    Refused,
-    Released,
-    Requested,
+    RefusalMessage,
+    ReleaseMessage,
+    RequestMessage,
     Tick,
     WorkerAnswers,
     WorkerJoined,
@@ -45,7 +45,7 @@ from cluster.gang_messages import (
 )
 from cluster.hosts import Gpu
 from cluster.keeper import Keeper
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 from kernels import events
 
 # Which workers answer: those whose heartbeats stop while this scheduler is awake are silent. Pure; the time is given.
@@ -70,7 +70,7 @@ def no_answer_s(num_workers: int) -> float:
     return max(NO_ANSWER_S, MISSED_BEATS * heartbeat_interval(num_workers))
 
 
-class Awake:
+class WakingClock:
     """The scheduler's waking time: it stands still while the scheduler itself does, for whatever reason."""
 
     def __init__(self, now: float) -> None:
@@ -87,7 +87,7 @@ class Awake:
         return self._until_tick_s
 
 
-class Pulse:
+class HeartbeatWatch:
     """Hears the last heartbeat of every worker at each tick."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Broker(SchedulerPlugin):
     name = NAME
     idempotent = True
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: EntryPoint) -> None:
         self.entry = entry
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -174,8 +174,8 @@ class Broker(SchedulerPlugin):
         scheduler.add_plugin(self, name=NAME, idempotent=True)
         self.scheduler = scheduler
         self.gang = Gang(uuid.uuid4().hex[:8])
-        self.pulse = Pulse()
-        self.awake = Awake(time.monotonic())
+        self.pulse = HeartbeatWatch()
+        self.awake = WakingClock(time.monotonic())
         scheduler.stream_handlers[keeper.NAME] = self.rank_changed
         scheduler.stream_handlers[keeper.SEES] = self.worker_sees
         self.register_client = scheduler.handlers["register-client"]
@@ -257,17 +257,17 @@ class Broker(SchedulerPlugin):
     # what clients ask; the answers to a request come on the client's topic
 
     def request(self, client: str, stream: str, world: int, **how: Any) -> None:
-        """Queue a request; only for clients that are connected, whose end we hear of. *how*: as of `Requested`."""
+        """Queue a request; only for clients that are connected, whose end we hear of. *how*: as of `RequestMessage`."""
         if client in self.scheduler.clients:
-            self._tell(Requested(self._now(), client, stream, world, **how))
+            self._tell(RequestMessage(self._now(), client, stream, world, **how))
 
     def release(self, client: str, stream: str, spoiled: bool, idle: Sequence[str] = ()) -> None:
         """Take a grant or a request back."""
-        self._tell(Released(self._now(), client, stream, spoiled, tuple(idle)))
+        self._tell(ReleaseMessage(self._now(), client, stream, spoiled, tuple(idle)))
 
     def doom(self, client: str, stream: str, worker: str) -> None:
         """End one rank process of a grant, before it is given back."""
-        self._tell(Doomed(self._now(), client, stream, worker))
+        self._tell(DoomMessage(self._now(), client, stream, worker))
 
     def heartbeat(self, client: str) -> dict[str, str]:
         """The client is alive; the streams that it holds or waits for, with what each waits for in words."""
@@ -306,22 +306,22 @@ class Broker(SchedulerPlugin):
         match command:
             case Kill():
                 self._order(command.worker, {"op": keeper.KILL, "incarnation": command.incarnation})
-            case Dealt():
+            case GpuMessage():
                 self._order(command.worker, {"op": keeper.DEALT, "gpu": command.gpu and asdict(command.gpu)})
-            case Granted():
+            case GrantMessage():
                 places = [asdict(place) for place in command.places]
                 self._answer(command, events.granted(command.session, places))
-            case Refused():
+            case RefusalMessage():
                 self._answer(command, events.refused(command.sentence, command.for_now))
-            case Ended():
+            case EndMessage():
                 self._answer(command, events.ended(command.worker, command.sentence))
 
     def _order(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.scheduler.stream_comms:
             self.scheduler.worker_send(worker, message)
 
-    def _answer(self, to: Granted | Refused | Ended, event: events.BrokerEvent) -> None:
-        self.scheduler.log_event(topic_of(to.client), Batch(stream=to.stream, events=[event]))
+    def _answer(self, to: GrantMessage | RefusalMessage | EndMessage, event: events.BrokerEvent) -> None:
+        self.scheduler.log_event(topic_of(to.client), EventBatch(stream=to.stream, events=[event]))
 
 
 def _described(worker: Member, away_s: float) -> dict[str, Any]:

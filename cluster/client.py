@@ -22,14 +22,23 @@ from cluster import agreement, broker, keeper
 from cluster import hosts as probe
 from cluster.connection import ANSWER_S, first_line, open_client
 from cluster.feed import Feed
-from cluster.messages import Ask, Order, SeatWords, Trial
-from cluster.rank import Entry
+from cluster.messages import DispatchedTrial, Order, SeatWords, StreamRequest
+from cluster.rank import EntryPoint
 from cluster.rendezvous import LOOPBACK
-from cluster.scheduler_file import Target, target_in
+from cluster.scheduler_file import SchedulerTarget, target_in
 from cluster.seating import Ranks, Workers
-from cluster.watchdog import PATIENCE, Limits, Verdict, Watch
+from cluster.watchdog import PATIENCE, Blame, Deadlines, Watchdog
 from kernels import events
-from kernels.events import EndedEvent, GrantedEvent, Ran, RankEvent, StreamEvent, ToldEvent, TrialEvent, WaitingEvent
+from kernels.events import (
+    EndedEvent,
+    ExecutionFields,
+    GrantedEvent,
+    RankEvent,
+    StreamEvent,
+    ToldEvent,
+    TrialEvent,
+    WaitingEvent,
+)
 from kernels.files import Failed
 
 # One grant: waited for, its ranks ordered and listened to, given back whatever happens.
@@ -63,26 +72,28 @@ class Connection(Protocol):
         """Ask the broker."""
 
 
-class _Broken(Exception):
+class _AttemptOver(Exception):
     """The attempt is over."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: Blame) -> None:
         super().__init__(verdict.sentence)
         self.verdict = verdict
 
 
-class _WaitedOut(_Broken):
+class _WaitExpired(_AttemptOver):
     """No ranks were granted in time."""
 
 
-class _Stale(Exception):
+class _StaleKernels(Exception):
     """The rank processes have other kernels or libraries than their hosts have by now."""
 
 
 class Attempt:
     """One grant: waiting for it, the orders to its ranks, their events, and giving it back."""
 
-    def __init__(self, cluster: Connection, ask: Ask, trials: dict[str, Trial], watch: Watch) -> None:
+    def __init__(
+        self, cluster: Connection, ask: StreamRequest, trials: dict[str, DispatchedTrial], watch: Watchdog
+    ) -> None:
         self.cluster, self.ask, self.trials, self.watch = cluster, ask, trials, watch
         self.again: list[str] = []
         """Trials that deserve another attempt."""
@@ -107,10 +118,10 @@ class Attempt:
         try:
             yield from self._through()
             clean = True
-        except _Stale:
+        except _StaleKernels:
             self._give_back(spoiled=True)
             self.again = list(self.trials)
-        except _Broken as broken:
+        except _AttemptOver as broken:
             # ranks without an order are idle: what was refused before leaves them as they are
             verdict = self._excused(broken.verdict)
             self._hear_late(verdict)
@@ -118,7 +129,7 @@ class Attempt:
             yield from self.late
             self.again = self.watch.again(verdict)
             yield from self.watch.failures(verdict)
-            if isinstance(broken, _WaitedOut):
+            if isinstance(broken, _WaitExpired):
                 raise Failed(broken.verdict.sentence) from None
         finally:
             self._give_back(spoiled=not clean)
@@ -139,7 +150,7 @@ class Attempt:
         return [{**event, **self._ran} if event["kind"] == "result" else event]
 
     @cached_property
-    def _ran(self) -> Ran:
+    def _ran(self) -> ExecutionFields:
         """What every result says of the ranks that were granted."""
         return agreement.ran(self.places, self.ask.backend)
 
@@ -155,7 +166,7 @@ class Attempt:
         while (event := self._polled()) is None or event["kind"] != "granted":
             waited_s = time.monotonic() - asked_at
             if waited_s > ask.limits.wait_s:
-                raise _WaitedOut(Verdict(None, "lost", None, self._waited_out()))
+                raise _WaitExpired(Blame(None, "lost", None, self._waited_out()))
             if self.waits_for and self.beat_at > told_at:
                 told_at = self.beat_at
                 yield self._waiting(waited_s, self.waits_for)
@@ -187,7 +198,7 @@ class Attempt:
                 self.cluster.call("release", within_s=within_s, client=self.cluster.client.id, **how)
         self.futures.clear()
 
-    def _hear_late(self, verdict: Verdict) -> None:
+    def _hear_late(self, verdict: Blame) -> None:
         """Nothing measured is lost: what another rank said before its gang broke may arrive after why it broke."""
         if not self.held or verdict.rank is None:
             return
@@ -201,24 +212,24 @@ class Attempt:
                     self.late += self._heard(event)
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
 
-    def _survivors(self, verdict: Verdict) -> list[str]:
+    def _survivors(self, verdict: Blame) -> list[str]:
         """Workers whose rank need not be replaced with the guilty one; they notice soon that it is gone."""
         if not self.held or verdict.rank is None or not self.watch.ranks[verdict.rank].sticky:
             return []
-        with contextlib.suppress(_Broken, queue.Empty):
+        with contextlib.suppress(_AttemptOver, queue.Empty):
             self._call("doom", stream=self.stream, worker=self.places[verdict.rank]["worker"])
             give_up_at = time.monotonic() + _PARTING_S
             while self.watch.unsure(verdict):
                 for event in self.arrived:
                     if event["kind"] == "ended":  # another worker left
-                        raise _Broken(self._ended(event))
+                        raise _AttemptOver(self._ended(event))
                     if events.is_of_rank(event):
                         self.late += self._heard(event)
                 self.arrived = iter(self.batches.get(timeout=max(0.0, give_up_at - time.monotonic())))
         gone = {verdict.rank, *self.watch.unsure(verdict)}
         return [place["worker"] for rank, place in enumerate(self.places) if rank not in gone]
 
-    def _excused(self, verdict: Verdict) -> Verdict:
+    def _excused(self, verdict: Blame) -> Blame:
         """*verdict*; or, where a rank hung whose worker does not answer, that it was lost: no trial is to blame."""
         if verdict.stage != "hang" or not self.places:
             return verdict
@@ -245,11 +256,11 @@ class Attempt:
             return
         now = probe.ask(self.cluster.client, list(loaded), keeper.would_load)
         if still := agreement.trouble(self.places, now, backend, source):
-            raise _Broken(Verdict(None, "refused", None, still))
+            raise _AttemptOver(Blame(None, "refused", None, still))
         if self.ask.replaced.issuperset(loaded):  # it did not help
-            raise _Broken(Verdict(None, "refused", None, trouble))
+            raise _AttemptOver(Blame(None, "refused", None, trouble))
         self.ask.replaced.update(loaded)
-        raise _Stale
+        raise _StaleKernels
 
     # orders to the ranks
 
@@ -324,9 +335,9 @@ class Attempt:
             if event["kind"] == "refused":
                 # what could be were all workers well is no fault of who asked
                 stage = "launch" if event["for_now"] else "refused"
-                raise _Broken(Verdict(None, stage, None, event["message"]))
+                raise _AttemptOver(Blame(None, stage, None, event["message"]))
             if event["kind"] == "ended":
-                raise _Broken(self._ended(event))
+                raise _AttemptOver(self._ended(event))
             return event
         try:
             self.arrived = iter(self.batches.get_nowait())
@@ -340,7 +351,7 @@ class Attempt:
 
     def _judge(self) -> None:
         if verdict := self.watch.verdict(time.monotonic()):
-            raise _Broken(verdict)
+            raise _AttemptOver(verdict)
 
     def _still_wanted(self) -> None:
         """Raises _Broken when the user, the scheduler or the broker has let go of this attempt."""
@@ -362,7 +373,7 @@ class Attempt:
 
     def _uncancelled(self) -> None:
         if self.ask.cancelled.is_set():
-            raise _Broken(Verdict(None, "cancelled", None, "Cancelled before every rank had a result."))
+            raise _AttemptOver(Blame(None, "cancelled", None, "Cancelled before every rank had a result."))
 
     def _call(self, question: str, **facts: Any) -> Any:
         self._still_connected()
@@ -382,15 +393,15 @@ class Attempt:
         self.held = False
         address = self.cluster.address
         sentence = f"The scheduler {address} is gone ({why}). Start it again, or ask another one."
-        raise _Broken(Verdict(None, "lost", None, sentence)) from None
+        raise _AttemptOver(Blame(None, "lost", None, sentence)) from None
 
-    def _ended(self, event: EndedEvent) -> Verdict:
+    def _ended(self, event: EndedEvent) -> Blame:
         self.held = False
         workers = [place["worker"] for place in self.places]
         if event["worker"] in workers:
             return self.watch.lost(workers.index(event["worker"]), event["message"])
         # this client was silent for too long: the grant is gone, and nobody's trial is to blame
-        return Verdict(None, "cancelled", None, event["message"])
+        return Blame(None, "cancelled", None, event["message"])
 
 
 # Trials go to a gang of ranks, their events come back: ask, order, listen, give the gang back whatever happens.
@@ -420,7 +431,9 @@ class Cluster:
         self._numbers = itertools.count()
 
     @classmethod
-    def connect(cls, address: str | Path | Target | None = None, *, entry: Entry | None = None) -> Cluster:
+    def connect(
+        cls, address: str | Path | SchedulerTarget | None = None, *, entry: EntryPoint | None = None
+    ) -> Cluster:
         """Connect by scheduler address or scheduler file, by default the lab's; ValueError when nobody answers.
 
         The broker and the rank processes are installed unless another client did so before.
@@ -428,7 +441,7 @@ class Cluster:
         target = target_in(address)
         client = open_client(target)
         try:
-            plugin = dumps(broker.Broker(entry or Entry()))
+            plugin = dumps(broker.Broker(entry or EntryPoint()))
             assert client.scheduler is not None
             install = client.scheduler.register_scheduler_plugin
             client.sync(install, plugin=plugin, name=broker.NAME, idempotent=True, callback_timeout=30)
@@ -453,11 +466,11 @@ class Cluster:
 
     def stream(
         self,
-        trials: Sequence[Trial],
+        trials: Sequence[DispatchedTrial],
         *,
         world: int,
         shares_heap: bool,
-        deadline_s: float | Limits,
+        deadline_s: float | Deadlines,
         cancelled: threading.Event | None = None,
         source_print: str | None = None,
     ) -> Iterator[ToldEvent]:
@@ -473,10 +486,12 @@ class Cluster:
         Benches are opened for a world and a heap: the next stream is warm when these two are the same.
         A caller that takes no event for long loses the gang to others.
         """
-        limits = deadline_s if isinstance(deadline_s, Limits) else Limits(deadline_s, deadline_s * max(1, len(trials)))
+        limits = (
+            deadline_s if isinstance(deadline_s, Deadlines) else Deadlines(deadline_s, deadline_s * max(1, len(trials)))
+        )
         if world < 1 or min(limits.silence_s, limits.total_s) <= 0:
             raise ValueError(f"world = {world} and deadline_s = {deadline_s} must both be above 0.")
-        ask = Ask(
+        ask = StreamRequest(
             world=world,
             shares_heap=shares_heap,
             across=any(trial.across for trial in trials),
@@ -489,7 +504,7 @@ class Cluster:
         num_idle = 0
         while rest:
             forgiving = num_idle < _IDLE_ATTEMPTS
-            watch = Watch(list(rest), ask.world, ask.limits, forgiving=forgiving)
+            watch = Watchdog(list(rest), ask.world, ask.limits, forgiving=forgiving)
             attempt = Attempt(self, ask, rest, watch)
             yield from attempt.events()
             num_idle = num_idle + 1 if len(attempt.again) == len(rest) else 0

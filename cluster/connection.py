@@ -23,7 +23,7 @@ from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
 
 from cluster import agreement, certificate
-from cluster.scheduler_file import KNOCK_S, Target, knock, target_in
+from cluster.scheduler_file import KNOCK_S, SchedulerTarget, knock, target_in
 from kernels.files import Failed
 
 # Is it a Dask scheduler that answers at an address? Asked aside, so that whatever else answers can hang nobody.
@@ -34,7 +34,7 @@ _TAKEN = "taken"
 Said = queue.SimpleQueue[Any]
 
 
-def stranger_at(target: Target, within_s: float) -> str | None:
+def stranger_at(target: SchedulerTarget, within_s: float) -> str | None:
     """What is the matter at *target*, as the end of a sentence; None when a Dask scheduler answered in time.
 
     Dask's own client waits long for a port that says nothing, and takes the first bytes of any other protocol for the
@@ -67,7 +67,7 @@ def speaks_tls(address: str, within_s: float) -> bool:
     return True
 
 
-def _ask(target: Target, within_s: float, said: Said) -> None:
+def _ask(target: SchedulerTarget, within_s: float, said: Said) -> None:
     """In a thread of its own, which may be left behind."""
     try:
         knock(target, within_s)
@@ -83,7 +83,7 @@ def _ask(target: Target, within_s: float, said: Said) -> None:
         said.put(error)
 
 
-async def _identity(target: Target, within_s: float) -> Any:
+async def _identity(target: SchedulerTarget, within_s: float) -> Any:
     settings = Security() if target.certificate is None else target.certificate.security()
     comm = await connect(target.address, timeout=within_s, **settings.get_connection_args("client"))
     try:
@@ -157,7 +157,7 @@ def _diverted(record: logging.LogRecord, handler: logging.Handler) -> bool:
     return True
 
 
-class _Quiet(RotatingFileHandler):
+class _QuietHandler(RotatingFileHandler):
     """What cannot be written, as on a full disk, is lost: nobody waits for it."""
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -168,7 +168,7 @@ def _handler() -> logging.Handler:
     file = path()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler: logging.Handler = _Quiet(file, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8", delay=True)
+        handler: logging.Handler = _QuietHandler(file, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8", delay=True)
     except OSError:
         return logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
@@ -189,7 +189,7 @@ _CERTIFIED = (
 )
 
 
-def open_client(address: str | Path | Target | None = None) -> Client:
+def open_client(address: str | Path | SchedulerTarget | None = None) -> Client:
     """A plain Dask client, by scheduler address or scheduler file, by default the lab's; ValueError if none answers."""
     into_file()
     target = target_in(address)
@@ -210,7 +210,7 @@ def open_client(address: str | Path | Target | None = None) -> Client:
     )
 
 
-def _security(target: Target) -> Security | None:
+def _security(target: SchedulerTarget) -> Security | None:
     """What Dask's client is given; ValueError or Failed where *target* wants a certificate and has none that is good.
 
     A cluster of somebody else's may have its certificates in Dask's own configuration.

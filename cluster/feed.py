@@ -18,7 +18,7 @@ from kernels.events import LEISURELY, RankEvent, StreamEvent
 Batches = queue.SimpleQueue[list[StreamEvent]]
 
 
-class Batch(TypedDict):
+class EventBatch(TypedDict):
     """Events of one stream, in the order in which they came."""
 
     stream: str
@@ -65,7 +65,7 @@ class Topics:
 class Outbox:
     """The worker's end for one rank and one stream; used by one thread."""
 
-    def __init__(self, send: Callable[[str, Batch], None], topic: str, stream: str, rank: int) -> None:
+    def __init__(self, send: Callable[[str, EventBatch], None], topic: str, stream: str, rank: int) -> None:
         self.send = send
         """`Worker.log_event`."""
         self.topic = topic
@@ -123,7 +123,7 @@ class Feed:
         """Whatever still comes for this stream is dropped."""
         self._queues.pop(stream, None)
 
-    def _received(self, stamped: tuple[float, Batch]) -> None:
+    def _received(self, stamped: tuple[float, EventBatch]) -> None:
         # runs in the client's event loop: append and return
         message = stamped[1]
         batches = self._queues.get(message["stream"])

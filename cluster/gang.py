@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from cluster.gang_messages import (
     ClientGone,
     Command,
-    Doomed,
-    Ended,
+    DoomMessage,
+    EndMessage,
     Event,
-    Granted,
+    GrantMessage,
     Heartbeat,
     Hello,
     Kill,
-    Place,
     RankFailed,
     RankGone,
     RankReady,
-    Refused,
-    Released,
-    Requested,
+    RankSeat,
+    RefusalMessage,
+    ReleaseMessage,
+    RequestMessage,
     Tick,
     WorkerAnswers,
     WorkerJoined,
@@ -30,7 +30,7 @@ from cluster.gang_messages import (
     WorkerSilent,
 )
 from cluster.gang_messages import (
-    Dealt as GangMessagesDealt,
+    GpuMessage as GangMessagesDealt,
 )
 from cluster.hosts import Gpu
 from cluster.seating import Workers, may, natural, room, turns
@@ -41,7 +41,7 @@ Dealt = tuple[str, Gpu | None]
 """A worker, and the GPU that it has; None: its ranks are CPU ranks."""
 
 
-class Dealer:
+class GpuDealer:
     """All GPUs of one cluster. A GPU is known by its UUID, so that hosts, containers and pods need no names here."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Customer:
+class ClientState:
     """A client that asked once."""
 
     seen: float
@@ -147,7 +147,7 @@ class Grant:
     """Who holds which workers; by client and stream."""
 
     since: float
-    places: tuple[Place, ...]
+    places: tuple[RankSeat, ...]
     expected_s: float | None
 
     def is_overdue(self, at: float) -> bool:
@@ -156,14 +156,14 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BenchSession:
     """Workers whose benches were opened together."""
 
     workers: tuple[str, ...]
     shares_heap: bool
     across: bool
 
-    def suits(self, request: Requested) -> bool:
+    def suits(self, request: RequestMessage) -> bool:
         """Whether benches opened for this session can serve the request."""
         opened_for = (len(self.workers), self.shares_heap, self.across)
         return opened_for == (request.world, request.shares_heap, request.across)
@@ -203,16 +203,16 @@ class Gang:
         """So long a request waits that could be met were all workers well: then it is refused for now."""
         self.workers: dict[str, Member] = {}
         self.grants: dict[tuple[str, str], Grant] = {}
-        self.requests: dict[tuple[str, str], Requested] = {}
+        self.requests: dict[tuple[str, str], RequestMessage] = {}
         self.unmet_since: dict[tuple[str, str], float] = {}
         """Since when a request could be met only were all workers well."""
-        self.clients: dict[str, Customer] = {}
-        self.sessions: dict[str, Session] = {}
+        self.clients: dict[str, ClientState] = {}
+        self.sessions: dict[str, BenchSession] = {}
         self.away: dict[str, Member] = {}
         """Workers that left, by name."""
         self.released: dict[tuple[str, str], float] = {}
         """When what was not known here was given back."""
-        self.dealer = Dealer()
+        self.dealer = GpuDealer()
         self._floor = 0.0
         self._num_sessions = 0
 
@@ -252,14 +252,14 @@ class Gang:
                 if worker := self.workers.get(event.worker):
                     self._forget_rank(worker)
                     worker.deaths, worker.last_death = worker.deaths + 1, event.sentence
-            case Requested():
+            case RequestMessage():
                 self._requested(event)
             case Heartbeat():
                 if client := self.clients.get(event.client):
                     client.seen = event.at
-            case Released():
+            case ReleaseMessage():
                 return self._released(event)
-            case Doomed():
+            case DoomMessage():
                 grant = self.grants.get((event.client, event.stream))
                 return self._kill([place for place in grant.places if place.worker == event.worker]) if grant else []
             case ClientGone():
@@ -279,8 +279,8 @@ class Gang:
 
     # what happens to requests and grants
 
-    def _requested(self, event: Requested) -> None:
-        client = self.clients.setdefault(event.client, Customer(seen=event.at, seconds=0.0))
+    def _requested(self, event: RequestMessage) -> None:
+        client = self.clients.setdefault(event.client, ClientState(seen=event.at, seconds=0.0))
         client.seen = event.at
         if (event.client, event.stream) in self.released:
             return
@@ -289,7 +289,7 @@ class Gang:
             client.seconds = max(client.seconds, self._floor)
         self.requests[event.client, event.stream] = event
 
-    def _released(self, event: Released) -> list[Command]:
+    def _released(self, event: ReleaseMessage) -> list[Command]:
         if client := self.clients.get(event.client):
             client.seen = event.at
         key = (event.client, event.stream)
@@ -308,7 +308,7 @@ class Gang:
                 worker.busy = False
         return self._kill([place for place in grant.places if place.worker not in idle]) if kill else []
 
-    def _kill(self, places: Iterable[Place]) -> list[Command]:
+    def _kill(self, places: Iterable[RankSeat]) -> list[Command]:
         """End the rank processes of *places*, as far as they are still the same."""
         kills: list[Command] = []
         for place in places:
@@ -324,7 +324,7 @@ class Gang:
         commands: list[Command] = []
         for key in keys:
             self.requests.pop(key, None)
-            commands += [Ended(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
+            commands += [EndMessage(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
         return commands
 
     def _expire(self, at: float) -> list[Command]:
@@ -354,7 +354,7 @@ class Gang:
                     f"The client said nothing for {silence:.0f} s and held its ranks for {at - grant.since:.0f} s of "
                     f"{grant.expected_s:.0f} s that it expected, so others have its workers now. Ask again."
                 )
-                commands += [Ended(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
+                commands += [EndMessage(*key, worker=None, sentence=sentence), *self._end(key, at, kill=True)]
         return commands
 
     def _worker_left(self, event: WorkerLeft) -> list[Command]:
@@ -381,7 +381,7 @@ class Gang:
         commands: list[Command] = []
         for key, grant in list(self.grants.items()):
             if any(place.worker == worker.address for place in grant.places):
-                commands += [Ended(*key, worker=worker.address, sentence=sentence), *self._end(key, at, kill=True)]
+                commands += [EndMessage(*key, worker=worker.address, sentence=sentence), *self._end(key, at, kill=True)]
         return commands
 
     def _forget_rank(self, worker: Member) -> None:
@@ -398,7 +398,7 @@ class Gang:
         running = sum(at - grant.since for (holder, _), grant in self.grants.items() if holder == client)
         return self.clients[client].seconds + running
 
-    def queue(self, at: float) -> list[Requested]:
+    def queue(self, at: float) -> list[RequestMessage]:
         """Who waits, the next one first; a client that says nothing is passed over until it speaks again."""
         used = {client: self.granted_seconds(client, at) for client in self._active()}
         awake = [one for one in self.requests.values() if at - self.clients[one.client].seen <= self.quiet_s]
@@ -423,13 +423,13 @@ class Gang:
                 break
         return commands
 
-    def _may_be_mended(self, refused: Refused, at: float) -> bool:
+    def _may_be_mended(self, refused: RefusalMessage, at: float) -> bool:
         """Whether a request that cannot be met now waits all the same; it holds nobody back."""
         return (
             refused.for_now and at - self.unmet_since.setdefault((refused.client, refused.stream), at) < self.patient_s
         )
 
-    def _grant(self, request: Requested, chosen: tuple[str, ...], at: float) -> Granted:
+    def _grant(self, request: RequestMessage, chosen: tuple[str, ...], at: float) -> GrantMessage:
         key = (request.client, request.stream)
         session = self._session(chosen, request)
         places = []
@@ -440,15 +440,15 @@ class Gang:
                 self.sessions.pop(worker.session, None)
                 worker.session = session
             worker.busy = True
-            places.append(Place(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
+            places.append(RankSeat(address, worker.name, worker.host, worker.incarnation, worker.hello, worker.gpu))
         del self.requests[key]
         self.grants[key] = Grant(at, tuple(places), request.expected_s)
         self.clients[request.client].sessions[request.world] = session
-        return Granted(*key, session, tuple(places))
+        return GrantMessage(*key, session, tuple(places))
 
-    def _session(self, chosen: tuple[str, ...], request: Requested) -> str:
+    def _session(self, chosen: tuple[str, ...], request: RequestMessage) -> str:
         """The intact session of just these workers in this order, or a new one."""
-        wanted = Session(chosen, request.shares_heap, request.across)
+        wanted = BenchSession(chosen, request.shares_heap, request.across)
         for name, session in self.sessions.items():
             if session == wanted:
                 return name
@@ -457,7 +457,7 @@ class Gang:
         self.sessions[name] = wanted
         return name
 
-    def _choose(self, request: Requested) -> tuple[str, ...] | None:
+    def _choose(self, request: RequestMessage) -> tuple[str, ...] | None:
         """Workers for the request: its client's warm session, a warm session nobody else uses, or free ones."""
         warm = self._warm(request)
         if warm is not None:
@@ -474,7 +474,7 @@ class Gang:
         ))[: request.world]  # fmt: skip
         return tuple(worker.address for worker in sorted(chosen, key=natural))
 
-    def _warm(self, request: Requested) -> tuple[str, ...] | None:
+    def _warm(self, request: RequestMessage) -> tuple[str, ...] | None:
         last_session = self.clients[request.client].sessions.get(request.world)
         others = self._active() - {request.client}
         foreign = {session for client in others for session in self.clients[client].sessions.values()}
@@ -489,20 +489,20 @@ class Gang:
                     return session.workers
         return None
 
-    def _fresh_room(self, request: Requested) -> bool:
+    def _fresh_room(self, request: RequestMessage) -> bool:
         unused = [w for w in self.workers.values() if w.free and w.session not in self.sessions]
         return bool(self._room(request, unused))
 
-    def _room(self, request: Requested, workers: list[Member]) -> list[Member]:
+    def _room(self, request: RequestMessage, workers: list[Member]) -> list[Member]:
         return room(workers, request.world, request.backend, request.shares_heap, request.across)
 
-    def _refused(self, request: Requested) -> Refused | None:
+    def _refused(self, request: RequestMessage) -> RefusalMessage | None:
         """Why the request cannot be met, or None."""
         workers = Workers(tuple(self.workers.values()), tuple(self.away.values()))
         needs = request.world, request.backend, request.shares_heap, request.across
         if (sentence := workers.refusal(*needs)) is None:
             return None
-        return Refused(request.client, request.stream, sentence, for_now=workers.well().refusal(*needs) is None)
+        return RefusalMessage(request.client, request.stream, sentence, for_now=workers.well().refusal(*needs) is None)
 
 
 # For whom a request waits, in words: who is before it, who holds the workers, which of them are starting or away.

@@ -96,7 +96,7 @@ class RankFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
+class RequestMessage:
     """A client wants `world` ranks at once."""
 
     at: float
@@ -120,7 +120,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleaseMessage:
     """A client gives its grant back, or takes its request back. `spoiled`: its ranks may still be busy."""
 
     at: float
@@ -132,7 +132,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class DoomMessage:
     """A client found that one rank process of its grant is of no use any more; it keeps the grant."""
 
     at: float
@@ -165,17 +165,17 @@ Event = (
     | RankReady
     | RankGone
     | RankFailed
-    | Requested
+    | RequestMessage
     | Heartbeat
-    | Released
-    | Doomed
+    | ReleaseMessage
+    | DoomMessage
     | ClientGone
     | Tick
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankSeat:
     """One rank's place in a grant."""
 
     worker: str
@@ -188,17 +188,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantMessage:
     """The client holds these workers; rank r is `places[r]`."""
 
     client: str
     stream: str
     session: str
-    places: tuple[Place, ...]
+    places: tuple[RankSeat, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalMessage:
     """The request cannot be met. `for_now`: it could be, were all workers well that belong to the cluster."""
 
     client: str
@@ -208,7 +208,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndMessage:
     """The grant or request was taken away. `worker`: the lost one, or None when the client itself was silent."""
 
     client: str
@@ -226,11 +226,11 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class GpuMessage:
     """This worker's rank processes have this GPU, or none, for as long as the worker is there."""
 
     worker: str
     gpu: Gpu | None
 
 
-Command = Granted | Refused | Ended | Kill | Dealt
+Command = GrantMessage | RefusalMessage | EndMessage | Kill | GpuMessage

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.seating import Ranks
-from kernels.hardware import Device, hardware_of, versions
+from kernels.hardware import WorkerDevice, hardware_of, versions
 
 # The NVIDIA GPUs that this process may use, found without torch and without a context on any of them.
 
@@ -498,12 +498,12 @@ def _of_driver() -> dict[str, Any]:
 # What this worker has for its rank: a GPU and how it is linked, or cores. Found without torch, as plain facts.
 
 
-def device(gpu: Gpu | None) -> Device:
+def device(gpu: Gpu | None) -> WorkerDevice:
     """Of a worker of this host that has *gpu*, or none."""
     processor, cores = cpu_model() or "unknown processor", core_numbers()
     if gpu is None:
-        return Device(kind="cpu", model=processor, processor=processor, cores=cores)
-    return Device(
+        return WorkerDevice(kind="cpu", model=processor, processor=processor, cores=cores)
+    return WorkerDevice(
         kind="gpu", model=gpu.name, processor=processor, cores=cores, memory_bytes=gpu.memory_bytes, uuid=gpu.uuid,
         links=linked_to(gpu),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 from cluster import hosts
 from cluster.feed import Outbox
 from cluster.messages import Order
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 from kernels import events
 from kernels.events import BirthEvent, GoneEvent, RankEvent
 
@@ -47,7 +47,7 @@ class RankProcess:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: EntryPoint,
         tell: Callable[[RankProcess, BirthEvent | GoneEvent], None],
         environment: Mapping[str, str],
     ) -> None:
@@ -126,7 +126,7 @@ class Keeper(WorkerPlugin):
     name = NAME
     idempotent = True
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: EntryPoint) -> None:
         self.entry = entry
 
     def setup(self, worker: Worker) -> None:

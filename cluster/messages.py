@@ -6,13 +6,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
 
-from cluster.watchdog import Limits
+from cluster.watchdog import Deadlines
 
 # What a client asks a cluster for: trials of one backend, and a gang of ranks that can run them.
 
 
-class Trial(Protocol):
-    """What dispatch needs to know of a trial: `kernels.trial.Trial`."""
+class DispatchedTrial(Protocol):
+    """What dispatch needs to know of a trial: `kernels.trial.DispatchedTrial`."""
 
     @property
     def key(self) -> str:
@@ -31,13 +31,13 @@ class Trial(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class StreamRequest:
     """What a stream needs."""
 
     world: int
     shares_heap: bool
     """Whether the ranks write into each other's memory and so must sit on one host."""
-    limits: Limits
+    limits: Deadlines
     cancelled: threading.Event
     across: bool = False
     """Whether the network links the ranks, so that they must sit on several hosts."""

@@ -42,8 +42,8 @@ _STICKY = "CUDA error"
 """What torch says when the context is of no use any more: every later call fails, in this process."""
 
 
-class Bench(Protocol):
-    """What a rank process runs; `kernels.bench.Bench`, or a fake one in tests."""
+class BenchInterface(Protocol):
+    """What a rank process runs; `kernels.bench.BenchInterface`, or a fake one in tests."""
 
     def run(self, trials: list[Any]) -> None:
         """Time the trials together with the peers; the events go to the `emit` that the bench was made with."""
@@ -56,7 +56,7 @@ class Bench(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class EntryPoint:
     """Where a rank process finds what it runs, each as `module:name`; only rank processes import them."""
 
     bench: str = "kernels.bench:Bench"
@@ -91,7 +91,7 @@ def open_store(host: str) -> tuple[Any, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousPlace:
     """Where the ranks of a session meet: on loopback, with a door to it where some are on other hosts."""
 
     session: str
@@ -102,7 +102,7 @@ class Meeting:
     entrance: rendezvous.Port | None
 
     @classmethod
-    def opened(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> Meeting:
+    def opened(cls, session: str, host: str | None, store_at: Callable[[str], tuple[Any, int]]) -> RendezvousPlace:
         """*host*: where ranks of other hosts look for it; None: all are on this one."""
         store, port = store_at(rendezvous.LOOPBACK)
         if host is None:
@@ -116,18 +116,18 @@ class Meeting:
         return self.port if self.entrance is None else self.entrance.number
 
 
-class Rank:
+class RankServer:
     """Carries out orders one after the other; the bench stays open while the session stays."""
 
     def __init__(self, parts: dict[str, Any], emit: Emit) -> None:
         self.parts = parts
-        """The imported `Entry`."""
+        """The imported `EntryPoint`."""
         self.emit = emit
         self.session = ""
-        self.bench: Bench | None = None
+        self.bench: BenchInterface | None = None
         self.stage = ""
         """The stage that the bench last reported."""
-        self.store: Meeting | None = None
+        self.store: RendezvousPlace | None = None
         """The rendezvous that this rank opened."""
         self.passage: rendezvous.Port | None = None
         """The way to another rank's rendezvous."""
@@ -150,7 +150,7 @@ class Rank:
         if self.store is None or self.store.session != session:
             if self.store is not None and self.store.entrance is not None:
                 self.store.entrance.close()
-            self.store = Meeting.opened(session, host if guarded else None, self.parts["store"])
+            self.store = RendezvousPlace.opened(session, host if guarded else None, self.parts["store"])
         self.emit(events.rendezvous(host, self.store.number, self.store.secret))
 
     def _run(self, seat: SeatWords, trials: list[dict[str, Any]]) -> None:
@@ -240,7 +240,7 @@ def main() -> None:
     waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
     threading.Thread(target=_read_orders, args=(orders, waiting), daemon=True).start()
     try:
-        entry = Entry(**start["entry"])
+        entry = EntryPoint(**start["entry"])
         hello = entry.hello()  # before anything is imported: a file that changes meanwhile must not look as if loaded
         parts = entry.load()
         getattr(parts["bench"], "warm", lambda: None)()
@@ -249,7 +249,7 @@ def main() -> None:
         emit(events.failed(f"{type(error).__name__}: {error}"))
         os._exit(1)
     emit(events.hello(start["incarnation"], hello))
-    rank = Rank(parts, emit)
+    rank = RankServer(parts, emit)
     while True:  # ends with its standard input
         rank.obey(waiting.get())
 

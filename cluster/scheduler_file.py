@@ -64,7 +64,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SchedulerTarget:
     """A scheduler, and the certificate that it wants to see."""
 
     address: str
@@ -84,10 +84,10 @@ def write(record: Record, certificate: Certificate | None = None) -> None:
     """Leave the record where `read` finds it, for this user's eyes only."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_target(file, Target(record.address, certificate), workbench=asdict(record))
+    write_target(file, SchedulerTarget(record.address, certificate), workbench=asdict(record))
 
 
-def write_target(file: Path, target: Target, **more: Any) -> None:
+def write_target(file: Path, target: SchedulerTarget, **more: Any) -> None:
     """A scheduler file in Dask's format, with the certificate beside the address; OSError when it cannot be written."""
     shown = {"certificate": target.certificate.pem} if target.certificate else {}
     content = {"type": "Scheduler", "address": target.address, **shown, **more}
@@ -137,7 +137,7 @@ def running() -> Record | None:
     if record is None or not record.alive:
         return None
     try:
-        reach(Target(record.address), KNOCK_S)
+        reach(SchedulerTarget(record.address), KNOCK_S)
     except TimeoutError:
         return record  # its keeper lives, so it is not gone: a second one must not start beside it
     except OSError:
@@ -145,12 +145,12 @@ def running() -> Record | None:
     return record
 
 
-def reach(target: Target, within_s: float) -> None:
+def reach(target: SchedulerTarget, within_s: float) -> None:
     """OSError when nobody takes a connection. The kernel takes it: a scheduler may be as busy as it likes."""
     socket.create_connection(get_address_host_port(target.address), timeout=within_s).close()
 
 
-def knock(target: Target, within_s: float) -> None:
+def knock(target: SchedulerTarget, within_s: float) -> None:
     """OSError when nobody takes a connection; Dask itself would try again and again.
 
     ssl.SSLError, which is one: somebody takes it, but not with this certificate. A busy scheduler greets late.
@@ -160,19 +160,19 @@ def knock(target: Target, within_s: float) -> None:
             target.certificate.greet(connection)
 
 
-def target_in(scheduler: str | Path | Target | None) -> Target:
+def target_in(scheduler: str | Path | SchedulerTarget | None) -> SchedulerTarget:
     """The scheduler asked for: its address in Dask's form, or read from the file that was named; None: the lab's.
 
     ValueError when there is no such file, when it was left by a process that is gone, or for another kind of address.
     """
-    if isinstance(scheduler, Target):
+    if isinstance(scheduler, SchedulerTarget):
         return scheduler
     if isinstance(scheduler, str) and "://" in scheduler:
         return own(_of_scheduler(scheduler))
     file = path() if scheduler is None else Path(scheduler)
     is_there = os.path.lexists(file)
     if not is_there and isinstance(scheduler, str) and re.fullmatch(r"[\w.\-\[\]:]+:\d+", scheduler):
-        return Target(f"tcp://{scheduler}")
+        return SchedulerTarget(f"tcp://{scheduler}")
     if scheduler is None and (record := read()) is not None and not record.alive:
         raise Failed(
             f"The lab's cluster is gone: process {record.pid}, which kept it at {record.address}, has ended and "
@@ -186,20 +186,20 @@ def target_in(scheduler: str | Path | Target | None) -> Target:
     return target
 
 
-def _in_file(file: Path) -> Target:
+def _in_file(file: Path) -> SchedulerTarget:
     content = files.json_value(file, _KIND)
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):
         raise _KIND.unreadable(file, "it names no address")
     certificate = content.get("certificate")
-    return Target(content["address"], None if certificate is None else Certificate(str(certificate)))
+    return SchedulerTarget(content["address"], None if certificate is None else Certificate(str(certificate)))
 
 
-def own(address: str) -> Target:
+def own(address: str) -> SchedulerTarget:
     """The scheduler at *address*, with its certificate where it is this user's own."""
     with contextlib.suppress(ValueError):
         if (target := _in_file(path())).address == address:
             return target
-    return Target(address)
+    return SchedulerTarget(address)
 
 
 def _of_scheduler(address: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kernels.hardware import Device, Hardware, Ran, hardware_of, source_print, versions_print
+from kernels.hardware import Execution, Hardware, WorkerDevice, hardware_of, source_print, versions_print
 
 
 class Worker(Protocol):
@@ -29,7 +29,7 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class WorkerDescription:
     """A worker as the broker tells of it."""
 
     name: str
@@ -38,7 +38,7 @@ class Described:
     trouble: str = ""
     versions: tuple[tuple[str, str], ...] = ()
     """Of the libraries there, by name; empty until its rank process said hello."""
-    device: Device | None = None
+    device: WorkerDevice | None = None
     is_away: bool = False
     """It does not answer now, or left."""
 
@@ -53,9 +53,9 @@ class Ranks:
     versions: Mapping[str, str]
     hardware: Hardware
 
-    def ran(self, backend: str) -> Ran:
+    def ran(self, backend: str) -> Execution:
         """What would run a trial of *backend* there: ranks have the client's source, or refuse."""
-        return Ran(source_print(backend), versions_print(self.versions), self.hardware)
+        return Execution(source_print(backend), versions_print(self.versions), self.hardware)
 
 
 def may(worker: Worker, backend: str) -> bool:
@@ -120,7 +120,7 @@ class Workers:
 
     def well(self) -> Workers:
         """The same cluster, were none of its workers in trouble."""
-        return Workers(tuple(Described(one.name, one.host, one.backend) for one in (*self.here, *self.away)))
+        return Workers(tuple(WorkerDescription(one.name, one.host, one.backend) for one in (*self.here, *self.away)))
 
     def gang(self, world: int, backend: str, across: bool = False) -> list[Worker]:
         """Who would sit in a gang if nobody else wanted one; empty where none can be seated."""
@@ -134,7 +134,7 @@ class Workers:
 
     def ranks(self, world: int, backend: str, across: bool = False) -> Ranks | None:
         """What such a gang would run on; None while one of its ranks said no hello, or where their versions differ."""
-        gang = [worker for worker in self.gang(world, backend, across) if isinstance(worker, Described)]
+        gang = [worker for worker in self.gang(world, backend, across) if isinstance(worker, WorkerDescription)]
         devices = [worker.device for worker in gang if worker.device is not None]
         if not gang or len(devices) < world or len({worker.versions for worker in gang}) > 1:
             return None
@@ -192,15 +192,15 @@ def _ranks(world: int) -> str:
     return f"{world} ranks" if world > 1 else "1 rank"
 
 
-def _described(workers: Iterable[Mapping[str, Any]]) -> tuple[Described, ...]:
+def _described(workers: Iterable[Mapping[str, Any]]) -> tuple[WorkerDescription, ...]:
     return tuple(
-        Described(
+        WorkerDescription(
             worker["name"],
             worker["host"],
             worker.get("backend") or "",
             worker.get("trouble") or "",
             tuple(sorted((worker.get("versions") or {}).items())),
-            Device.from_json(worker["device"]) if worker.get("device") else None,
+            WorkerDevice.from_json(worker["device"]) if worker.get("device") else None,
             bool(worker.get("away_s")),
         )
         for worker in workers

@@ -1,6 +1,6 @@
 """What went wrong in a gang, decided from what its ranks reported and when: pure, without a clock or a socket.
 
-`Watch` hears every event of an attempt and gives a verdict: which rank is guilty, of which trial, and what to do with
+`Watchdog` hears every event of an attempt and blames: which rank is guilty, of which trial, and what to do with
 the others. The first rank that failed by itself is guilty. A rank that only saw a peer vanish or not answer is a
 witness; then guilty is who was silent. When a rank says nothing for `silence_s`, guilty is the stopped process, or who
 got least far. Ranks report each trial that they compile; until the next report they may be silent for `compiling_s`.
@@ -31,7 +31,7 @@ _COMPILES = frozenset({"open", "compile", "timeline"})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Deadlines:
     """How long a rank may say nothing, and how long a list of trials may take beside the opening of the benches."""
 
     silence_s: float
@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Blame:
     """Who broke the gang. `trial` is None when it was no trial's fault: then all of them end, or all try again."""
 
     rank: int | None
@@ -64,7 +64,7 @@ class _Trouble:
 
 
 @dataclass(slots=True)
-class _Rank:
+class _RankState:
     label: str
     heard_at: float
     num_heard: int = 0
@@ -84,12 +84,12 @@ class _Rank:
     """It came to the end of its list, or out of it, and waits for orders."""
 
 
-class Watch:
+class Watchdog:
     """Watches one attempt: the ranks of one grant at one list of trials."""
 
-    def __init__(self, trials: Sequence[str], world: int, limits: Limits, *, forgiving: bool = False) -> None:
+    def __init__(self, trials: Sequence[str], world: int, limits: Deadlines, *, forgiving: bool = False) -> None:
         self.trials = list(trials)
-        self.ranks = [_Rank(f"rank {rank}", 0.0) for rank in range(world)]
+        self.ranks = [_RankState(f"rank {rank}", 0.0) for rank in range(world)]
         self.limits = limits
         self.forgiving = forgiving
         """Whether a gang that was lost before it began may try everything again."""
@@ -139,7 +139,7 @@ class Watch:
                 return self._heard_of_trial(rank, event, now)
         return False
 
-    def _heard_of_trial(self, rank: _Rank, event: TrialEvent, now: float) -> bool:
+    def _heard_of_trial(self, rank: _RankState, event: TrialEvent, now: float) -> bool:
         trial = event["trial"]
         rank.trial, rank.compiles = trial, event["kind"] == "stage" and event["stage"] in _COMPILES
         if event["kind"] == "stage":
@@ -170,7 +170,7 @@ class Watch:
 
     # verdicts
 
-    def verdict(self, now: float) -> Verdict | None:
+    def verdict(self, now: float) -> Blame | None:
         """Who broke the gang, or None while there is hope."""
         troubled = [rank for rank in self.ranks if rank.trouble]
         roots = [rank for rank in troubled if rank.trouble and not rank.trouble.witness]
@@ -184,7 +184,7 @@ class Watch:
             return self._silent(quiet, now, first) if quiet else self._guilty(first)
         return self._overdue(now)
 
-    def _overdue(self, now: float) -> Verdict | None:
+    def _overdue(self, now: float) -> Blame | None:
         if self.started_at is None:
             return None
         waited = [rank for rank in self.ranks if not rank.done]
@@ -194,19 +194,19 @@ class Watch:
         late = now - self.started_at > OPENING_S + self.limits.total_s
         return self._endless(waited, now - self.started_at) if waited and late else None
 
-    def _allowed_s(self, rank: _Rank) -> float:
+    def _allowed_s(self, rank: _RankState) -> float:
         """How long *rank* may say nothing after what it reported last."""
         return max(self.limits.silence_s, self.limits.compiling_s) if rank.compiles else self.limits.silence_s
 
-    def _endless(self, ranks: list[_Rank], seconds: float) -> Verdict:
+    def _endless(self, ranks: list[_RankState], seconds: float) -> Blame:
         rank = min(ranks, key=lambda rank: rank.num_heard)
         sentence = (
             f"{rank.label} does not come to an end. After {seconds:.1f} s it reported {rank.words}, but its list "
             f"of {len(self.trials)} trials may take {self.limits.total_s:.1f} s, and its opening {OPENING_S:.0f} s."
         )
-        return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
+        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
 
-    def _silent(self, ranks: list[_Rank], now: float, witness: _Rank | None = None) -> Verdict:
+    def _silent(self, ranks: list[_RankState], now: float, witness: _RankState | None = None) -> Blame:
         rank = min(ranks, key=lambda rank: (not rank.stopped, rank.num_heard, rank.heard_at))
         what = "its process is stopped" if rank.stopped else "it does not answer"
         sentence = (
@@ -218,21 +218,21 @@ class Watch:
         elif len(ranks) > 1:
             others = [f"{other.label} after {other.words}" for other in ranks if other is not rank]
             sentence += f" Waiting too: {', '.join(others)}."
-        return Verdict(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
+        return Blame(self.ranks.index(rank), "hang", self._trial_of(rank), sentence)
 
-    def _guilty(self, rank: _Rank) -> Verdict:
+    def _guilty(self, rank: _RankState) -> Blame:
         assert rank.trouble is not None
         if rank.trouble.stage == "refused":  # no rank and no trial did anything wrong
-            return Verdict(None, "refused", None, rank.trouble.sentence)
+            return Blame(None, "refused", None, rank.trouble.sentence)
         sentence = f"{rank.label}: {rank.trouble.sentence}; it last reported {rank.words}."
-        return Verdict(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
+        return Blame(self.ranks.index(rank), rank.trouble.stage, self._trial_of(rank), sentence)
 
-    def lost(self, number: int, sentence: str) -> Verdict:
+    def lost(self, number: int, sentence: str) -> Blame:
         """The verdict when the broker says that a rank's worker is gone."""
         rank = self.ranks[number]
-        return Verdict(number, "lost", self._trial_of(rank), f"{sentence} It last reported {rank.words}.")
+        return Blame(number, "lost", self._trial_of(rank), f"{sentence} It last reported {rank.words}.")
 
-    def _trial_of(self, rank: _Rank) -> str | None:
+    def _trial_of(self, rank: _RankState) -> str | None:
         """The trial that the rank was at: the one it spoke of last, or the first that is not settled."""
         if self.opened_at is None:
             return None
@@ -241,7 +241,7 @@ class Watch:
 
     # consequences
 
-    def unsure(self, verdict: Verdict) -> list[int]:
+    def unsure(self, verdict: Blame) -> list[int]:
         """Where only the guilty rank is to be replaced: the others that have not said yet that they are idle."""
         return [number for number, rank in enumerate(self.ranks) if number != verdict.rank and not rank.idle]
 
@@ -250,7 +250,7 @@ class Watch:
         everywhere = set.intersection(*settled) if settled else set()
         return [trial for trial in self.trials if trial not in everywhere and trial not in self.failed]
 
-    def again(self, verdict: Verdict) -> list[str]:
+    def again(self, verdict: Blame) -> list[str]:
         """Trials that another gang may try at once: all of a list that no rank had begun. What is timed in turns ends
         together, and whoever asked for it asks again (workbench/experiment/retries.py)."""
         is_idle = verdict.trial is None and verdict.stage == "lost" and self._unbegun()
@@ -259,7 +259,7 @@ class Watch:
     def _unbegun(self) -> bool:
         return self.started_at is not None and self.opened_at is None
 
-    def failures(self, verdict: Verdict) -> list[FailureEvent]:
+    def failures(self, verdict: Blame) -> list[FailureEvent]:
         """One failure event for each trial that ends here without a result of every rank."""
         again = set(self.again(verdict))
         failures = []
@@ -274,6 +274,6 @@ class Watch:
         return failures
 
 
-def _when(rank: _Rank) -> float:
+def _when(rank: _RankState) -> float:
     assert rank.trouble is not None
     return rank.trouble.at

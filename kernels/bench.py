@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels import events
 from kernels.backends import open_backend, warm_backends
-from kernels.backends.base import Backend, Compiling, Prepared, Seat, Unseen
+from kernels.backends.base import Backend, Compiling, MissingSpans, PreparedTrial, Seat
 from kernels.outcome import span_values
 from kernels.reference import Verdict, badness, expected, verdict
 from kernels.schedule import Refusal
@@ -20,7 +20,7 @@ from kernels.trial import Trial
 # The timing loop: trials of one sitting taken in turns, forwards and backwards, so that drift falls on all alike.
 
 
-def warm_up(prepared: Sequence[Prepared], warmups: int, each: Callable[[int], None]) -> None:
+def warm_up(prepared: Sequence[PreparedTrial], warmups: int, each: Callable[[int], None]) -> None:
     """Runs every trial *warmups* times untimed; calls each(trial number) before every one of these iterations."""
     for _ in range(warmups):
         for number, one in enumerate(prepared):
@@ -28,7 +28,7 @@ def warm_up(prepared: Sequence[Prepared], warmups: int, each: Callable[[int], No
             one.run()
 
 
-def interleaved(prepared: Sequence[Prepared], repeats: int, each: Callable[[int, int, float], None]) -> None:
+def interleaved(prepared: Sequence[PreparedTrial], repeats: int, each: Callable[[int, int, float], None]) -> None:
     """Runs every trial *repeats* times, A B C C B A ...; what ran before is forgotten.
 
     Calls each(trial number, sample index, seconds) after every iteration.
@@ -99,7 +99,7 @@ class Bench:
         if kept:
             self._time(backend, kept)
 
-    def _prepared(self, backend: Backend, trials: list[Trial]) -> tuple[list[Trial], Sequence[Prepared]]:
+    def _prepared(self, backend: Backend, trials: list[Trial]) -> tuple[list[Trial], Sequence[PreparedTrial]]:
         """Those of *trials* that there is room for, and what was prepared: one that does not fit goes alone."""
         if not trials:
             return [], []
@@ -139,7 +139,7 @@ class Bench:
         rank = self.seat.rank
         return lambda trial, number: self._emit(events.compiles(trial.key, rank, number + 1, count))
 
-    def _verify(self, backend: Backend, trial: Trial, one: Prepared) -> Verdict | None:
+    def _verify(self, backend: Backend, trial: Trial, one: PreparedTrial) -> Verdict | None:
         """The worst verdict on what *one* rehearses; a part computes no result to compare."""
         if trial.part != "whole":
             return None
@@ -147,14 +147,14 @@ class Bench:
         verdicts = [self._compared(backend, trial, one, values) for values in one.rehearse()]
         return max(verdicts, key=badness)
 
-    def _compared(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
+    def _compared(self, backend: Backend, trial: Trial, one: PreparedTrial, values: int) -> Verdict:
         """The result against the reference of *values*; one that is wrong, against that of the others, too."""
         judged = self._against(backend, trial, one, values)
         if not judged.correct and self._against(backend, trial, one, values ^ 1).correct:  # the other of its two
             return replace(judged, stale=True)
         return judged
 
-    def _against(self, backend: Backend, trial: Trial, one: Prepared, values: int) -> Verdict:
+    def _against(self, backend: Backend, trial: Trial, one: PreparedTrial, values: int) -> Verdict:
         truth = expected(trial.problem, self.seat.rank, one.seed, backend.device, values)
         return verdict(trial.problem, one.result(), truth, one.roundings)
 
@@ -165,7 +165,7 @@ class Bench:
             self._fail(trial, "wrong", judged.sentence(self.seat.rank))
         return all(passed for (passed,) in everyone)
 
-    def _time(self, backend: Backend, kept: list[tuple[Trial, Prepared, Verdict | None]]) -> None:
+    def _time(self, backend: Backend, kept: list[tuple[Trial, PreparedTrial, Verdict | None]]) -> None:
         samples: list[list[float]] = [[] for _ in kept]
         keys, rank = [trial.key for trial, *_ in kept], self.seat.rank
 
@@ -179,13 +179,13 @@ class Bench:
             readings.after(index, backend.condition)  # between two samples, off the clock
 
         protocol = kept[0][0].protocol
-        readings = Readings(protocol.repeats)
+        readings = DeviceReadings(protocol.repeats)
         runs = [one for _, one, _ in kept]
         warm_up(runs, protocol.warmups, warming)
         for trial, *_ in kept:
             self._begin(trial, "time")
         interleaved(runs, protocol.repeats, each)
-        lost: Unseen | None = None
+        lost: MissingSpans | None = None
         typicals = [_typical(backend.exchange(seconds)) for seconds in samples]
         for (trial, one, judged), typical in zip(kept, typicals, strict=True):
             self._begin(trial, "timeline")
@@ -196,7 +196,7 @@ class Bench:
                 if lost is not None:
                     raise lost
                 spans = [list(span_values(span)) for span in one.spans(typical)]
-            except Unseen as unseen:
+            except MissingSpans as unseen:
                 facts["unseen"], lost = str(unseen), unseen if unseen.alone else None
             self._emit(events.result(
                 trial.key, rank, spans=spans, facts=facts, correct=None if judged is None else judged.correct,
@@ -213,7 +213,7 @@ class Bench:
         self._emit(events.failure(trial.key, self.seat.rank, stage, sentence))
 
 
-class Readings:
+class DeviceReadings:
     """What the device says of itself in the course of *repeats* samples, each state once."""
 
     def __init__(self, repeats: int) -> None:

@@ -40,7 +40,7 @@ class SampleEvent(TypedDict):
     """Unix time at which it ended."""
 
 
-class Ran(TypedDict, total=False):
+class ExecutionFields(TypedDict, total=False):
     """What ran a trial, which the client adds to a result; absent where nobody asked."""
 
     source_print: str
@@ -49,7 +49,7 @@ class Ran(TypedDict, total=False):
     """A `kernels.hardware.Hardware` as JSON."""
 
 
-class ResultEvent(Ran):
+class ResultEvent(ExecutionFields):
     """A trial came to its end on a rank."""
 
     kind: Literal["result"]

@@ -24,7 +24,7 @@ ALONE = "one rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class WorkerDevice:
     """What one worker has for its rank, as found there."""
 
     kind: str
@@ -46,7 +46,7 @@ class Device:
         return asdict(self) | {"cores": list(self.cores), "links": None if self.links is None else list(self.links)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Device:
+    def from_json(cls, data: Mapping[str, Any]) -> WorkerDevice:
         links = data["links"]
         plain = {"cores": tuple(data["cores"]), "links": None if links is None else tuple(links)}
         return cls(**{**data, **plain})
@@ -89,7 +89,7 @@ class Hardware:
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
 
-def hardware_of(backend: str, devices: Sequence[Device], hosts: Sequence[str]) -> Hardware | None:
+def hardware_of(backend: str, devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> Hardware | None:
     """What a gang of *backend* is on these *devices*, one per rank, on *hosts*, in the same order.
 
     None where they cannot form one: there are no ranks, or one of backend = triton has no GPU.
@@ -111,7 +111,7 @@ def _counted(models: Sequence[str]) -> str:
     return counts[0][0] if len(counts) == 1 else " and ".join(f"{count} x {model}" for model, count in counts)
 
 
-def _cores_per_rank(devices: Sequence[Device], hosts: Sequence[str]) -> float:
+def _cores_per_rank(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> float:
     """Where ranks of one host may run on the same cores, they share them."""
     cores: dict[str, set[int]] = {}
     for device, host in zip(devices, hosts, strict=True):
@@ -119,7 +119,7 @@ def _cores_per_rank(devices: Sequence[Device], hosts: Sequence[str]) -> float:
     return min(len(cores[host]) / count for host, count in Counter(hosts).items())
 
 
-def _link_of_gpus(devices: Sequence[Device], hosts: Sequence[str]) -> str:
+def _link_of_gpus(devices: Sequence[WorkerDevice], hosts: Sequence[str]) -> str:
     if len(devices) == 1:
         return ALONE
     if len(set(hosts)) > 1:
@@ -145,7 +145,7 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class Execution:
     """What ran a trial, or would run it. The same trial is known where all three are the same."""
 
     source_print: str

@@ -27,7 +27,7 @@ SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SmLimits:
     """What one SM (a CU of AMD's) has for blocks, as its machine file states it."""
 
     shared_bytes: int
@@ -56,13 +56,13 @@ class Limits:
         """Warps that each partition holds of a block."""
         return -(-threads // (self.warp_threads * self.partitions))
 
-    def registers_of(self, block: Block) -> int:
+    def registers_of(self, block: BlockResources) -> int:
         """Registers that each partition gives for *block*."""
         return self.warps_of(block.threads) * _up(block.registers * self.warp_threads, self.register_unit)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockResources:
     """What one block of a kernel takes."""
 
     shared_bytes: int
@@ -71,11 +71,11 @@ class Block:
     threads: int
 
 
-NCCL = Block(82_240, 96, 544)
+NCCL = BlockResources(82_240, 96, 544)
 """A block of NCCL 2.28 on Hopper: threads and shared memory of an all-reduce in captured graphs of two H200s (its
 all-to-all has 640), and at most 96 registers by its sources (makefiles/common.mk). Its 17 warps take 15 of 16 registers
 of a Hopper SM, and there it has never begun beside a block of a GEMM."""
-SHOT = Block(0, 32, 1024)
+SHOT = BlockResources(0, 32, 1024)
 """A block of torch's `two_shot` all-reduce, from the same graphs; it was seen to begin beside two blocks of 256 threads
 and 59 registers, so that it has at most 32."""
 
@@ -88,7 +88,7 @@ class Padding:
     most: int
 
 
-def limits_of(machine: Machine) -> Limits:
+def limits_of(machine: Machine) -> SmLimits:
     """The limits of an SM of *machine*; Refusal where its file does not state them."""
     given, device = machine.device.limits, machine.device
     if not given:
@@ -96,7 +96,7 @@ def limits_of(machine: Machine) -> Limits:
             f"The machine {machine.name} does not say how many blocks an SM holds. Its file has no [device.limits]. "
             "Accepted: a machine of GPUs that states them, such as h200_nvl8."
         )
-    return Limits(
+    return SmLimits(
         shared_bytes=int(device.shared_memory_per_slot_bytes),
         most_shared_bytes=int(given["shared_memory_per_block_bytes"]),
         reserved_bytes=int(given.get("reserved_bytes_per_block", 0)),
@@ -110,15 +110,15 @@ def limits_of(machine: Machine) -> Limits:
     )
 
 
-def resident_blocks(limits: Limits, shared_bytes: int, registers: int, threads: int) -> int:
+def resident_blocks(limits: SmLimits, shared_bytes: int, registers: int, threads: int) -> int:
     """Blocks of *threads* threads, with *registers* each and *shared_bytes* together, that one SM holds; 0: none fits.
 
     Source: CUDA's occupancy calculator (cuda_occupancy.h).
     """
-    return beside(limits, Block(0, 0, 0), 0, Block(shared_bytes, registers, threads))
+    return beside(limits, BlockResources(0, 0, 0), 0, BlockResources(shared_bytes, registers, threads))
 
 
-def beside(limits: Limits, resident: Block, count: int, other: Block) -> int:
+def beside(limits: SmLimits, resident: BlockResources, count: int, other: BlockResources) -> int:
     """Blocks like *other* that still fit on an SM that holds *count* blocks like *resident*; 0: none.
 
     Where it is 0, a communication kernel waits for a block of the computation to end, whatever its priority.
@@ -137,7 +137,7 @@ def beside(limits: Limits, resident: Block, count: int, other: Block) -> int:
     return max(0, min(left))
 
 
-def padding(limits: Limits, block: Block, blocks: int) -> Padding:
+def padding(limits: SmLimits, block: BlockResources, blocks: int) -> Padding:
     """How much larger *block*'s shared memory must be for exactly *blocks* of them to be resident.
 
     Refusal, with both byte counts, where the block takes too much already; or where another limit allows fewer.
@@ -161,7 +161,7 @@ def padding(limits: Limits, block: Block, blocks: int) -> Padding:
     return Padding(fewest - block.shared_bytes, most - block.shared_bytes)
 
 
-def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True) -> Block:
+def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bool = True) -> BlockResources:
     """What a block of our GEMM takes, about: the operands of *stages* steps, and where *staged* its result, which
     bulk copies read from shared memory; registers for its float32 sums.
 
@@ -172,10 +172,10 @@ def gemm_block(tile: Tile, itemsize: int, stages: int, warps: int, *, staged: bo
     result = tile.m * tile.n * itemsize if staged else 0
     threads = 32 * warps
     sums = tile.m * tile.n // threads
-    return Block(operands + result + BARRIER_BYTES, min(sums + OTHER_REGISTERS, REGISTERS_MOST), threads)
+    return BlockResources(operands + result + BARRIER_BYTES, min(sums + OTHER_REGISTERS, REGISTERS_MOST), threads)
 
 
-def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> Block:
+def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> BlockResources:
     """What a block of our GEMV takes, about: weights of the steps ahead, values of the tokens of *tile*, registers.
 
     Values of several tokens are put in place for one step alone, where all warps' sums are added up at its end. Source:
@@ -185,12 +185,12 @@ def gemv_block(tile: Tile, itemsize: int, stages: int, warps: int) -> Block:
     weights, values, threads = tile.m * tile.k * itemsize, tile.n * tile.k * itemsize, 32 * warps
     loads, fixed = weights / (LOAD_BYTES * threads), BARRIER_BYTES + stages * NUMBER_BYTES
     if tile.n == 1:
-        return Block((stages - 1) * (weights + values) + fixed, int(40 + 4 * loads), threads)
+        return BlockResources((stages - 1) * (weights + values) + fixed, int(40 + 4 * loads), threads)
     shared = (stages - 1) * weights + max(values, warps * tile.m * tile.n * SUM_BYTES) + fixed
-    return Block(shared, min(int(17 + 6 * loads + tile.n * (5.5 + loads / 6)), REGISTERS_MOST), threads)
+    return BlockResources(shared, min(int(17 + 6 * loads + tile.n * (5.5 + loads / 6)), REGISTERS_MOST), threads)
 
 
-def _fewer(limits: Limits, block: Block) -> str:
+def _fewer(limits: SmLimits, block: BlockResources) -> str:
     held = resident_blocks(limits, block.shared_bytes, block.registers, block.threads)
     if not held:
         return "a smaller tile"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import Fabric, parse, usual
 from kernels.machine import Machine
 from kernels.outcome import Estimate, Failure, Measurement
@@ -74,7 +74,7 @@ class Lesson:
         known = {axis.name for axis in offered_axes(self.problem, scheme, self.machine, self.fabric)}
         unread = {name for name, values in axes.items() if values == EVERY and name in axis_rules.FUSED} - known
         space = Space((_choice(scheme, {name: values for name, values in axes.items() if name not in unread}),))
-        best, _ = fastest(self.problem, Runner(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
+        best, _ = fastest(self.problem, MeasuringRanks(self.machine, self.fabric), space, PROTOCOLS["default"], 1,
                           measured=False)  # fmt: skip
         return best[0]
 

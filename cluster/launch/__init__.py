@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from cluster.launch.contract import Kind
+from cluster.launch.contract import ClusterKind
 from cluster.launch.detached import down, up
 from cluster.launch.kinds import KINDS, kind_of
 from cluster.launch.lifetime import attach, borrow, hold
 from cluster.launch.local import Local
 from cluster.launch.roster import status
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 from cluster.scheduler_file import Record, running
 
-__all__ = ["KINDS", "Kind", "Record", "attach", "borrow", "down", "hold", "kind_of", "local", "running", "status", "up"]
+__all__ = [
+    "KINDS",
+    "ClusterKind",
+    "Record",
+    "attach",
+    "borrow",
+    "down",
+    "hold",
+    "kind_of",
+    "local",
+    "running",
+    "status",
+    "up",
+]
 
 
 def local(
-    num_ranks: int | None = None, *, gpus: int | None = None, published: bool = True, entry: Entry | None = None
+    num_ranks: int | None = None, *, gpus: int | None = None, published: bool = True, entry: EntryPoint | None = None
 ) -> AbstractContextManager[Record]:
     """A cluster on this host for as long as the `with` lasts: by default a rank per GPU where there are several, or
     else as many as it has cores, 4 to 8.

@@ -17,7 +17,7 @@ from cluster import scheduler_file
 from cluster.launch.detached import ENDED
 from cluster.launch.kinds import kind_of
 from cluster.launch.lifetime import hold
-from cluster.scheduler_file import Target
+from cluster.scheduler_file import SchedulerTarget
 from kernels.files import Failed
 
 LOOK_S = 2.0
@@ -28,7 +28,7 @@ GIVE_UP_S = 8.0
 """A cluster that is told to end while it is being started is given up within this time, in whatever state."""
 
 
-class _ToldToEnd(BaseException):
+class _StopRequested(BaseException):
     """Raised wherever the main thread is while the cluster is being started; nothing there takes it for a failure."""
 
 
@@ -48,7 +48,7 @@ class _Ending:
             give_up = threading.Timer(GIVE_UP_S, _end_at_once)
             give_up.daemon = True
             give_up.start()
-            raise _ToldToEnd
+            raise _StopRequested
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def main() -> int:
         with hold(kind_of(order["kind"], order["options"]), detached=True, folder=Path(order["folder"])) as record:
             ending.is_starting = False
             watch(scheduler_file.own(record.address), ending.told)
-    except _ToldToEnd:
+    except _StopRequested:
         print(ENDED, "The cluster did not start: its process was told to end before.", file=sys.stderr)
         return 1
     except Exception as error:
@@ -69,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def watch(target: Target, ended: threading.Event, look_s: float = LOOK_S, gone_s: float = GONE_S) -> None:
+def watch(target: SchedulerTarget, ended: threading.Event, look_s: float = LOOK_S, gone_s: float = GONE_S) -> None:
     """Return when *ended* is set; Failed when nobody at *target* took a connection for *gone_s*."""
     taken_at = time.monotonic()
     while not ended.wait(look_s):

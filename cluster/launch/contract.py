@@ -43,7 +43,7 @@ ARGUMENTS = (
 """The same for `dask worker`."""
 
 
-class Kind(Protocol):
+class ClusterKind(Protocol):
     """One way to start a cluster: a value whose fields are all that a person states."""
 
     name: ClassVar[str]

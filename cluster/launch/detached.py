@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from cluster import scheduler_file
-from cluster.launch.contract import Kind
+from cluster.launch.contract import ClusterKind
 from cluster.launch.kinds import kind_of
 from cluster.launch.lifetime import refuse_second
 from cluster.scheduler_file import Record
@@ -62,7 +62,7 @@ def up(kind: str, folder: Path | None = None, **options: Any) -> Record:
         raise
 
 
-def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record:
+def _record_of(keeper: subprocess.Popen[bytes], kind: ClusterKind, log: Path) -> Record:
     """What the keeper writes when its cluster runs."""
     give_up_at = time.monotonic() + kind.patience_s
     while time.monotonic() < give_up_at:
@@ -78,7 +78,7 @@ def _record_of(keeper: subprocess.Popen[bytes], kind: Kind, log: Path) -> Record
     )
 
 
-def _last_words(log: Path, kind: Kind) -> str:
+def _last_words(log: Path, kind: ClusterKind) -> str:
     said = [line.removeprefix(ENDED).strip() for line in log.read_text().splitlines() if line.startswith(ENDED)]
     return said[-1] if said else f"The cluster of kind {kind.name} did not start: its process ended at once."
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from cluster.launch.contract import Kind
+from cluster.launch.contract import ClusterKind
 from cluster.launch.kubernetes import Kubernetes
 from cluster.launch.local import Local
 from cluster.launch.slurm import Slurm
 from cluster.launch.ssh import Ssh
 
-KINDS: dict[str, Callable[..., Kind]] = {"local": Local, "ssh": Ssh, "slurm": Slurm, "kubernetes": Kubernetes}
+KINDS: dict[str, Callable[..., ClusterKind]] = {"local": Local, "ssh": Ssh, "slurm": Slurm, "kubernetes": Kubernetes}
 """By name; the fields of each are its options."""
 
 
-def kind_of(name: str, options: dict[str, Any]) -> Kind:
+def kind_of(name: str, options: dict[str, Any]) -> ClusterKind:
     """The kind with these options; ValueError says what is accepted, or what is not installed."""
     if name not in KINDS:
         raise ValueError(f"There is no cluster of kind {name!r}. Accepted: {', '.join(KINDS)}.")

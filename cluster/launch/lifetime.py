@@ -19,10 +19,10 @@ from cluster.broker import dask_settings
 from cluster.certificate import Certificate
 from cluster.client import Cluster
 from cluster.connection import open_client, workers_of
-from cluster.launch.contract import DISTRIBUTION, LOOPBACK, Kind, refusal, stranger
+from cluster.launch.contract import DISTRIBUTION, LOOPBACK, ClusterKind, refusal, stranger
 from cluster.process import began
-from cluster.rank import Entry
-from cluster.scheduler_file import Record, Target, target_in, write_target
+from cluster.rank import EntryPoint
+from cluster.scheduler_file import Record, SchedulerTarget, target_in, write_target
 from kernels import files
 from kernels.files import Failed
 
@@ -39,7 +39,7 @@ class Secret:
 
     @classmethod
     @contextlib.contextmanager
-    def kept(cls, folder: Path, kind: Kind) -> Iterator[Secret | None]:
+    def kept(cls, folder: Path, kind: ClusterKind) -> Iterator[Secret | None]:
         """A new one in *folder* for as long as the `with` lasts; None for a kind of cluster that is not encrypted.
 
         A user has one cluster on a host, and so one pair of files.
@@ -62,7 +62,7 @@ class Secret:
             for file in (secret.pem, secret._file):
                 file.unlink(missing_ok=True)
 
-    def for_clients(self, target: Target) -> Path:
+    def for_clients(self, target: SchedulerTarget) -> Path:
         """The file that clients of *target* need, written anew."""
         write_target(self._file, target)
         return self._file
@@ -77,11 +77,11 @@ class Secret:
 
 @contextlib.contextmanager
 def hold(
-    kind: Kind,
+    kind: ClusterKind,
     *,
     published: bool = True,
     detached: bool = False,
-    entry: Entry | None = None,
+    entry: EntryPoint | None = None,
     folder: Path | None = None,
 ) -> Iterator[Record]:
     """Start the cluster and end it afterwards; ValueError when it cannot be started or another one is published.
@@ -98,7 +98,7 @@ def hold(
         dask.config.set(dask_settings()),
         _started(kind, secret) as cluster,
     ):
-        target = Target(cluster.scheduler_address, secret.certificate if secret else None)
+        target = SchedulerTarget(cluster.scheduler_address, secret.certificate if secret else None)
         Cluster.connect(target, entry=entry).close()  # leaves the broker there
         record = Record(
             address=target.address,
@@ -119,7 +119,7 @@ def hold(
             scheduler_file.remove(record)
 
 
-def _started(kind: Kind, secret: Secret | None) -> DaskCluster:
+def _started(kind: ClusterKind, secret: Secret | None) -> DaskCluster:
     try:
         return kind.start(secret.pem if secret else None)
     except Exception as error:
@@ -146,7 +146,7 @@ def refuse_second() -> None:
 # Somebody else's Dask cluster becomes one of ours, if its workers can keep ranks.
 
 
-def attach(address: str | Path | Target, *, entry: Entry | None = None) -> Cluster:
+def attach(address: str | Path | SchedulerTarget, *, entry: EntryPoint | None = None) -> Cluster:
     """Connect to any scheduler and bring broker and rank processes along; ValueError when its workers cannot do it."""
     target = target_in(address)
     with open_client(target) as client:
@@ -170,7 +170,7 @@ KIND = "borrowed"
 
 
 @contextlib.contextmanager
-def borrow(address: str | Path, *, entry: Entry | None = None) -> Iterator[Record]:
+def borrow(address: str | Path, *, entry: EntryPoint | None = None) -> Iterator[Record]:
     """The cluster at *address* as if it were this user's own; ValueError when it cannot be, or another one is."""
     refuse_second()
     target = scheduler_file.target_in(address)

@@ -10,7 +10,7 @@ from distributed import Client
 
 from cluster import agreement, broker, hosts, keeper
 from cluster.connection import open_client, workers_of
-from kernels.hardware import Device, versions_print
+from kernels.hardware import WorkerDevice, versions_print
 
 Row = dict[str, Any]
 
@@ -69,7 +69,7 @@ def _state(known: Row | None, since: str = "no answer since") -> Row:
 
 def _told(known: Row) -> Row:
     """What the rank process said in its hello, and what its worker has."""
-    device = Device.from_json(known["device"]) if known["device"] else None
+    device = WorkerDevice.from_json(known["device"]) if known["device"] else None
     prints = [known["source_prints"] or None, versions_print(known["versions"]) if known["versions"] else None]
     gpu = {"gpu": known["gpu"] and f"{known['gpu']['name']} {known['gpu']['uuid']}"}
     return gpu | dict(zip(_TOLD, [known["backend"] or None, device and device.model, *prints], strict=True))

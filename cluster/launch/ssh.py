@@ -27,7 +27,7 @@ _TAKE = """umask 077 && folder="$HOME/.cache/overlap-workbench" && mkdir -p "$fo
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class CertificateHandover:
     """A certificate on its way to one process. It travels inside SSH: a command line is there for everybody to read.
 
     A file of its own for each process: others of its host, or of a home folder that hosts share, need theirs longer.
@@ -63,7 +63,10 @@ class _Certified(ssh.Process):
 
     def __init__(self, *, pem: Path, **how: Any) -> None:
         super().__init__(**how)
-        self.handed, self.host = Handed(pem), how["address"]  # a scheduler's address becomes that of its port
+        self.handed, self.host = (
+            CertificateHandover(pem),
+            how["address"],
+        )  # a scheduler's address becomes that of its port
 
     async def start(self) -> None:
         try:
@@ -80,7 +83,7 @@ class _Certified(ssh.Process):
             await self.handed.back(self.host, self.connect_options)
 
 
-class Worker(_Certified, ssh.Worker):
+class SshWorker(_Certified, ssh.Worker):
     """A worker."""
 
     def __init__(self, scheduler: str, **how: Any) -> None:
@@ -144,6 +147,6 @@ class Ssh:
                 name = f"{host}-rank{rank}"
                 # a name as an option of the worker: after a restart by its nanny it is still the same
                 worker = {"address": host, "kwargs": OPTIONS | {"name": name}}
-                workers[name] = {"cls": Worker, "options": options | worker}
+                workers[name] = {"cls": SshWorker, "options": options | worker}
         head = {"address": self.hosts[0], "kwargs": scheduler}
         return {"cls": Scheduler, "options": options | head}, workers

@@ -60,14 +60,14 @@ class Hang(TimeoutError):
     """A wait that outlasted its deadline; the sentence names rank, signal and epochs."""
 
 
-class Unseen(RuntimeError):
+class MissingSpans(RuntimeError):
     """Spans could not be taken, and the sentence says why; what was timed stands."""
 
     alone = False
     """Whether this rank no longer knows how far its peers are: there is nothing more to be done together."""
 
 
-class Prepared(Protocol):
+class PreparedTrial(Protocol):
     """One trial, compiled and with its buffers in place. All ranks call the same methods in the same order."""
 
     @property
@@ -116,7 +116,7 @@ class Backend(Protocol):
     def refusal(self, trial: Trial) -> str | None:
         """Why *trial* cannot run in this gang, or None: the same on every rank."""
 
-    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[Prepared]:
+    def prepare(self, trials: Sequence[Trial], compiling: Compiling = unheard) -> Sequence[PreparedTrial]:
         """Compiles trials of one problem, none of them refused; their operands are the same tensors.
 
         Calls *compiling* before each of them. No rank is ahead of another by more than one compilation.

@@ -43,7 +43,7 @@ def dtypes(backend: str, operator: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class MeasuringRanks:
     """Ranks as those that would measure: of *machine*, linked by *fabric*, on one host if they share a heap."""
 
     machine: Machine
@@ -60,7 +60,7 @@ class Runner:
                      fabric=self.fabric, protocol=PROTOCOLS["default"])  # fmt: skip
 
 
-def fitting(problem: Problem, scheme: str, ranks: Runner) -> Schedule:
+def fitting(problem: Problem, scheme: str, ranks: MeasuringRanks) -> Schedule:
     """The scheme's usual schedule, or where the ranks refuse it the nearest that they run; Refusal where there is none.
 
     A backend's refusal begins with what it is about. Where that is an axis, its other values are tried, and so on until
@@ -90,7 +90,7 @@ def fitting(problem: Problem, scheme: str, ranks: Runner) -> Schedule:
     return asked
 
 
-def complete(problem: Problem, scheme: str, values: Mapping[str, Value], ranks: Runner) -> Schedule:
+def complete(problem: Problem, scheme: str, values: Mapping[str, Value], ranks: MeasuringRanks) -> Schedule:
     """The legal schedule with *values* that *ranks* run; Refusal says why there is none.
 
     Axes that are not stated take their default, or the value that the ranks run.
@@ -105,7 +105,7 @@ def complete(problem: Problem, scheme: str, values: Mapping[str, Value], ranks: 
     return other
 
 
-def baselines(problem: Problem, tile: Value, ranks: Runner) -> tuple[Schedule, ...]:
+def baselines(problem: Problem, tile: Value, ranks: MeasuringRanks) -> tuple[Schedule, ...]:
     """Every sequential schedule with *tile* that *ranks* run: each collective, by each who can compute."""
     known = {axis.name: axis.values for axis in axes(problem, BASELINE, ranks.machine, ranks.fabric)}
     lists = {name: values for name, values in known.items() if name != "tile"}
@@ -120,7 +120,7 @@ def baselines(problem: Problem, tile: Value, ranks: Runner) -> tuple[Schedule, .
 
 
 def run_values(
-    problem: Problem, scheme: str, lists: Mapping[str, tuple[Value, ...]], ranks: Runner
+    problem: Problem, scheme: str, lists: Mapping[str, tuple[Value, ...]], ranks: MeasuringRanks
 ) -> dict[str, tuple[Value, ...]]:
     """*lists* of values by axis without those that *ranks* refuse; where they run nothing of the scheme, no values."""
     try:
@@ -140,13 +140,13 @@ def run_values(
     return {name: run(name, values) for name, values in lists.items()}
 
 
-def refused_values(problem: Problem, usual: Schedule, axis: Axis, ranks: Runner) -> dict[Value, str]:
+def refused_values(problem: Problem, usual: Schedule, axis: Axis, ranks: MeasuringRanks) -> dict[Value, str]:
     """The values of *axis* that *ranks* do not run in *usual*, a schedule that they run, each with the sentence."""
     said = {value: ranks.refusal(problem, _with(ranks, problem, usual, axis.name, value)) for value in axis.values}
     return {value: sentence for value, sentence in said.items() if sentence is not None}
 
 
-def runs(problem: Problem, schemes: tuple[str, ...], ranks: Runner) -> tuple[str, ...]:
+def runs(problem: Problem, schemes: tuple[str, ...], ranks: MeasuringRanks) -> tuple[str, ...]:
     """Those of *schemes* whose usual schedule *ranks* run; all of them where they run none, to be told why."""
     found = []
     for name in schemes:
@@ -162,7 +162,7 @@ def _is_about(sentence: str | None, name: str) -> bool:
     return sentence is not None and sentence.partition(" ")[0] == name
 
 
-def _with(ranks: Runner, problem: Problem, asked: Schedule, name: str, value: Value) -> Schedule:
+def _with(ranks: MeasuringRanks, problem: Problem, asked: Schedule, name: str, value: Value) -> Schedule:
     """*asked* with another value of one axis, if it has that, and without what then changes nothing."""
     changed = {name: value} if asked.get(name) is not None else {}
     other = Schedule(asked.scheme, tuple({**dict(asked.axes), **changed}.items()))

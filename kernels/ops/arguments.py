@@ -33,7 +33,7 @@ Size = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class OperandSizes:
     """Sizes by shape key and the world: all that an operator's `local` and `rule` read of a problem."""
 
     by_key: Mapping[str, Size]
@@ -62,11 +62,11 @@ class Operand(NamedTuple):
         return " x ".join(map(str, self.shape))
 
 
-def read(operator: str, first: Operand, second: Operand, world: int) -> Sizes:
+def read(operator: str, first: Operand, second: Operand, world: int) -> OperandSizes:
     """The sizes of a call; Refusal where the operands cannot be those of *operator* on *world* ranks."""
     known = OPERATORS[operator]
     _check_kinds(known, first, second)
-    sizes = Sizes(known.sizes(first.shape, second.shape, world), world)
+    sizes = OperandSizes(known.sizes(first.shape, second.shape, world), world)
     for key, size in sizes.by_key.items():
         if size < 1:
             raise Refusal(f"{operator} got {key} = {size}, and {size} < 1. Accepted: sizes from 1.")
@@ -76,7 +76,7 @@ def read(operator: str, first: Operand, second: Operand, world: int) -> Sizes:
     return sizes
 
 
-def result_shape(operator: str, sizes: Sizes) -> tuple[Size, ...]:
+def result_shape(operator: str, sizes: OperandSizes) -> tuple[Size, ...]:
     """Of one rank's output."""
     return OPERATORS[operator].local(sizes.as_problem())["output"]
 
@@ -110,7 +110,7 @@ def _check_kinds(known: Operator, first: Operand, second: Operand) -> None:
         )
 
 
-def _check_shapes(known: Operator, operands: tuple[Operand, Operand], sizes: Sizes) -> None:
+def _check_shapes(known: Operator, operands: tuple[Operand, Operand], sizes: OperandSizes) -> None:
     """What both operands state has to agree: the contraction, the number of tables."""
     called, expected = tuple(known.operands()), known.local(sizes.as_problem())
     for name, operand, other in zip(called, operands, reversed(called), strict=True):
@@ -158,7 +158,7 @@ def world_of(name: str) -> int:
 
 
 @dataclass(slots=True)
-class Ranks:
+class GroupRanks:
     """One rank's view of its group. Beginning one is collective: all ranks call `begin` in the same call."""
 
     seat: Seat
@@ -166,7 +166,7 @@ class Ranks:
     """The process group, whatever its backend; None: one rank alone."""
 
     @classmethod
-    def begin(cls, group: Any, device: torch.device) -> Ranks:
+    def begin(cls, group: Any, device: torch.device) -> GroupRanks:
         """*group*'s ranks, who told each other their hosts; Refusal where these are several."""
         if group is None or group.size() == 1:
             return cls(Seat(rank=0, world=1, session=f"ops_{_drawn()}", shares_heap=True), group)

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from kernels.backends.base import heap_bytes
 from kernels.backends.cpu import pooling
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.cpu.layout import Memory
 from kernels.backends.cpu.link import Egress
-from kernels.backends.cpu.program import Program
+from kernels.backends.cpu.program import PlanProgram
 from kernels.backends.cpu.refusals import refusal
 from kernels.operators import OPERATORS
-from kernels.ops.arguments import Ranks, cpu_machine, trial
+from kernels.ops.arguments import GroupRanks, cpu_machine, trial
 from kernels.problem import Problem
 from kernels.reference import torch_dtype
 from kernels.schedule import Refusal
@@ -29,11 +29,11 @@ FEWEST_SIGNALS = 1024
 class CpuCalls:
     """The calls of one group's CPU ranks. All ranks make the same calls in the same order."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: GroupRanks) -> None:
         self.ranks = ranks
         self._machine = cpu_machine()
         self._trials: dict[tuple[Problem, str], Trial] = {}
-        self._heap: Heap | None = None
+        self._heap: SegmentHeap | None = None
         self._generation = self._epoch = 0
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
@@ -49,7 +49,7 @@ class CpuCalls:
         extent = OPERATORS[problem.operator].extent(problem)
         local_MN = torch.empty(extent.rows, extent.columns, dtype=torch_dtype(problem))
         memory = Memory(plan, rank, heap, contiguous, local_MN)
-        program = Program(plan, [memory], heap, Egress(checked.fabric, rank, problem.world), None)
+        program = PlanProgram(plan, [memory], heap, Egress(checked.fabric, rank, problem.world), None)
         self._epoch += 1
         program.run(heap.barrier(), self._epoch)
         return memory.result(), memory.receives
@@ -59,7 +59,7 @@ class CpuCalls:
 
     def forget(self) -> None:
         """The memory goes back; the next call makes other, under another name, and counts from 1."""
-        self.ranks = Ranks.begin(self.ranks.nccl, torch.device("cpu"))
+        self.ranks = GroupRanks.begin(self.ranks.nccl, torch.device("cpu"))
         self._heap, self._generation, self._epoch = None, 0, 0
 
     def _trial(self, problem: Problem, schedule: str) -> Trial:
@@ -73,10 +73,10 @@ class CpuCalls:
             self._trials[problem, schedule] = checked
         return self._trials[problem, schedule]
 
-    def _heap_for(self, num_bytes: int, steps: int) -> Heap:
+    def _heap_for(self, num_bytes: int, steps: int) -> SegmentHeap:
         """The heap, or a larger one that all ranks make together: they come to the same answer."""
         signals = max(FEWEST_SIGNALS, above(steps))
         if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
             self._generation += 1
-            self._heap = Heap(self.ranks.seat, self._generation, above(num_bytes), signals)
+            self._heap = SegmentHeap(self.ranks.seat, self._generation, above(num_bytes), signals)
         return self._heap

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from kernels.backends.base import Hang
 from kernels.backends.triton import refusals
-from kernels.backends.triton.memory import DeviceHeap, Heap
-from kernels.backends.triton.repeated import Arena, Places, Repeated, heap_bytes, ready
+from kernels.backends.triton.memory import DeviceHeap, SymmetricHeap
+from kernels.backends.triton.repeated import HeapArena, Repeated, StandInContext, heap_bytes, ready
 from kernels.machine import Machine
-from kernels.ops.arguments import Ranks, gpu_machine, trial
+from kernels.ops.arguments import GroupRanks, gpu_machine, trial
 from kernels.problem import Problem
 from kernels.schedule import Refusal
 from kernels.schemes import expand
@@ -24,11 +24,13 @@ _LAST: dict[torch.device, torch.cuda.Stream] = {}
 class GpuCalls:
     """The calls of one group's GPU ranks. All ranks make the same calls in the same order."""
 
-    def __init__(self, ranks: Ranks, device: torch.device, make_heap: Callable[[int], Heap] | None = None) -> None:
+    def __init__(
+        self, ranks: GroupRanks, device: torch.device, make_heap: Callable[[int], SymmetricHeap] | None = None
+    ) -> None:
         self.ranks, self.device = ranks, device
         self._machine: Machine = gpu_machine(device)
         makers = ranks if ranks.seat.world > 1 else None
-        self._arena = Arena(make_heap or (lambda num_bytes: DeviceHeap(makers, device, num_bytes)))
+        self._arena = HeapArena(make_heap or (lambda num_bytes: DeviceHeap(makers, device, num_bytes)))
         self._repeated: dict[tuple[Problem, str], Repeated] = {}
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
@@ -76,7 +78,7 @@ class GpuCalls:
         self._agree(problem, schedule)
         plan, seat = expand(problem, asked.schedule), self.ranks.seat
         piece = self._arena.piece(heap_bytes(plan, seat.rank))
-        places = Places(piece, plan, seat.rank, self.device, limit_s=seat.deadline_s)
+        places = StandInContext(piece, plan, seat.rank, self.device, limit_s=seat.deadline_s)
         try:
             made, wrong = Repeated(places, own), ""
         except Refusal as refused:

@@ -13,7 +13,7 @@ from torch.distributed import _functional_collectives
 from kernels.backends.base import Hang
 from kernels.operators import OPERATORS
 from kernels.ops import arguments
-from kernels.ops.arguments import Operand, Ranks, read, result_shape, world_of
+from kernels.ops.arguments import GroupRanks, Operand, read, result_shape, world_of
 from kernels.ops.arguments import problem as problem_of
 from kernels.ops.cpu import CpuCalls
 from kernels.problem import Problem
@@ -22,10 +22,10 @@ from kernels.schedule import Refusal
 # One call of an operator, on whichever device its operands are; what a group's calls share is kept between them.
 
 
-class Calls(Protocol):
+class GroupCalls(Protocol):
     """The calls of one group on one kind of device."""
 
-    ranks: Ranks
+    ranks: GroupRanks
 
     def call(self, problem: Problem, schedule: str, operands: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
         """The result of this rank, and whether its memory is its own; if not, it is valid until the next call."""
@@ -37,7 +37,7 @@ class Calls(Protocol):
         """All ranks together: the next calls are first calls again."""
 
 
-_CALLS: dict[tuple[str, torch.device], Calls] = {}
+_CALLS: dict[tuple[str, torch.device], GroupCalls] = {}
 """By group name and device."""
 _BROKEN: dict[tuple[str, torch.device], str] = {}
 """What went wrong in groups that can make no more calls: their ranks no longer agree on what was called last."""
@@ -92,7 +92,7 @@ def close(group_name: str | None = None) -> None:
                 del _CALLS[key]
 
 
-def _calls(group_name: str, device: torch.device) -> Calls:
+def _calls(group_name: str, device: torch.device) -> GroupCalls:
     key = (group_name, device)
     if key in _CALLS and not _current(key):  # the caller made another of that name
         del _CALLS[key]
@@ -104,9 +104,9 @@ def _calls(group_name: str, device: torch.device) -> Calls:
     return _CALLS[key]
 
 
-def _begin(group: Any, device: torch.device) -> Calls:
+def _begin(group: Any, device: torch.device) -> GroupCalls:
     if device.type == "cpu":
-        return CpuCalls(Ranks.begin(group, device))
+        return CpuCalls(GroupRanks.begin(group, device))
     try:
         from kernels.ops.gpu import GpuCalls
     except ImportError as error:
@@ -115,7 +115,7 @@ def _begin(group: Any, device: torch.device) -> Calls:
             "Triton. Accepted: CPU tensors, or an installation with the extra [gpu]."
         ) from None
     with torch.cuda.device(device):
-        return GpuCalls(Ranks.begin(group, device), device)
+        return GpuCalls(GroupRanks.begin(group, device), device)
 
 
 def _current(key: tuple[str, torch.device]) -> bool:

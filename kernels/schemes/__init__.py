@@ -25,7 +25,7 @@ BYTES_MOST = 256 * 2**20
 """Of all Plans that a process keeps. One of 30,720 steps takes 5 MB, the largest that are legal some 50."""
 
 
-class Kept:
+class PlanCache:
     """Plans by problem and schedule, for any thread. What was used longest ago leaves first."""
 
     def __init__(self, bytes_most: int = BYTES_MOST) -> None:
@@ -191,7 +191,7 @@ def _choices(known: Sequence[Axis], values: Mapping[str, Value]) -> Iterable[Seq
     ))  # fmt: skip
 
 
-PLANS = Kept()
+PLANS = PlanCache()
 """The Plans of this process."""
 
 

@@ -62,7 +62,7 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class ChunkBlocks:
     """Rectangles of chunks, each computed as a unit, as columns: rows are counted inside the chunk."""
 
     chunk: Ints
@@ -72,13 +72,13 @@ class Blocks:
     col_stop: Ints
 
     @classmethod
-    def of(cls, chunk: ArrayLike, rows: Range, columns: Range) -> Blocks:
+    def of(cls, chunk: ArrayLike, rows: Range, columns: Range) -> ChunkBlocks:
         """Blocks with these ranges, each one number or one for each block."""
         return cls(*np.broadcast_arrays(np.atleast_1d(chunk), *rows, *columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cut:
+class TileCut:
     """Tiles in order, and where in that order each block begins."""
 
     tiles: Tiles
@@ -201,7 +201,7 @@ def above(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
-def cut(blocks: Blocks, size: Tile) -> Cut:
+def cut(blocks: ChunkBlocks, size: Tile) -> TileCut:
     """The tiles of *blocks*, row-major inside each; the last row and column of tiles may be smaller."""
     down = -((blocks.row_start - blocks.row_stop) // size.m)
     across = -((blocks.col_start - blocks.col_stop) // size.n)
@@ -210,12 +210,12 @@ def cut(blocks: Blocks, size: Tile) -> Cut:
     column = blocks.col_start[block] + number % across[block] * size.n
     row_stop = np.minimum(row + size.m, blocks.row_stop[block])
     col_stop = np.minimum(column + size.n, blocks.col_stop[block])
-    return Cut(Tiles(blocks.chunk[block], row, row_stop, column, col_stop), ranges.bounds(down * across))
+    return TileCut(Tiles(blocks.chunk[block], row, row_stop, column, col_stop), ranges.bounds(down * across))
 
 
-def whole_chunks(problem: Problem, chunk: ArrayLike) -> Blocks:
+def whole_chunks(problem: Problem, chunk: ArrayLike) -> ChunkBlocks:
     """Each chunk of *chunk* as one block."""
-    return Blocks.of(
+    return ChunkBlocks.of(
         chunk, (0, operator_of(problem).chunk_rows(problem)), (0, operator_of(problem).extent(problem).columns)
     )
 

@@ -16,7 +16,7 @@ from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value
 from kernels.schemes import axis_rules, base, launches, library
 from kernels.schemes.axis_rules import LAUNCHES, ONE, PER_PIECE
-from kernels.schemes.base import Blocks, Scheme, Units, deliver
+from kernels.schemes.base import ChunkBlocks, Scheme, Units, deliver
 from kernels.schemes.fused import COMM_SMS
 
 # What a decomposed schedule expands to: pieces in order, who computes which together, and what waits for what.
@@ -73,7 +73,7 @@ def pieces_of(problem: Problem, schedule: Schedule) -> Pieces:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class PieceLayout:
     """The compute steps of every rank in order: each computes one piece of one chunk, or of several.
 
     Ranks differ in whose chunks come in which turn, and in nothing else.
@@ -109,9 +109,9 @@ def expand(problem: Problem, schedule: Schedule) -> Plan:
     pieces = pieces_of(problem, schedule)
     chunks, (turn, piece, step) = _chunk_orders(problem), _blocks(problem, schedule, len(pieces))
     known = pieces.and_all()
-    blocks = Blocks.of(turn, ranges.some(known.rows, piece), ranges.some(known.columns, piece))
+    blocks = ChunkBlocks.of(turn, ranges.some(known.rows, piece), ranges.some(known.columns, piece))
     cut = base.cut(blocks, base.size_of(schedule))
-    layout = Layout(chunks, turn, piece, step, cut.bounds)
+    layout = PieceLayout(chunks, turn, piece, step, cut.bounds)
     tiles = [replace(cut.tiles, chunk=of_rank[cut.tiles.chunk]) for of_rank in chunks]
     planner = Planner(problem, schedule, tiles)
     if base.operator_of(problem).flow is Flow.RECEIVE:
@@ -171,13 +171,13 @@ def _blocks(problem: Problem, schedule: Schedule, pieces: int) -> tuple[Ints, In
     return np.append(first[0], last[0]), np.append(first[1], last[1]), np.append(first[2], later)
 
 
-def _computes(planner: Planner, layout: Layout, pieces: Pieces) -> Ints:
+def _computes(planner: Planner, layout: PieceLayout, pieces: Pieces) -> Ints:
     """[rank, step] the compute steps, which wait for nothing yet."""
     piece, rank = layout.piece[layout.first[:-1]], np.arange(planner.problem.world)[:, None]
     return base.compute(planner, rank, layout.ranges, k=ranges.some(pieces.and_all().k, piece))
 
 
-def _send(planner: Planner, layout: Layout, pieces: Pieces) -> None:
+def _send(planner: Planner, layout: PieceLayout, pieces: Pieces) -> None:
     computed, rank = _computes(planner, layout, pieces), np.arange(planner.problem.world)
     if planner.schedule["engine"] == "library":
         at = ranges.some(layout.ranges, np.arange(computed.shape[1])[:, None])
@@ -188,7 +188,7 @@ def _send(planner: Planner, layout: Layout, pieces: Pieces) -> None:
     deliver(planner, Units.of(rank[:, None], layout.chunk, at, computed[:, layout.step]), added_up=added_up)
 
 
-def _receive(planner: Planner, layout: Layout, pieces: Pieces) -> None:
+def _receive(planner: Planner, layout: PieceLayout, pieces: Pieces) -> None:
     """A step waits for its pieces, and for the one that computed the range of the contraction before it."""
     by_library = planner.schedule["engine"] == "library"
     arrived = _library_arrivals(planner, pieces) if by_library else _put_pieces(planner, pieces)

@@ -16,7 +16,17 @@ from kernels.plan import Ints, Plan, Planner, Ranges, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Tile, Value, tile
 from kernels.schemes import axis_rules, base, launches
-from kernels.schemes.base import Blocks, Cut, Scheme, Units, deliver, exchange, fewest_tiles, num_tiles, operator_of
+from kernels.schemes.base import (
+    ChunkBlocks,
+    Scheme,
+    TileCut,
+    Units,
+    deliver,
+    exchange,
+    fewest_tiles,
+    num_tiles,
+    operator_of,
+)
 
 # How many tiles one step of a fused Plan tells: as the schedule says, or where tiles leave one by one, as is drawn.
 
@@ -183,7 +193,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class FusedOrder:
     """All tiles of every rank, and the slices that are sent or awaited together.
 
     All chunks are cut alike. Ranks differ in whose rows come when, and in nothing else.
@@ -202,7 +212,7 @@ class Order:
         return self.bounds[:-1], self.bounds[1:]
 
 
-def _order(problem: Problem, schedule: Schedule) -> Order:
+def _order(problem: Problem, schedule: Schedule) -> FusedOrder:
     """Chunk after chunk, or one slice of each chunk in turns."""
     one, chunks = _chunk(problem, schedule), chunk_orders(problem, schedule)
     turn, number = np.indices((problem.world, len(one.bounds) - 1))
@@ -213,20 +223,20 @@ def _order(problem: Problem, schedule: Schedule) -> Order:
     at, turn_of_tile = ranges.laid(start, stop), np.repeat(turn, stop - start)
     _, *sides = (column[at] for column in _columns(one.tiles))
     tiles = tuple(Tiles(of_rank[turn_of_tile], *sides) for of_rank in chunks)
-    return Order(tiles, chunks[:, turn], ranges.bounds(stop - start))
+    return FusedOrder(tiles, chunks[:, turn], ranges.bounds(stop - start))
 
 
-def _chunk(problem: Problem, schedule: Schedule) -> Cut:
+def _chunk(problem: Problem, schedule: Schedule) -> TileCut:
     """The tiles of one chunk in order, in slices: of rows that come in together, or of tiles that leave together."""
     size, operator = base.size_of(schedule), base.operator_of(problem)
     if operator.flow is Flow.RECEIVE:
         start, stop = np.array(slice_rows(problem, schedule)).T
-        rows = base.cut(Blocks.of(0, (start, stop), (0, operator.extent(problem).columns)), size)
-        return Cut(_by_columns(rows), rows.bounds) if schedule.get("group_rows") else rows
+        rows = base.cut(ChunkBlocks.of(0, (start, stop), (0, operator.extent(problem).columns)), size)
+        return TileCut(_by_columns(rows), rows.bounds) if schedule.get("group_rows") else rows
     tiles = base.cut(base.whole_chunks(problem, 0), size).tiles
     if group := schedule.get("group_rows"):
         tiles = _grouped(tiles, int(group) * size.m)
-    return Cut(tiles, np.append(np.arange(0, len(tiles), slice_size(problem, schedule)), len(tiles)))
+    return TileCut(tiles, np.append(np.arange(0, len(tiles), slice_size(problem, schedule)), len(tiles)))
 
 
 def _grouped(tiles: Tiles, rows: int) -> Tiles:
@@ -234,7 +244,7 @@ def _grouped(tiles: Tiles, rows: int) -> Tiles:
     return _taken(tiles, np.lexsort((tiles.row_start, tiles.col_start, tiles.row_start // rows)))
 
 
-def _by_columns(cut: Cut) -> Tiles:
+def _by_columns(cut: TileCut) -> Tiles:
     """Inside each block column by column, for the same reason."""
     block = np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds))
     return _taken(cut.tiles, np.lexsort((cut.tiles.row_start, cut.tiles.col_start, block)))
@@ -274,7 +284,7 @@ def _expand(problem: Problem, schedule: Schedule) -> Plan:
     return planner.plan(launches.one_kernel(problem, schedule))
 
 
-def _send(planner: Planner, order: Order) -> None:
+def _send(planner: Planner, order: FusedOrder) -> None:
     """Each slice leaves when it is computed."""
     rank = np.arange(planner.problem.world)[:, None]
     computed = base.compute(planner, rank, order.ranges)
@@ -294,7 +304,7 @@ def slice_rows(problem: Problem, schedule: Schedule) -> list[tuple[int, int]]:
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
-def _receive(planner: Planner, order: Order) -> None:
+def _receive(planner: Planner, order: FusedOrder) -> None:
     """Each slice is computed when its rows are here."""
     arrived = _put_slices(planner)
     rank, number = np.arange(planner.problem.world)[:, None], ranges.nth(order.chunk[0])
@@ -347,10 +357,10 @@ def alone(problem: Problem, size: Value) -> Schedule:
     return axis_rules.read(problem, Schedule("fused", known), "triton")
 
 
-def order_alone(problem: Problem, size: Value) -> Cut:
+def order_alone(problem: Problem, size: Value) -> TileCut:
     """The tiles of every rank in the order in which `alone` computes them, a block for each chunk."""
     tiles = _order(problem, alone(problem, size)).tiles[0]
-    return Cut(tiles, np.searchsorted(tiles.chunk, np.arange(problem.world + 1)))
+    return TileCut(tiles, np.searchsorted(tiles.chunk, np.arange(problem.world + 1)))
 
 
 SCHEME = Scheme(

@@ -15,7 +15,7 @@ from kernels.plan import Ints, Launched, Plan, Planner, Range
 from kernels.problem import Problem
 from kernels.schedule import Axis, Schedule, Value
 from kernels.schemes import axis_rules, base, decomposed, fused, launches, library
-from kernels.schemes.base import Cut, Scheme, Units, deliver, exchange
+from kernels.schemes.base import Scheme, TileCut, Units, deliver, exchange
 
 OURS = axis_rules.OURS
 KERNELS = ("library", OURS)
@@ -77,7 +77,7 @@ def _refusal(problem: Problem, schedule: Schedule, machine: Machine, fabric: Fab
     return None
 
 
-def _order(problem: Problem, schedule: Schedule) -> Cut:
+def _order(problem: Problem, schedule: Schedule) -> TileCut:
     """All tiles, chunk after chunk: of our kernel as it computes them."""
     if schedule.get(axis_rules.KERNEL) == OURS:
         return fused.order_alone(problem, schedule["tile"])
@@ -102,7 +102,7 @@ def one_by_one(problem: Problem, schedule: Schedule, launched: Launched) -> Plan
     return planner.plan(launched)
 
 
-def _send(planner: Planner, everything: Range, order: Cut) -> None:
+def _send(planner: Planner, everything: Range, order: TileCut) -> None:
     rank, peers = np.arange(planner.problem.world), base.peers_of(planner.problem.world)
     computed = base.compute(planner, rank, everything)
     if planner.schedule["collective"] in library.CALLS:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.occupancy import NCCL, SHOT, Block, gemm_block
+from kernels.occupancy import NCCL, SHOT, BlockResources, gemm_block
 from kernels.schedule import Tile
 from tests.charts.made import svg
 from workbench.charts import residency, theme
@@ -19,7 +19,7 @@ POINT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def levels(name: str, other: Block | None = None, block: Block = BLOCK) -> list[tuple[int, str]]:
+def levels(name: str, other: BlockResources | None = None, block: BlockResources = BLOCK) -> list[tuple[int, str]]:
     return [(each["blocks"], each["beside"]) for each in residency.step_rows([shipped_machine(name)], block, other)]
 
 
@@ -38,7 +38,7 @@ def test_the_colour_says_where_a_communication_block_fits_beside() -> None:
     assert [beside for _, beside in shots][-2:] == [residency.FITS, residency.FULL], "1 KiB is kept"
     assert {beside for _, beside in levels("h200_nvl2", NCCL)} == {residency.FULL}
     assert (1, residency.FITS) in levels("mi250x_gcd8", SHOT)
-    assert levels("a40_pcie4", block=Block(100 * 1024, 32, 128)) == [], "no block fits at all"
+    assert levels("a40_pcie4", block=BlockResources(100 * 1024, 32, 128)) == [], "no block fits at all"
 
 
 @pytest.mark.parametrize("mode", list(theme.Mode))

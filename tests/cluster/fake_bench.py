@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 from kernels import events
 from kernels.events import TrialEvent
 
 FOLDER = "FAKE_BENCH_FOLDER"
 """Environment variable: where ranks meet, and where files may lie that say what ranks load."""
-ENTRY = Entry(
+ENTRY = EntryPoint(
     bench="fake_bench:FakeBench",
     seat="fake_bench:Seat",
     trial="fake_bench:FakeTrial",

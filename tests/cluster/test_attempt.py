@@ -12,10 +12,10 @@ import pytest
 from fake_bench import FakeTrial
 
 from cluster import client
-from cluster.client import Attempt, _Broken
+from cluster.client import Attempt, _AttemptOver
 from cluster.feed import Batches
-from cluster.messages import Ask
-from cluster.watchdog import Limits, Verdict, Watch
+from cluster.messages import StreamRequest
+from cluster.watchdog import Blame, Deadlines, Watchdog
 from kernels import events
 from kernels.events import BrokerEvent, FailureEvent, ToldEvent
 
@@ -55,9 +55,9 @@ class Broker:
 
 
 def attempt_at(broker: Broker) -> Attempt:
-    ask = Ask(world=2, shares_heap=True, limits=Limits(60.0, 60.0), cancelled=threading.Event())
+    ask = StreamRequest(world=2, shares_heap=True, limits=Deadlines(60.0, 60.0), cancelled=threading.Event())
     trial = FakeTrial(key="a")
-    return Attempt(cast(Any, broker), ask, {"a": trial}, Watch(["a"], 2, ask.limits, forgiving=True))
+    return Attempt(cast(Any, broker), ask, {"a": trial}, Watchdog(["a"], 2, ask.limits, forgiving=True))
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
     broker = Broker()
     one = attempt_at(broker)
     monkeypatch.setattr(client.agreement, "ran", lambda places, backend: {})
-    verdict = Verdict(1, "launch", None, "CUDA error")
+    verdict = Blame(1, "launch", None, "CUDA error")
 
     def breaks() -> Iterator[ToldEvent]:
         one.held = True
@@ -110,7 +110,7 @@ def test_a_result_that_arrives_after_why_the_gang_broke_is_heard(monkeypatch: py
         )
         one.watch.heard(first, 0.0)
         threading.Timer(0.05, lambda: broker.batches.put([second])).start()
-        raise _Broken(verdict)
+        raise _AttemptOver(verdict)
         yield
 
     monkeypatch.setattr(one, "_through", breaks)

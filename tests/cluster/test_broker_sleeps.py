@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from cluster import broker
-from cluster.broker import Awake, Broker, Pulse
+from cluster.broker import Broker, HeartbeatWatch, WakingClock
 from cluster.feed import Topics
 from cluster.gang import Gang
 from cluster.gang_messages import Hello, RankReady, WorkerJoined
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 
 SLEPT_S = 600.0
 
@@ -25,8 +25,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def broker_of_one_worker(clock: list[float]) -> Broker:
-    one = Broker(Entry())
-    one.gang, one.pulse, one.awake, one.topics = Gang("s"), Pulse(), Awake(clock[0]), Topics({})
+    one = Broker(EntryPoint())
+    one.gang, one.pulse, one.awake, one.topics = Gang("s"), HeartbeatWatch(), WakingClock(clock[0]), Topics({})
     clients = {"a": 1, "b": 1}
     scheduler = SimpleNamespace(workers={}, clients=clients, stream_comms={}, log_event=lambda topic, message: None)
     one.scheduler = cast(Any, scheduler)

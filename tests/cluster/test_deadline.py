@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.watchdog import GRACE_S, OPENING_S, Limits, Verdict, Watch
+from cluster.watchdog import GRACE_S, OPENING_S, Blame, Deadlines, Watchdog
 from kernels import events
 
 
 def watch_of(
     *trials: str, world: int = 2, deadline_s: float = 5.0, total_s: float = 20.0, compiling_s: float = 0.0,
     forgiving: bool = False,
-) -> Watch:  # fmt: skip
-    watch = Watch(trials or ("t",), world, Limits(deadline_s, total_s, compiling_s), forgiving=forgiving)
+) -> Watchdog:  # fmt: skip
+    watch = Watchdog(trials or ("t",), world, Deadlines(deadline_s, total_s, compiling_s), forgiving=forgiving)
     watch.begin([f"rank {rank} (w{rank})" for rank in range(world)], 0.0)
     return watch
 
 
-def opened(watch: Watch, now: float = 0.0) -> Watch:
+def opened(watch: Watchdog, now: float = 0.0) -> Watchdog:
     for rank in range(len(watch.ranks)):
         watch.heard({**events.opened(), "rank": rank}, now)
     return watch
 
 
-def tell(watch: Watch, rank: int, kind: str, now: float, trial: str = "t", **facts: Any) -> bool:
+def tell(watch: Watchdog, rank: int, kind: str, now: float, trial: str = "t", **facts: Any) -> bool:
     return watch.heard({"kind": kind, "rank": rank, "trial": trial, **facts}, now)
 
 
-def broken(watch: Watch, rank: int, now: float, message: str, *, witness: bool, stage: str = "launch") -> None:
+def broken(watch: Watchdog, rank: int, now: float, message: str, *, witness: bool, stage: str = "launch") -> None:
     watch.heard({**events.broken(stage, message, witness=witness), "rank": rank}, now)
 
 
@@ -47,7 +47,7 @@ def test_a_rank_that_fails_by_itself_is_guilty_although_its_peer_complained_firs
     assert watch.verdict(1.1) is None
     watch.heard(events.gone("the rank process ended with exit code 7", 1), 1.2)
     verdict = watch.verdict(1.2)
-    assert verdict == Verdict(
+    assert verdict == Blame(
         1,
         "lost",
         "t",
@@ -103,7 +103,7 @@ def test_looking_at_a_stopped_process_does_not_count_as_a_report() -> None:
     assert watch.verdict(5.1) is not None
 
 
-def compiles(watch: Watch, rank: int, number: int, now: float) -> None:
+def compiles(watch: Watchdog, rank: int, number: int, now: float) -> None:
     tell(watch, rank, "stage", now, trial=f"t{number}", stage="compile", number=number, of=24)
 
 
@@ -244,6 +244,6 @@ def test_cancelling_ends_every_trial_that_has_no_result() -> None:
     watch = opened(watch_of("t", "u"))
     for rank in (0, 1):
         tell(watch, rank, "result", 1.0)
-    verdict = Verdict(None, "cancelled", None, "Cancelled.")
+    verdict = Blame(None, "cancelled", None, "Cancelled.")
     assert [(f["trial"], f["stage"]) for f in watch.failures(verdict)] == [("u", "cancelled")]
     assert watch.again(verdict) == []

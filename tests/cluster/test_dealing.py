@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.gang import Dealer, Gang
+from cluster.gang import Gang, GpuDealer
 from cluster.gang_messages import (
     Command,
-    Dealt,
-    Granted,
+    GpuMessage,
+    GrantMessage,
     RankReady,
-    Requested,
+    RequestMessage,
     Tick,
     WorkerJoined,
     WorkerLeft,
@@ -26,7 +26,7 @@ A, B, C, D = (Gpu(number=number, name="NVIDIA H200", uuid=f"GPU-{letter}") for n
 
 def dealt(**sees: Sequence[Gpu]) -> dict[str, Gpu | None]:
     """Who has what when all workers have said at once what they see, in this order."""
-    dealer = Dealer()
+    dealer = GpuDealer()
     at_once = [answer for worker, gpus in sees.items() for answer in dealer.sees(worker, gpus)]
     return dict([*at_once, *dealer.decide()])
 
@@ -48,15 +48,15 @@ def test_who_may_have_one_gpu_only_gets_it_before_those_who_may_have_several() -
 
 
 def test_a_worker_that_sees_none_is_told_so_at_once_though_others_are_free() -> None:
-    assert Dealer().sees("w0", []) == [("w0", None)]
+    assert GpuDealer().sees("w0", []) == [("w0", None)]
 
 
 def test_a_gpu_without_a_name_is_dealt_to_nobody() -> None:
-    assert Dealer().sees("w0", [Gpu(number=0, name="NVIDIA H200")]) == [("w0", None)]
+    assert GpuDealer().sees("w0", [Gpu(number=0, name="NVIDIA H200")]) == [("w0", None)]
 
 
 def test_a_worker_that_asks_again_keeps_its_own_and_one_that_left_gives_it_back() -> None:
-    dealer = Dealer()
+    dealer = GpuDealer()
     dealer.sees("w0", [A, B])
     dealer.decide()
     assert dealer.sees("w0", [B, A]) == [("w0", A)]
@@ -74,7 +74,7 @@ def test_a_worker_that_asks_again_keeps_its_own_and_one_that_left_gives_it_back(
     )
 )  # fmt: skip
 def test_no_gpu_is_ever_of_two_workers(steps: list[tuple[str, int, list[Gpu], int]]) -> None:
-    dealer, has = Dealer(), dict[str, Gpu | None]()
+    dealer, has = GpuDealer(), dict[str, Gpu | None]()
     for step, number, gpus, count in steps:
         worker = f"w{number}"
         match step:
@@ -98,9 +98,9 @@ def join(gang: Gang, worker: str, *gpus: Gpu, host: str = "h1") -> list[Command]
 def test_a_worker_with_a_choice_is_answered_at_the_next_tick_and_one_without_at_once() -> None:
     gang = Gang("s")
     assert join(gang, "w0", A, B) == []
-    assert join(gang, "w1", A) == [Dealt("w1", A)]
-    assert join(gang, "w2") == [Dealt("w2", None)]
-    assert gang.handle(Tick(1.0)) == [Dealt("w0", B)]
+    assert join(gang, "w1", A) == [GpuMessage("w1", A)]
+    assert join(gang, "w2") == [GpuMessage("w2", None)]
+    assert gang.handle(Tick(1.0)) == [GpuMessage("w0", B)]
     assert gang.handle(Tick(2.0)) == []
 
 
@@ -111,8 +111,8 @@ def test_a_grant_names_the_gpu_of_each_place_and_a_new_rank_process_has_the_same
     gang.handle(Tick(1.0))
     gang.handle(*(RankReady(1.0, worker, "1", "kernels", "triton") for worker in ("w0", "w1")))
     gang.handle(RankReady(2.0, "w1", "2", "kernels", "triton"))
-    (granted,) = gang.handle(Requested(3.0, "a", "0", 2, True, "triton"))
-    assert isinstance(granted, Granted)
+    (granted,) = gang.handle(RequestMessage(3.0, "a", "0", 2, True, "triton"))
+    assert isinstance(granted, GrantMessage)
     assert [place.gpu for place in granted.places] == [A, B]
 
 
@@ -123,7 +123,7 @@ def test_a_worker_that_its_nanny_brought_back_gets_a_gpu_again() -> None:
     gang.handle(Tick(1.0))
     gang.handle(WorkerLeft(2.0, "w0#1"))
     join(gang, "w0#2", A, B)
-    assert gang.handle(Tick(3.0)) == [Dealt("w0#2", A)]
+    assert gang.handle(Tick(3.0)) == [GpuMessage("w0#2", A)]
 
 
 def test_what_a_stranger_sees_is_not_answered() -> None:

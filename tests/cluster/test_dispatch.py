@@ -19,7 +19,7 @@ from fake_cluster import await_ranks
 
 from cluster.client import Cluster
 from cluster.launch.lifetime import attach
-from cluster.rank import Entry
+from cluster.rank import EntryPoint
 from kernels.files import Failed
 
 Events = list[dict[str, Any]]
@@ -188,7 +188,7 @@ def test_an_unreachable_scheduler_is_one_sentence_soon() -> None:
     assert time.monotonic() - began < 25.0, "Dask itself waits 30 s"
 
 
-class Unknown(Entry):
+class Unknown(EntryPoint):
     """What another version of this package would send."""
 
     def __reduce__(self) -> Any:

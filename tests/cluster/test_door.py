@@ -12,21 +12,21 @@ from datetime import timedelta
 import pytest
 
 from cluster import rendezvous
-from cluster.rank import Meeting, open_store
+from cluster.rank import RendezvousPlace, open_store
 
 HOST = "127.0.0.2"
 """Stands for a network: a host's own address."""
 
 
 @pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    made = Meeting.opened("s-1", HOST, open_store)
+def meeting() -> Iterator[RendezvousPlace]:
+    made = RendezvousPlace.opened("s-1", HOST, open_store)
     yield made
     assert made.entrance is not None
     made.entrance.close()
 
 
-def test_a_rank_that_knows_the_secret_meets_the_others(meeting: Meeting) -> None:
+def test_a_rank_that_knows_the_secret_meets_the_others(meeting: RendezvousPlace) -> None:
     from torch.distributed import TCPStore
 
     assert meeting.secret is not None
@@ -39,14 +39,14 @@ def test_a_rank_that_knows_the_secret_meets_the_others(meeting: Meeting) -> None
         assert meeting.store.get("key") == b"value" * 100_000
 
 
-def test_the_store_itself_is_on_loopback_and_only_its_door_on_the_network(meeting: Meeting) -> None:
+def test_the_store_itself_is_on_loopback_and_only_its_door_on_the_network(meeting: RendezvousPlace) -> None:
     assert meeting.entrance is not None
     assert meeting.entrance.listener.getsockname()[0] == HOST
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((HOST, meeting.port), timeout=5)
 
 
-def test_a_rank_with_another_secret_finds_the_door_closed(meeting: Meeting) -> None:
+def test_a_rank_with_another_secret_finds_the_door_closed(meeting: RendezvousPlace) -> None:
     with (
         contextlib.closing(rendezvous.passage(HOST, meeting.number, rendezvous.new_secret())) as passage,
         socket.create_connection((rendezvous.LOOPBACK, passage.number), timeout=5) as guest,
@@ -65,7 +65,7 @@ def closed_within(stranger: socket.socket, seconds: float) -> float:
 
 
 def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_out(
-    meeting: Meeting, monkeypatch: pytest.MonkeyPatch
+    meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch.distributed import TCPStore
 
@@ -81,7 +81,7 @@ def test_who_speaks_without_a_proof_hears_nothing_of_the_store_and_keeps_nobody_
         closed_within(stranger, 30.0)
 
 
-def test_strangers_hold_a_bounded_number_of_threads(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_hold_a_bounded_number_of_threads(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 60)
     before = threading.active_count()
     strangers = [socket.create_connection((HOST, meeting.number), timeout=20) for _ in range(rendezvous.GUESTS + 16)]
@@ -97,7 +97,7 @@ def test_strangers_hold_a_bounded_number_of_threads(meeting: Meeting, monkeypatc
         stranger.close()
 
 
-def test_a_proof_that_drips_in_is_too_late(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_that_drips_in_is_too_late(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 1)
     over = threading.Event()
     stranger = socket.create_connection((HOST, meeting.number), timeout=20)
@@ -118,7 +118,7 @@ def test_a_proof_that_drips_in_is_too_late(meeting: Meeting, monkeypatch: pytest
         dripping.join()
 
 
-def test_a_proof_that_is_long_is_not_waited_for(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_that_is_long_is_not_waited_for(meeting: RendezvousPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PROOF_S", 100)
     stranger = socket.create_connection((HOST, meeting.number), timeout=20)
     stranger.sendall((1 << 30).to_bytes(4, "big"))

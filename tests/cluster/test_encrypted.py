@@ -25,7 +25,7 @@ from cluster import launch
 from cluster.broker import dask_settings
 from cluster.certificate import Certificate, security
 from cluster.connection import ANSWER_S, open_client
-from cluster.scheduler_file import Target, write_target
+from cluster.scheduler_file import SchedulerTarget, write_target
 
 REFUSED_S = 4 * ANSWER_S
 """Sooner than Dask itself, which tries for 30 s; on a busy host later than one limit."""
@@ -37,7 +37,9 @@ def certificate() -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def encrypted(folder: Path, certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def encrypted(
+    folder: Path, certificate: Certificate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SchedulerTarget]:
     """A cluster of two ranks as our kinds start them, but on loopback."""
     pem = tmp_path_factory.mktemp("cluster") / "cluster.pem"
     pem.write_text(certificate.pem)
@@ -48,17 +50,17 @@ def encrypted(folder: Path, certificate: Certificate, tmp_path_factory: pytest.T
         dask.config.set(dask_settings()),
         SpecCluster({"w0": worker, "w1": worker}, head, security=security(pem), silence_logs=40) as cluster,
     ):
-        yield Target(cluster.scheduler_address, certificate)
+        yield SchedulerTarget(cluster.scheduler_address, certificate)
 
 
 @pytest.fixture
-def file(tmp_path: Path, encrypted: Target) -> Path:
+def file(tmp_path: Path, encrypted: SchedulerTarget) -> Path:
     """What a client is given."""
     write_target(tmp_path / "cluster.json", encrypted)
     return tmp_path / "cluster.json"
 
 
-def test_who_has_the_file_measures_there(file: Path, encrypted: Target) -> None:
+def test_who_has_the_file_measures_there(file: Path, encrypted: SchedulerTarget) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text())["address"] == encrypted.address
     with launch.attach(file, entry=fake_bench.ENTRY) as cluster:
@@ -68,7 +70,7 @@ def test_who_has_the_file_measures_there(file: Path, encrypted: Target) -> None:
 
 
 def test_whoever_borrows_it_finds_it_without_the_file(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: Target
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: SchedulerTarget
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with launch.borrow(file, entry=fake_bench.ENTRY) as record:
@@ -80,21 +82,21 @@ def test_whoever_borrows_it_finds_it_without_the_file(
         open_client(encrypted.address)
 
 
-def without(encrypted: Target) -> Target:
-    return Target(encrypted.address)
+def without(encrypted: SchedulerTarget) -> SchedulerTarget:
+    return SchedulerTarget(encrypted.address)
 
 
-def unencrypted(encrypted: Target) -> Target:
-    return Target(encrypted.address.replace("tls://", "tcp://"))
+def unencrypted(encrypted: SchedulerTarget) -> SchedulerTarget:
+    return SchedulerTarget(encrypted.address.replace("tls://", "tcp://"))
 
 
-def anothers(encrypted: Target) -> Target:
-    return Target(encrypted.address, Certificate.made())
+def anothers(encrypted: SchedulerTarget) -> SchedulerTarget:
+    return SchedulerTarget(encrypted.address, Certificate.made())
 
 
-def expired(encrypted: Target) -> Target:
+def expired(encrypted: SchedulerTarget) -> SchedulerTarget:
     assert encrypted.certificate is not None
-    return Target(encrypted.address, certificates.expired(encrypted.certificate))
+    return SchedulerTarget(encrypted.address, certificates.expired(encrypted.certificate))
 
 
 STRANGERS = {
@@ -106,7 +108,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize(("stranger", "says"), STRANGERS.items(), ids=[one.__name__ for one in STRANGERS])
-def test_a_stranger_is_refused_soon_in_a_sentence(stranger: Any, says: str, encrypted: Target) -> None:
+def test_a_stranger_is_refused_soon_in_a_sentence(stranger: Any, says: str, encrypted: SchedulerTarget) -> None:
     target = stranger(encrypted)
     began = time.monotonic()
     with pytest.raises(ValueError, match=f"The scheduler {target.address} cannot be reached: {says}") as refused:
@@ -117,7 +119,7 @@ def test_a_stranger_is_refused_soon_in_a_sentence(stranger: Any, says: str, encr
 
 
 @pytest.mark.parametrize("stranger", [unencrypted, anothers, expired])
-def test_the_scheduler_itself_hears_no_stranger(stranger: Any, encrypted: Target) -> None:
+def test_the_scheduler_itself_hears_no_stranger(stranger: Any, encrypted: SchedulerTarget) -> None:
     """Whatever software asks: here Dask's own, which has no scruples."""
     target = stranger(encrypted)
     settings = target.certificate.security() if target.certificate else Security()
@@ -131,7 +133,7 @@ def test_the_scheduler_itself_hears_no_stranger(stranger: Any, encrypted: Target
         apart(asyncio.wait_for(asked(), 4))
 
 
-def test_a_worker_without_the_certificate_does_not_get_in(encrypted: Target, file: Path) -> None:
+def test_a_worker_without_the_certificate_does_not_get_in(encrypted: SchedulerTarget, file: Path) -> None:
     command = [sys.executable, "-m", "distributed.cli.dask_worker", unencrypted(encrypted).address, "--no-nanny",
                "--death-timeout", "3", "--no-dashboard"]  # fmt: skip
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -151,5 +153,5 @@ def test_a_damaged_certificate_is_one_sentence(file: Path) -> None:
 def test_a_scheduler_without_tls_is_told_from_one_with(address: str, certificate: Certificate) -> None:
     began = time.monotonic()
     with pytest.raises(ValueError, match="something answers there that is not a Dask scheduler"):
-        open_client(Target(address.replace("tcp://", "tls://"), certificate))
+        open_client(SchedulerTarget(address.replace("tcp://", "tls://"), certificate))
     assert time.monotonic() - began < REFUSED_S

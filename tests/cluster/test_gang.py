@@ -7,18 +7,18 @@ import pytest
 from cluster.gang import RELEASED_KEPT_S, Gang
 from cluster.gang_messages import (
     ClientGone,
-    Doomed,
-    Ended,
+    DoomMessage,
+    EndMessage,
     Event,
-    Granted,
+    GrantMessage,
     Heartbeat,
     Kill,
-    Place,
     RankGone,
     RankReady,
-    Refused,
-    Released,
-    Requested,
+    RankSeat,
+    RefusalMessage,
+    ReleaseMessage,
+    RequestMessage,
     Tick,
     WorkerJoined,
     WorkerLeft,
@@ -36,20 +36,20 @@ def gang_of(*workers: str, **hosts: str) -> Gang:
     return gang
 
 
-def ask(client: str, stream: str, world: int, at: float = 0.0, shares_heap: bool = True) -> Requested:
-    return Requested(at, client, stream, world, shares_heap)
+def ask(client: str, stream: str, world: int, at: float = 0.0, shares_heap: bool = True) -> RequestMessage:
+    return RequestMessage(at, client, stream, world, shares_heap)
 
 
-def place(worker: str, incarnation: str = "1", host: str = "h1") -> Place:
-    return Place(worker, worker, host, f"{worker}.{incarnation}")
+def place(worker: str, incarnation: str = "1", host: str = "h1") -> RankSeat:
+    return RankSeat(worker, worker, host, f"{worker}.{incarnation}")
 
 
-def granted(client: str, stream: str, session: str, *workers: str) -> Granted:
-    return Granted(client, stream, session, tuple(place(worker) for worker in workers))
+def granted(client: str, stream: str, session: str, *workers: str) -> GrantMessage:
+    return GrantMessage(client, stream, session, tuple(place(worker) for worker in workers))
 
 
-def clean(client: str, stream: str, at: float = 1.0) -> Released:
-    return Released(at, client, stream, spoiled=False)
+def clean(client: str, stream: str, at: float = 1.0) -> ReleaseMessage:
+    return ReleaseMessage(at, client, stream, spoiled=False)
 
 
 def test_a_request_is_granted_all_its_ranks_at_once() -> None:
@@ -59,7 +59,7 @@ def test_a_request_is_granted_all_its_ranks_at_once() -> None:
 
 def test_a_request_that_comes_after_it_was_taken_back_is_not_granted() -> None:
     gang = gang_of("w0")
-    gang.handle(Released(1.0, "a", "0", spoiled=False), Tick(30.0))
+    gang.handle(ReleaseMessage(1.0, "a", "0", spoiled=False), Tick(30.0))
     assert gang.handle(ask("a", "0", 1, 30.5)) == [], "they come by two connections"
     assert not gang.requests
     assert gang.handle(ask("a", "1", 1, 31.0)) == [granted("a", "1", "s-1", "w0")]
@@ -153,25 +153,27 @@ def test_a_newcomer_does_not_get_the_seconds_back_that_it_was_not_there() -> Non
 
 def test_a_gang_that_shares_memory_sits_on_one_host() -> None:
     gang = gang_of("w0", "w1", "w2", w0="h1", w1="h2", w2="h2")
-    assert gang.handle(ask("a", "0", 2)) == [Granted("a", "0", "s-1", (place("w1", host="h2"), place("w2", host="h2")))]
+    assert gang.handle(ask("a", "0", 2)) == [
+        GrantMessage("a", "0", "s-1", (place("w1", host="h2"), place("w2", host="h2")))
+    ]
 
 
 def test_a_gang_that_shares_none_crosses_hosts_when_it_must() -> None:
     gang = gang_of("w0", "w1", "w2", w0="h1", w1="h2", w2="h2")
     places = (place("w0", host="h1"), place("w1", host="h2"), place("w2", host="h2"))
-    assert gang.handle(ask("a", "0", 3, shares_heap=False)) == [Granted("a", "0", "s-1", places)]
+    assert gang.handle(ask("a", "0", 3, shares_heap=False)) == [GrantMessage("a", "0", "s-1", places)]
 
 
 def test_a_request_larger_than_the_cluster_is_refused_with_both_numbers() -> None:
     gang = gang_of("w0", "w1")
     sentence = "4 ranks are too many: the cluster has 2 workers. Accepted: at most 2, or start more workers."
-    assert gang.handle(ask("a", "0", 4)) == [Refused("a", "0", sentence)]
+    assert gang.handle(ask("a", "0", 4)) == [RefusalMessage("a", "0", sentence)]
 
 
 def test_a_request_larger_than_any_host_is_refused_when_it_shares_memory() -> None:
     gang = gang_of("w0", "w1", "w2", w2="h2")
     (refused,) = gang.handle(ask("a", "0", 3))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusalMessage)
     assert refused.sentence.startswith("3 ranks that share memory are too many: no host has more than 2 of the")
 
 
@@ -182,7 +184,7 @@ def test_a_client_that_goes_gives_its_grant_back_at_once_and_its_ranks_are_kille
     assert gang.grants == {}
     gang.handle(RankReady(2.0, "w0", "w0.2"))
     assert gang.handle(RankReady(2.0, "w1", "w1.2")) == [
-        Granted("b", "0", "s-2", (place("w0", "2"), place("w1", "2"))),
+        GrantMessage("b", "0", "s-2", (place("w0", "2"), place("w1", "2"))),
     ]
 
 
@@ -198,7 +200,7 @@ def test_a_silent_client_loses_its_grant_after_its_lease_and_a_heartbeat_renews_
     gang.handle(ask("a", "0", 1), Heartbeat(30.0, "a"))
     assert gang.handle(Tick(61.0), Tick(90.0)) == []
     (ended, kill) = gang.handle(Tick(90.5))
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, EndMessage)
     assert (ended.client, ended.stream, ended.worker) == ("a", "0", None)
     assert kill == Kill("w0", "w0.1")
 
@@ -207,7 +209,7 @@ def test_a_silent_client_does_not_wait_for_ever() -> None:
     gang = gang_of("w0")
     gang.handle(ask("a", "0", 1), ask("b", "0", 1), Heartbeat(59.0, "a"))
     (ended,) = gang.handle(Tick(61.0))
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, EndMessage)
     assert (ended.client, ended.stream) == ("b", "0")
 
 
@@ -215,15 +217,15 @@ def test_a_gang_that_loses_a_worker_is_told_and_its_other_ranks_are_killed() -> 
     gang = gang_of("w0", "w1")
     gang.handle(ask("a", "0", 2))
     sentence = "Worker w1 on h1 (w1) left the cluster or died."
-    assert gang.handle(WorkerLeft(1.0, "w1")) == [Ended("a", "0", "w1", sentence), Kill("w0", "w0.1")]
-    assert gang.handle(Released(1.1, "a", "0", spoiled=True)) == []
+    assert gang.handle(WorkerLeft(1.0, "w1")) == [EndMessage("a", "0", "w1", sentence), Kill("w0", "w0.1")]
+    assert gang.handle(ReleaseMessage(1.1, "a", "0", spoiled=True)) == []
 
 
 def test_a_lost_worker_that_comes_back_under_its_name_serves_who_waited() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(WorkerLeft(1.0, "w1"), ask("a", "0", 2, 2.0), WorkerJoined(4.0, "w1-new", "w1", "h1"))
     (answer,) = gang.handle(RankReady(5.0, "w1-new", "x"))
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, GrantMessage)
     assert [seat.worker for seat in answer.places] == ["w0", "w1-new"]
 
 
@@ -236,26 +238,26 @@ def test_who_waits_for_a_lost_worker_does_not_hold_back_the_others() -> None:
 def test_a_spoiled_grant_has_its_ranks_killed_and_is_free_when_new_ones_are_ready() -> None:
     gang = gang_of("w0")
     gang.handle(ask("a", "0", 1))
-    assert gang.handle(Released(1.0, "a", "0", spoiled=True)) == [Kill("w0", "w0.1")]
+    assert gang.handle(ReleaseMessage(1.0, "a", "0", spoiled=True)) == [Kill("w0", "w0.1")]
     assert gang.handle(ask("a", "1", 1, 1.1)) == []
-    assert gang.handle(RankReady(2.0, "w0", "w0.2")) == [Granted("a", "1", "s-2", (place("w0", "2"),))]
+    assert gang.handle(RankReady(2.0, "w0", "w0.2")) == [GrantMessage("a", "1", "s-2", (place("w0", "2"),))]
 
 
 def test_a_rank_process_that_was_replaced_already_is_not_killed_again() -> None:
     gang = gang_of("w0")
     gang.handle(ask("a", "0", 1), RankGone(1.0, "w0", "w0.1"), RankReady(2.0, "w0", "w0.2"))
-    assert gang.handle(Released(2.1, "a", "0", spoiled=True)) == []
+    assert gang.handle(ReleaseMessage(2.1, "a", "0", spoiled=True)) == []
 
 
 def test_a_late_word_of_an_old_rank_process_changes_nothing() -> None:
     gang = gang_of("w0")
     gang.handle(RankReady(1.0, "w0", "w0.2"), RankGone(1.1, "w0", "w0.1"))
-    assert gang.handle(ask("a", "0", 1)) == [Granted("a", "0", "s-1", (place("w0", "2"),))]
+    assert gang.handle(ask("a", "0", 1)) == [GrantMessage("a", "0", "s-1", (place("w0", "2"),))]
 
 
 def test_a_request_can_be_taken_back() -> None:
     gang = gang_of("w0")
-    gang.handle(ask("a", "0", 1), ask("b", "0", 1), Released(0.5, "b", "0", spoiled=True))
+    gang.handle(ask("a", "0", 1), ask("b", "0", 1), ReleaseMessage(0.5, "b", "0", spoiled=True))
     assert gang.handle(clean("a", "0")) == []
 
 
@@ -270,13 +272,13 @@ OF_ITS_OWN = "on backend = triton need a GPU each, but {} of the cluster's 4 wor
 def test_one_rank_is_ended_before_the_grant_is_given_back_and_idle_ones_live_on() -> None:
     gang = gang_of("w0", "w1", "w2")
     gang.handle(ask("a", "0", 3))
-    assert gang.handle(Doomed(1.0, "a", "0", "w1")) == [Kill("w1", "w1.1")]
+    assert gang.handle(DoomMessage(1.0, "a", "0", "w1")) == [Kill("w1", "w1.1")]
     gang.handle(RankReady(2.0, "w1", "w1.2"))
-    spoiled = Released(3.0, "a", "0", spoiled=True, idle=("w0",))
+    spoiled = ReleaseMessage(3.0, "a", "0", spoiled=True, idle=("w0",))
     assert gang.handle(spoiled) == [Kill("w2", "w2.1")], "the new process of w1 is none of the grant's"
     gang.handle(RankReady(4.0, "w2", "w2.2"))
     (answer,) = gang.handle(ask("a", "1", 3, 5.0))
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, GrantMessage)
     assert answer.session == "s-2", "no session of a rank that was replaced is warm"
     assert [place.incarnation for place in answer.places] == ["w0.1", "w1.2", "w2.2"]
 
@@ -284,15 +286,15 @@ def test_one_rank_is_ended_before_the_grant_is_given_back_and_idle_ones_live_on(
 def test_who_holds_no_grant_ends_no_rank() -> None:
     gang = gang_of("w0")
     gang.handle(ask("a", "0", 1))
-    assert gang.handle(Doomed(1.0, "b", "0", "w0"), Doomed(1.0, "a", "0", "w9")) == []
+    assert gang.handle(DoomMessage(1.0, "b", "0", "w0"), DoomMessage(1.0, "a", "0", "w9")) == []
 
 
 def gpu(worker: str, host: str = "h1") -> list[Event]:
     return [WorkerJoined(0.0, worker, worker, host), RankReady(0.0, worker, f"{worker}.1", backend="triton")]
 
 
-def ask_gpus(stream: str, world: int, at: float = 0.0) -> Requested:
-    return Requested(at, "a", stream, world, True, "triton")
+def ask_gpus(stream: str, world: int, at: float = 0.0) -> RequestMessage:
+    return RequestMessage(at, "a", stream, world, True, "triton")
 
 
 def test_a_gang_of_gpus_sits_on_workers_that_have_one_and_cpu_ranks_leave_them_free() -> None:
@@ -323,7 +325,7 @@ def test_a_gang_of_gpus_is_on_the_host_that_has_enough_of_them() -> None:
     gang = gang_of("w0", "w1", "w2")
     gang.handle(*gpu("v0", "h2"), *gpu("v1", "h2"))
     (answer,) = gang.handle(ask_gpus("0", 2))
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, GrantMessage)
     assert [place.worker for place in answer.places] == ["v0", "v1"]
 
 
@@ -339,8 +341,8 @@ def test_more_ranks_than_gpus_are_refused_with_both_numbers(num_gpus: int, num_o
     gang = gang_of(*(f"w{number}" for number in range(num_others)))
     for number in range(num_gpus):
         gang.handle(*gpu(f"v{number}"))
-    (answer,) = gang.handle(Requested(0.0, "a", "0", 4, False, "triton"))
-    assert isinstance(answer, Refused)
+    (answer,) = gang.handle(RequestMessage(0.0, "a", "0", 4, False, "triton"))
+    assert isinstance(answer, RefusalMessage)
     assert answer.sentence.removeprefix("4 ranks ") == sentence
 
 
@@ -348,7 +350,7 @@ def test_gpus_of_several_hosts_are_refused_without_a_schedule_that_would_not_hel
     gang = Gang("s")
     gang.handle(*gpu("v0", "h1"), *gpu("v1", "h2"))
     (answer,) = gang.handle(ask_gpus("0", 2))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusalMessage)
     assert answer.sentence.endswith("of the cluster's 2 workers. Accepted: at most 1 on one host.")
 
 
@@ -357,4 +359,4 @@ def test_whether_a_worker_has_a_gpu_is_not_known_before_its_rank_process_says_so
     gang.handle(WorkerJoined(0.0, "w0", "w0", "h1"))
     assert gang.handle(ask_gpus("0", 1)) == [], "it waits"
     (answer,) = gang.handle(RankReady(1.0, "w0", "w0.1"))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusalMessage)

@@ -9,16 +9,16 @@ from cluster.broker import AWAY_S
 from cluster.gang import GIVE_UP_S, HELD_FACTOR, HELD_LEAST_S, LEFT_KEPT_S, MOST_DEATHS, Gang, words
 from cluster.gang_messages import (
     ClientGone,
-    Ended,
-    Granted,
+    EndMessage,
+    GrantMessage,
     Heartbeat,
     Kill,
     RankFailed,
     RankGone,
     RankReady,
-    Refused,
-    Released,
-    Requested,
+    RefusalMessage,
+    ReleaseMessage,
+    RequestMessage,
     Tick,
     WorkerAnswers,
     WorkerJoined,
@@ -29,11 +29,11 @@ from cluster.gang_messages import (
 PATIENT_S = Gang("").patient_s
 
 
-def refused_after(gang: Gang, client: str, at: float) -> Refused:
+def refused_after(gang: Gang, client: str, at: float) -> RefusalMessage:
     """The answer to a request that cannot be met since *at*."""
     assert gang.handle(Heartbeat(at + PATIENT_S - 1.0, client)) == []
     (refused,) = gang.handle(Heartbeat(at + PATIENT_S, client))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusalMessage)
     assert refused.for_now
     return refused
 
@@ -47,7 +47,7 @@ def test_who_dies_while_it_starts_is_started_again_and_waited_for() -> None:
     for number in range(MOST_DEATHS - 1):
         assert gang.handle(RankFailed(2.0 + number, "w1", KILLED)) == [], "its next start is scheduled"
     (answer,) = gang.handle(RankReady(5.0, "w1", "w1.9"))
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, GrantMessage)
     assert [seat.incarnation for seat in answer.places] == ["w0.1", "w1.9"]
 
 
@@ -71,14 +71,14 @@ def test_deaths_far_apart_are_not_in_a_row() -> None:
     gang = gang_of("w0")
     for number in range(3 * MOST_DEATHS):
         gang.handle(RankFailed(float(number), "w0", KILLED), RankReady(number + 0.5, "w0", f"w0.{number}"))
-    assert [type(each) for each in gang.handle(ask("a", "0", 1, 99.0))] == [Granted]
+    assert [type(each) for each in gang.handle(ask("a", "0", 1, 99.0))] == [GrantMessage]
 
 
 def test_what_can_never_be_is_not_refused_for_now() -> None:
     gang = gang_of("w0", "w1")
     gang.handle(*[RankFailed(1.0, "w1", KILLED)] * MOST_DEATHS)
     (refused,) = gang.handle(ask("a", "0", 4, 2.0))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusalMessage)
     assert not refused.for_now
     assert refused.sentence.startswith("4 ranks are too many: the cluster has")
 
@@ -88,7 +88,7 @@ def test_a_silent_worker_loses_its_grant_and_its_gang_is_told_who_it_is() -> Non
     gang.handle(ask("a", "0", 2))
     sentence = "Worker w1 on h1 (w1) has not answered for 10 s. It is taken back when it answers again."
     first = gang.handle(WorkerSilent(20.0, "w1", AWAY_S))
-    assert first == [Ended("a", "0", "w1", sentence), Kill("w0", "w0.1"), Kill("w1", "w1.1")]
+    assert first == [EndMessage("a", "0", "w1", sentence), Kill("w0", "w0.1"), Kill("w1", "w1.1")]
     assert gang.handle(WorkerSilent(21.0, "w1", AWAY_S + 1)) == [], "told once"
 
 
@@ -134,7 +134,7 @@ def test_the_rank_process_of_a_silent_worker_is_not_trusted_when_it_was_at_work(
     gang.handle(ask("a", "0", 1), WorkerSilent(20.0, "w0", AWAY_S), ask("a", "1", 1, 21.0))
     assert gang.handle(WorkerAnswers(22.0, "w0")) == [], "the order to end it has been sent"
     (answer,) = gang.handle(RankReady(25.0, "w0", "w0.2"))
-    assert answer == Granted("a", "1", "s-2", (place("w0", "2"),))
+    assert answer == GrantMessage("a", "1", "s-2", (place("w0", "2"),))
 
 
 def test_who_waits_for_a_silent_worker_does_not_hold_back_the_others() -> None:
@@ -152,12 +152,12 @@ def test_a_lost_worker_is_waited_for_and_then_missed_by_its_name() -> None:
     refused = refused_after(gang, "a", 21.5)
     assert "1 of the cluster's 2 workers cannot keep a rank (w1: it left the cluster and did not" in refused.sentence
     (later,) = gang.handle(Tick(1.5 + LEFT_KEPT_S), ask("a", "1", 2, 2.0 + LEFT_KEPT_S))
-    assert isinstance(later, Refused)
+    assert isinstance(later, RefusalMessage)
     assert not later.for_now, "the cluster is smaller now"
 
 
-def held(expected_s: float | None) -> tuple[Requested, Requested]:
-    return (Requested(0.0, "a", "0", 1, True, expected_s=expected_s), ask("b", "0", 1))
+def held(expected_s: float | None) -> tuple[RequestMessage, RequestMessage]:
+    return (RequestMessage(0.0, "a", "0", 1, True, expected_s=expected_s), ask("b", "0", 1))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_client_that_freezes_loses_its_ranks_when_their_time_has_passed_severa
     for second in range(1, int(ends_s) + 1):
         assert gang.handle(Heartbeat(float(second), "b"), Tick(float(second))) == []
     (ended, kill) = gang.handle(Tick(ends_s + 1.0))
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, EndMessage)
     assert (ended.client, ended.worker, kill) == ("a", None, Kill("w0", "w0.1"))
     assert ended.sentence.startswith("The client said nothing for ")
 
@@ -190,11 +190,11 @@ def test_a_client_that_is_frozen_while_it_waits_gets_nothing_before_it_speaks_an
     assert gang.handle(clean("holder", "0", 20.0)) == [granted("later", "0", "s-2", "w0")]
     gang.handle(ClientGone(21.0, "later"), RankReady(22.0, "w0", "w0.1"))
     (answer,) = gang.handle(Heartbeat(22.5, "frozen"))
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, GrantMessage)
     assert answer.client == "frozen"
 
 
 def test_what_a_client_gives_back_after_it_lost_it_changes_nothing() -> None:
     gang = gang_of("w0")
     gang.handle(*held(1.0), Heartbeat(11.0, "b"), Tick(11.5))
-    assert gang.handle(Released(12.0, "a", "0", spoiled=False)) == []
+    assert gang.handle(ReleaseMessage(12.0, "a", "0", spoiled=False)) == []

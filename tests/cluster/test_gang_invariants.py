@@ -9,15 +9,15 @@ from cluster.gang import Gang
 from cluster.gang_messages import (
     ClientGone,
     Command,
-    Ended,
+    EndMessage,
     Event,
-    Granted,
+    GrantMessage,
     Kill,
     RankGone,
     RankReady,
-    Refused,
-    Released,
-    Requested,
+    RefusalMessage,
+    ReleaseMessage,
+    RequestMessage,
     Tick,
     WorkerJoined,
     WorkerLeft,
@@ -61,13 +61,13 @@ class World:
 
     def obey(self, command: Command) -> None:
         match command:
-            case Granted():
+            case GrantMessage():
                 key = (command.client, command.stream)
                 assert len(command.places) == self.waiting.pop(key), "all ranks or none"
                 self.held[key] = tuple(place.worker for place in command.places)
-            case Refused():
+            case RefusalMessage():
                 del self.waiting[command.client, command.stream]
-            case Ended():
+            case EndMessage():
                 self.held.pop((command.client, command.stream), None)
             case Kill():
                 self.revive(command.worker)
@@ -94,13 +94,13 @@ class World:
             case ("ask", str(client), int(world), bool(shares_heap)):
                 self.num_streams += 1
                 self.waiting[client, str(self.num_streams)] = world
-                self.tell(Requested(self.now, client, str(self.num_streams), world, shares_heap))
+                self.tell(RequestMessage(self.now, client, str(self.num_streams), world, shares_heap))
             case ("release", str(client), int(number), bool(spoiled)):
                 mine = [key for key in self.held if key[0] == client]
                 if mine:
                     key = mine[number % len(mine)]
                     del self.held[key]
-                    self.tell(Released(self.now, *key, spoiled=spoiled))
+                    self.tell(ReleaseMessage(self.now, *key, spoiled=spoiled))
             case ("crash", str(worker)):
                 address = f"{worker}#{self.names[worker]}"
                 number = self.incarnations.get(address, 0)
@@ -135,7 +135,7 @@ def test_no_worker_is_in_two_grants_and_everybody_who_waits_is_served_in_the_end
         for key in list(world.held):
             world.now += 1.0
             world.held.pop(key)
-            world.tell(Released(world.now, *key, spoiled=False))
+            world.tell(ReleaseMessage(world.now, *key, spoiled=False))
     assert not world.waiting
 
 
@@ -146,14 +146,14 @@ def test_a_large_gang_is_served_while_small_ones_keep_coming(others: list[tuple[
     for client, wanted in others:
         world.step(("ask", client, wanted, False))
     world.waiting["large", "large"] = size
-    world.tell(Requested(world.now, "large", "large", size, False))
+    world.tell(RequestMessage(world.now, "large", "large", size, False))
     for _ in range(200):
         if ("large", "large") in world.held:
             return
         key = next(iter(world.held))
         world.held.pop(key)
         world.now += 2.0
-        world.tell(Released(world.now, *key, spoiled=False))
+        world.tell(ReleaseMessage(world.now, *key, spoiled=False))
         world.step(("ask", key[0], 1, False))  # and asks again at once
     raise AssertionError("the large gang starved")
 
@@ -166,10 +166,10 @@ def test_clients_that_always_want_more_get_equal_seconds(wanted: int, slices: li
         gang.handle(WorkerJoined(0.0, worker, worker, "h1"), RankReady(0.0, worker, f"{worker}.1"))
     now = 0.0
     for client in CLIENTS:
-        gang.handle(Requested(now, client, "0", wanted, True))
+        gang.handle(RequestMessage(now, client, "0", wanted, True))
     for number, seconds in enumerate(slices, start=1):
         now += seconds
         key = min(gang.grants, key=lambda key: gang.grants[key].since)
-        gang.handle(Requested(now, key[0], str(number), wanted, True), Released(now, *key, spoiled=False))
+        gang.handle(RequestMessage(now, key[0], str(number), wanted, True), ReleaseMessage(now, *key, spoiled=False))
     shares = [gang.granted_seconds(client, now) for client in CLIENTS]
     assert max(shares) - min(shares) <= 3 * 2.0 * 3

@@ -68,7 +68,7 @@ def test_its_ranks_measure_over_tls_and_nothing_is_left_on_the_host(folder: Path
     assert not list((home_there / ".cache" / "overlap-workbench").iterdir())
 
 
-class Told(ssh.Handed):
+class Told(ssh.CertificateHandover):
     """Notes what is asked of which host, and when."""
 
     said: ClassVar[list[str]] = []
@@ -86,7 +86,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def nothing(self: Any) -> None:
         Told.said.append("closed")
 
-    monkeypatch.setattr(ssh, "Handed", Told)
+    monkeypatch.setattr(ssh, "CertificateHandover", Told)
     monkeypatch.setattr(Told, "said", [])
     monkeypatch.setattr(launcher.Process, "close", nothing)
     monkeypatch.setattr(launcher.Worker, "start", nothing)

@@ -19,25 +19,25 @@ from cluster import scheduler_file
 from cluster.certificate import Certificate
 from cluster.launch import __main__
 from cluster.process import began
-from cluster.scheduler_file import Record, Target
+from cluster.scheduler_file import Record, SchedulerTarget
 from kernels.files import Failed
 
 
 @pytest.fixture
-def busy() -> Iterator[Target]:
+def busy() -> Iterator[SchedulerTarget]:
     """An encrypted scheduler whose event loop does not come to shake hands: the kernel alone takes connections."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield Target(f"tls://127.0.0.1:{listening.getsockname()[1]}", Certificate.made())
+        yield SchedulerTarget(f"tls://127.0.0.1:{listening.getsockname()[1]}", Certificate.made())
 
 
 @pytest.fixture
-def nobody() -> Target:
+def nobody() -> SchedulerTarget:
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        return Target(f"tls://127.0.0.1:{closed.getsockname()[1]}")
+        return SchedulerTarget(f"tls://127.0.0.1:{closed.getsockname()[1]}")
 
 
 def test_a_scheduler_that_is_busy_keeps_its_cluster_and_is_found(
-    busy: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    busy: SchedulerTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     ended = threading.Event()
@@ -54,7 +54,7 @@ def test_a_network_that_drops_everything_for_a_second_makes_no_room_for_a_second
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    def dropped(target: Target, within_s: float) -> None:
+    def dropped(target: SchedulerTarget, within_s: float) -> None:
         raise TimeoutError
 
     monkeypatch.setattr(scheduler_file, "reach", dropped)
@@ -64,12 +64,12 @@ def test_a_network_that_drops_everything_for_a_second_makes_no_room_for_a_second
     assert scheduler_file.running() == record
 
 
-def test_only_failures_in_a_row_end_a_cluster(nobody: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_failures_in_a_row_end_a_cluster(nobody: SchedulerTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([ConnectionError, None] * 20)
     ended = threading.Event()
     looks = 0
 
-    def reach(target: Target, within_s: float) -> None:
+    def reach(target: SchedulerTarget, within_s: float) -> None:
         nonlocal looks
         looks += 1
         time.sleep(0.02)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 from distributed.scheduler import heartbeat_interval
 
-from cluster.broker import AWAY_S, LONGEST_TICK_S, MISSED_BEATS, NO_ANSWER_S, Awake, Pulse, away_s, no_answer_s
+from cluster.broker import (
+    AWAY_S,
+    LONGEST_TICK_S,
+    MISSED_BEATS,
+    NO_ANSWER_S,
+    HeartbeatWatch,
+    WakingClock,
+    away_s,
+    no_answer_s,
+)
 from cluster.gang_messages import WorkerAnswers, WorkerSilent
 
 
-def silent_after(pulse: Pulse, seconds: float) -> list[WorkerSilent]:
+def silent_after(pulse: HeartbeatWatch, seconds: float) -> list[WorkerSilent]:
     """Ticks of a cluster in which w0 answers and w1 does not."""
     said, now = [], 0.0
     while now < seconds:
@@ -19,21 +28,21 @@ def silent_after(pulse: Pulse, seconds: float) -> list[WorkerSilent]:
 
 
 def test_a_worker_whose_heartbeat_stops_is_silent_within_fifteen_seconds_and_is_told_again() -> None:
-    said = silent_after(Pulse(), 16.0)
+    said = silent_after(HeartbeatWatch(), 16.0)
     assert {event.worker for event in said} == {"w1"}
     assert AWAY_S <= said[0].silent_s <= said[0].at <= 15.0
     assert [event.silent_s for event in said] == sorted({event.silent_s for event in said})
 
 
 def test_one_that_answers_again_is_told_once() -> None:
-    pulse = Pulse()
+    pulse = HeartbeatWatch()
     silent_after(pulse, 12.0)
     assert pulse.tick(13.0, {"w0": 13.0, "w1": 12.9}) == [WorkerAnswers(13.0, "w1")]
     assert pulse.tick(14.0, {"w0": 14.0, "w1": 13.9}) == []
 
 
 def test_waking_time_stands_still_while_the_scheduler_sleeps() -> None:
-    awake = Awake(100.0)
+    awake = WakingClock(100.0)
     assert awake.tick(101.0) == 1.0
     assert awake.at(101.5) == 1.5
     assert awake.at(600.0) == 1.0 + LONGEST_TICK_S, "a suspended computer, or Ctrl-Z; events come before the tick"
@@ -43,7 +52,7 @@ def test_waking_time_stands_still_while_the_scheduler_sleeps() -> None:
 
 
 def test_a_scheduler_that_slept_calls_nobody_silent() -> None:
-    pulse, awake = Pulse(), Awake(0.0)
+    pulse, awake = HeartbeatWatch(), WakingClock(0.0)
     for second in (1.0, 2.0, 3.0):
         pulse.tick(awake.tick(second), {"w0": second, "w1": 0.0})
     assert pulse.tick(awake.tick(600.0), {"w0": 3.0, "w1": 0.0}) == [], "a suspended computer"
@@ -51,14 +60,14 @@ def test_a_scheduler_that_slept_calls_nobody_silent() -> None:
 
 
 def test_a_clock_that_is_set_back_makes_nobody_silent() -> None:
-    pulse = Pulse()
+    pulse = HeartbeatWatch()
     for second in range(30):
         stamp = 1000.0 + second - (120.0 if second > 10 else 0.0)
         assert pulse.tick(float(second), {"w0": stamp}) == []
 
 
 def test_one_that_left_is_forgotten() -> None:
-    pulse = Pulse()
+    pulse = HeartbeatWatch()
     silent_after(pulse, 12.0)
     assert pulse.tick(13.0, {"w0": 13.0}) == []
     assert pulse.tick(14.0, {"w0": 14.0, "w1": 0.0}) == [], "a new worker of the same address"
@@ -74,7 +83,7 @@ def test_whoever_is_silent_missed_several_heartbeats_however_many_workers_there_
 
 
 def test_workers_of_a_large_cluster_that_answer_as_often_as_they_are_told_are_neither_silent_nor_unanswering() -> None:
-    pulse, names = Pulse(), [f"w{number}" for number in range(1000)]
+    pulse, names = HeartbeatWatch(), [f"w{number}" for number in range(1000)]
     every_s = int(heartbeat_interval(len(names)))
     for second in range(60):
         late = second - second % (2 * every_s)  # each other heartbeat is lost on its way
@@ -83,7 +92,7 @@ def test_workers_of_a_large_cluster_that_answer_as_often_as_they_are_told_are_ne
 
 
 def test_one_that_is_away_stays_so_until_it_answers_also_when_workers_come() -> None:
-    pulse = Pulse()
+    pulse = HeartbeatWatch()
     silent_after(pulse, 12.0)
     many = {f"x{number}": 0.0 for number in range(2000)}
     assert pulse.tick(13.0, {"w0": 13.0, "w1": 0.0} | many) == []
@@ -91,6 +100,6 @@ def test_one_that_is_away_stays_so_until_it_answers_also_when_workers_come() -> 
 
 
 def test_who_has_not_answered_is_told_before_it_is_away() -> None:
-    pulse = Pulse()
+    pulse = HeartbeatWatch()
     silent_after(pulse, 5.0)
     assert pulse.unanswered_s(["w0", "w1", "unknown"]) == {"w1": 4.0}

@@ -19,14 +19,14 @@ import pytest
 from fake_bench import FakeTrial
 from fake_cluster import eventually
 
-from cluster.rank import Entry, Rank, open_store
+from cluster.rank import EntryPoint, RankServer, open_store
 from kernels.backends.base import Hang
 
 
 class Pipes:
     """Starts a rank process as a keeper does."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: EntryPoint) -> None:
         start = {"incarnation": "i1", "parent": os.getpid(), "entry": asdict(entry)}
         command = [sys.executable, "-m", "cluster.rank", json.dumps(start)]
         env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -161,7 +161,9 @@ class Raises:
 )  # fmt: skip
 def test_an_exception_is_a_cause_or_only_a_witness_of_a_peers_end(error: Exception, stage: str, witness: bool) -> None:
     said: list[dict[str, Any]] = []
-    rank = Rank({"trial": FakeTrial, "seat": fake_bench.Seat, "bench": lambda seat, emit: Raises(error)}, said.append)
+    rank = RankServer(
+        {"trial": FakeTrial, "seat": fake_bench.Seat, "bench": lambda seat, emit: Raises(error)}, said.append
+    )
     rank.obey({"order": "run", "seat": seat(), "trials": []})
     assert (said[-1]["kind"], said[-1]["stage"], said[-1]["witness"]) == ("broken", stage, witness)
     assert str(error) in said[-1]["message"]
@@ -180,7 +182,7 @@ def test_the_store_of_a_rendezvous_listens_on_the_ranks_own_address_only() -> No
 def test_a_rendezvous_is_opened_once_per_session() -> None:
     said: list[dict[str, Any]] = []
     ports = iter([1, 2])
-    rank = Rank({"store": lambda host: (object(), next(ports))}, said.append)
+    rank = RankServer({"store": lambda host: (object(), next(ports))}, said.append)
     for session in ("s-1", "s-1", "s-2"):
         rank.obey({"order": "rendezvous", "session": session, "host": "127.0.0.1", "guarded": False})
     assert [(answer["port"], answer["secret"]) for answer in said] == [(1, None), (1, None), (2, None)]

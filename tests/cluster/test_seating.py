@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.seating import Described, Workers
+from cluster.seating import WorkerDescription, Workers
 
-CPU = tuple(Described(f"rank{number}", "here", "cpu") for number in range(4))
-GPUS = tuple(Described(f"gpu{number}", "there", "triton") for number in range(2))
+CPU = tuple(WorkerDescription(f"rank{number}", "here", "cpu") for number in range(4))
+GPUS = tuple(WorkerDescription(f"gpu{number}", "there", "triton") for number in range(2))
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,12 @@ GPUS = tuple(Described(f"gpu{number}", "there", "triton") for number in range(2)
         (CPU, 1, "triton", "1 rank on backend = triton needs a GPU, but 0 of the cluster's 4 workers have one"),
         ((*CPU, *GPUS), 2, "triton", None),
         ((*CPU, *GPUS), 6, "cpu", "no host has more than 4 of the cluster's 6 workers"),
-        ((*CPU[:3], Described("rank3", "here", "cpu", "no room")), 4, "cpu", "cannot keep a rank (rank3: no room)"),
+        (
+            (*CPU[:3], WorkerDescription("rank3", "here", "cpu", "no room")),
+            4,
+            "cpu",
+            "cannot keep a rank (rank3: no room)",
+        ),
     ],
 )
 def test_what_can_never_be_seated_says_why(workers: tuple, world: int, backend: str, sentence: str | None) -> None:
@@ -35,7 +40,7 @@ def test_ranks_that_the_network_links_need_several_hosts() -> None:
 
 
 def test_who_would_sit_takes_hosts_in_turns_where_the_network_links_them_and_is_in_the_order_of_the_names() -> None:
-    there = tuple(Described(f"rank{number}", "there", "cpu") for number in (10, 9))
+    there = tuple(WorkerDescription(f"rank{number}", "there", "cpu") for number in (10, 9))
     workers = Workers((*reversed(CPU), *there))
 
     def names(across: bool) -> list[str]:
@@ -46,8 +51,8 @@ def test_who_would_sit_takes_hosts_in_turns_where_the_network_links_them_and_is_
 
 
 def test_the_largest_gang_has_a_rank_on_every_worker_that_can_keep_one() -> None:
-    ill = Described("rank4", "here", "cpu", "no room")
-    away = Described("rank5", "here", "cpu")
+    ill = WorkerDescription("rank4", "here", "cpu", "no room")
+    away = WorkerDescription("rank5", "here", "cpu")
     workers = Workers((*CPU, ill, *GPUS), away=(away,))
     assert (workers.seats("cpu"), workers.seats("triton")) == (7, 2)
 
@@ -64,11 +69,11 @@ def test_a_worker_that_may_come_back_counts_and_one_that_has_not_said_hello_may_
 
 
 def test_a_gpu_that_is_in_trouble_is_no_gpu_that_was_never_there() -> None:
-    ill = Described("gpu1", "there", "triton", "it has not answered for more than 14 s")
+    ill = WorkerDescription("gpu1", "there", "triton", "it has not answered for more than 14 s")
     sentence = str(Workers((*CPU, GPUS[0], ill)).refusal(2, "triton", shares_heap=True))
     assert sentence.startswith(
         "2 ranks are too many now: 1 of the cluster's 6 workers cannot keep a rank (gpu1: it has"
     )
     assert sentence.endswith("Accepted until that is mended: at most 1, or wait.")
-    lost = Described("gpu1", "there", "triton", "it left the cluster and did not come back")
+    lost = WorkerDescription("gpu1", "there", "triton", "it left the cluster and did not come back")
     assert "gpu1: it left" in str(Workers((*CPU, GPUS[0]), (lost,)).refusal(2, "triton", shares_heap=True))

@@ -19,7 +19,7 @@ from cluster import broker
 from cluster.broker import AWAY_S
 from cluster.client import Cluster
 from cluster.launch.roster import status
-from cluster.watchdog import WAIT_S, Limits
+from cluster.watchdog import WAIT_S, Deadlines
 from kernels.files import Failed
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_trial_is_not_to_blame_for_a_worker_that_stopped_a_moment_ago(
     cluster: Cluster, worker: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.broker.AWAY_S", 100.0)
-    limits = Limits(silence_s=8.0, total_s=200.0)
+    limits = Deadlines(silence_s=8.0, total_s=200.0)
     events = stream_until(cluster, is_sampled, lambda: os.kill(worker, signal.SIGSTOP), LONG, deadline_s=limits)
     (failure,) = failures(events)
     assert (failure["stage"], failure["rank"]) == ("lost", 1), "and no hang: it is not away yet"
@@ -94,7 +94,7 @@ def waits(events: Events) -> list[str]:
 def test_who_waits_hears_for_whom_and_gives_up_at_the_limit(cluster: Cluster, address: str) -> None:
     process = holding(address)
     events: Events = []
-    limits = Limits(5.0, 5.0, wait_s=2.5)
+    limits = Deadlines(5.0, 5.0, wait_s=2.5)
     assert limits.wait_s < WAIT_S
     with pytest.raises(
         Failed, match=r"2 ranks were not granted within 2 s: 0 requests are before; 1 client holds 2 of"

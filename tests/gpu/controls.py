@@ -24,7 +24,7 @@ from kernels.backends.triton import device, streams
 from kernels.backends.triton import launch as padded
 from kernels.backends.triton.backend import TritonBackend
 from kernels.backends.triton.kernels.sync import PROCESSOR, SENT, STARTED, WORDS, write_now
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.schemes import concurrent
 from kernels.occupancy import resident_blocks
 from kernels.schedule import Refusal
@@ -121,7 +121,9 @@ def beside(call: Call, *, priority: int = 0) -> Counted:
 
 def _whole_sms(record: Tensor, blocks: int) -> Call:
     """A census whose blocks have all of an SM's shared memory each."""
-    kernel = Kernel(function=census, arguments=(record, HOLD_NS), constants={}, num_warps=1, items=blocks, beside=True)
+    kernel = LaunchableKernel(
+        function=census, arguments=(record, HOLD_NS), constants={}, num_warps=1, items=blocks, beside=True
+    )
     made = kernel._loaded
     num_bytes = padded.limits().most_shared_bytes
     padded.allow(made(kernel.arguments), num_bytes)
@@ -151,7 +153,7 @@ def residency(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "as_compiled": seen_if_possible(kernel, 0)}
 
 
-def seen_if_possible(kernel: Kernel, blocks: int) -> int | None:
+def seen_if_possible(kernel: LaunchableKernel, blocks: int) -> int | None:
     """`seen_resident`; None where the form that writes stamps takes too much, so that other rows are told."""
     try:
         return seen_resident(kernel, blocks)
@@ -159,7 +161,7 @@ def seen_if_possible(kernel: Kernel, blocks: int) -> int | None:
         return None
 
 
-def seen_resident(kernel: Kernel, blocks: int) -> int:
+def seen_resident(kernel: LaunchableKernel, blocks: int) -> int:
     """Most blocks of *kernel* on one SM, seen by stamps: a block for each tile, many more than there is room for."""
     stamps = torch.zeros(kernel.records, WORDS.value, dtype=torch.int64, device="cuda")
     replace(kernel.stamped(stamps), resident=blocks, spared=0, grid=kernel.items).launcher()()
@@ -210,12 +212,12 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
     torch.mm(a, b, out=out)
 
 
-def _own_kernel(seat: Seat, entry: dict[str, Any]) -> Kernel:
+def _own_kernel(seat: Seat, entry: dict[str, Any]) -> LaunchableKernel:
     """Our kernel as the concurrent trial *entry* launches it, with all that it points to."""
     backend = TritonBackend(seat)
     (prepared,) = backend.prepare([Trial.from_json(entry)])
     KEPT.append(prepared)
-    kernel: Kernel = prepared.calls.made[0].kernels[0][0]
+    kernel: LaunchableKernel = prepared.calls.made[0].kernels[0][0]
     return kernel
 
 

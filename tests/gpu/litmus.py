@@ -23,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.base import Region, aligned, place
 from kernels.backends.triton import device
-from kernels.backends.triton.memory import Heap, meeting_place
+from kernels.backends.triton.memory import SymmetricHeap, meeting_place
 from tests.gpu import gang, messages, recording
 from tests.gpu.messages import BURST, ROW
 from tests.gpu.tables import machine_here
@@ -99,7 +99,7 @@ class Size:
 class Places:
     """What the kernels are called with on one rank: messages, counters and load in symmetric memory, counts beside."""
 
-    def __init__(self, heap: Heap, rank: int, world: int, size: Size, where: torch.device) -> None:
+    def __init__(self, heap: SymmetricHeap, rank: int, world: int, size: Size, where: torch.device) -> None:
         if world not in (2, 4, 8):
             raise ValueError(f"world = {world} was asked for; ranks exchange in pairs. Accepted: 2, 4, 8.")
         self._heap, self._rank, self._world, self._size, self._where = heap, rank, world, size, where
@@ -186,13 +186,13 @@ def gpu_main(rank: int, world: int, port: int, size: Size, answers: Any) -> None
     import faulthandler
 
     from kernels.backends.base import Seat
-    from kernels.backends.triton.memory import DeviceHeap, Group
+    from kernels.backends.triton.memory import DeviceHeap, RankProcessGroup
 
     faulthandler.dump_traceback_later(100.0)
     where = torch.device("cuda", rank)
     torch.cuda.set_device(where)
     seat = Seat(rank=rank, world=world, session="litmus", shares_heap=True, rendezvous=("127.0.0.1", port))
-    group = Group(seat, where)
+    group = RankProcessGroup(seat, where)
     places = Places(DeviceHeap(group, where, heap_bytes(size)), rank, world, size, where)
     for variant in VARIANTS:
         places.clear()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kernels.backends.capabilities import Runner, refusal
+from kernels.backends.capabilities import MeasuringRanks, refusal
 from kernels.outcome import CHOOSING
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
@@ -48,7 +48,7 @@ class Modes:
 
     problem: Problem
 
-    def blocks(self, protocol: Protocol, ranks: Runner) -> Talk:
+    def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
         """All baselines; SMs set aside by every partner; all modes, with the fastest way to set SMs aside.
 
         The first two choose with few samples; ratios are formed in the last one alone.
@@ -66,7 +66,7 @@ class Modes:
             modes.append(replace(best.trial, protocol=protocol))
         yield Block(sittings.LAST, sittings.unique([*beside, *self._alone(beside, modes, ranks), *modes]))
 
-    def schedules(self, several: Iterator[Axes] | tuple[Axes, ...], ranks: Runner) -> list[Schedule]:
+    def schedules(self, several: Iterator[Axes] | tuple[Axes, ...], ranks: MeasuringRanks) -> list[Schedule]:
         """Those of *several* that are legal here, each once; what ranks refuse is a failure of its own."""
         made = []
         for axes in several:
@@ -75,10 +75,10 @@ class Modes:
                 made.append(schedule(self.problem, SCHEME, values, ranks.machine, ranks.fabric))
         return list(dict.fromkeys(made))
 
-    def _trials(self, schedules: list[Schedule], protocol: Protocol, ranks: Runner) -> list[Trial]:
+    def _trials(self, schedules: list[Schedule], protocol: Protocol, ranks: MeasuringRanks) -> list[Trial]:
         return [replace(ranks.trial(self.problem, each), protocol=protocol) for each in schedules]
 
-    def _alone(self, beside: list[Trial], modes: list[Trial], ranks: Runner) -> Iterator[Trial]:
+    def _alone(self, beside: list[Trial], modes: list[Trial], ranks: MeasuringRanks) -> Iterator[Trial]:
         """What T_c and T_comm, and the losses of contention are formed of: halves of baselines and of modes alone."""
         legal = [each for each in sittings.baselines(self.problem, ranks) if each["collective"] == CALLS[0]]
         plain = self._trials(legal, beside[0].protocol, ranks)
@@ -88,7 +88,7 @@ class Modes:
             yield from sittings.unique(trial.of_part(part) for trial in (*able, *alike))
 
 
-def shares_of(ranks: Runner) -> Iterator[Axes]:
+def shares_of(ranks: MeasuringRanks) -> Iterator[Axes]:
     """The ways to set SMs aside, communication first in all of them."""
     yield from ({stream_controls.SHARE: count} for count in SHARES if count < ranks.machine.device.slots)
     yield from PARTNERS

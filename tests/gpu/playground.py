@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.nn.functional import rms_norm
 
-from kernels.backends.triton.playground import Gang, Rank, ranks
+from kernels.backends.triton.playground import Rank, RankGang, ranks
 from tests.gpu import recording
 from tests.gpu.tables import machine_here
 from tests.kernels.triton import tutorial
@@ -69,7 +69,7 @@ def state(rank: Rank) -> dict[str, Any]:
 
 
 @contextmanager
-def gang() -> Iterator[Gang]:
+def gang() -> Iterator[RankGang]:
     """One rank per GPU, which can import the files of the tutorial."""
     with tempfile.TemporaryDirectory() as folder:
         tutorial.write(Path(folder))

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.backends import capabilities
-from kernels.backends.capabilities import Runner, refusal
+from kernels.backends.capabilities import MeasuringRanks, refusal
 from kernels.outcome import CHOOSING, Measurement, Outcome
 from kernels.problem import Problem
 from kernels.schedule import Refusal, Schedule, Value
 from kernels.schemes import BASELINE, schedule
 from kernels.schemes.library import CALLS
 from kernels.trial import Protocol, Trial
-from workbench.experiment.experiment import Beside
+from workbench.experiment.experiment import BaselinePlan
 
 MOST = 8
 """Schedules that are timed in turns, parts not counted."""
@@ -43,7 +43,7 @@ class Question:
     pieces: tuple[Axes, ...] = ()
     """Decomposed ones; those that the ranks refuse are left out."""
 
-    def blocks(self, protocol: Protocol, ranks: Runner) -> Talk:
+    def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
         """What is timed together, block by block."""
         return talk(self, protocol, ranks)
 
@@ -60,7 +60,7 @@ class Block:
 Talk = Generator[Block, Sequence[Outcome], None]
 
 
-def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
+def talk(question: Question, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
     """The blocks of one problem: all baselines; the fastest of them beside every fused schedule; the winner once more.
 
     The last block is measured when the winner is known, so that its ratio is not the luckiest of several. The fastest
@@ -88,13 +88,13 @@ def talk(question: Question, protocol: Protocol, ranks: Runner) -> Talk:
                                   best.trial, overlapping[0], *pieces]))  # fmt: skip
 
 
-def baselines(problem: Problem, ranks: Runner) -> list[Schedule]:
+def baselines(problem: Problem, ranks: MeasuringRanks) -> list[Schedule]:
     """Every sequential schedule of the usual tile that the ranks run."""
     usual = schedule(problem, BASELINE, {}, ranks.machine, ranks.fabric)
     return list(capabilities.baselines(problem, usual["tile"], ranks))
 
 
-def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:
+def schedules(question: Question, ranks: MeasuringRanks) -> Iterator[Schedule]:
     """The fused schedules, the default first, then the decomposed ones that the ranks run; each once."""
     asked = ({}, *question.fused)
     made = [schedule(question.problem, "fused", dict(each), ranks.machine, ranks.fabric) for each in asked]
@@ -106,11 +106,11 @@ def schedules(question: Question, ranks: Runner) -> Iterator[Schedule]:
     yield from dict.fromkeys(made)
 
 
-def own_parts(some: Sequence[Trial], ranks: Runner) -> list[Trial]:
+def own_parts(some: Sequence[Trial], ranks: MeasuringRanks) -> list[Trial]:
     """Of schedules in pieces: their computation and their communication alone, and that of one piece."""
     if not some:
         return []
-    beside = Beside(some[0], "each", ranks.machine)
+    beside = BaselinePlan(some[0], "each", ranks.machine)
     return [part for part in beside.own_parts(some) if refusal(part, ranks.shares_heap) is None]
 
 
@@ -139,7 +139,7 @@ def chosen(came: Sequence[Outcome], legal: Sequence[Schedule]) -> list[Schedule]
     return list(found) or list(legal[:1])
 
 
-def parts(problem: Problem, beside: Sequence[Schedule], protocol: Protocol, ranks: Runner) -> Iterator[Trial]:
+def parts(problem: Problem, beside: Sequence[Schedule], protocol: Protocol, ranks: MeasuringRanks) -> Iterator[Trial]:
     """Computation alone by the library and by our kernel, and the communication alone of the baselines *beside*."""
     plain = [each for each in baselines(problem, ranks) if each["collective"] == CALLS[0]]
     fused = schedule(problem, "fused", {}, ranks.machine, ranks.fabric)
@@ -156,7 +156,7 @@ def unique(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     return tuple({trial.key: trial for trial in trials}.values())
 
 
-def _trial(problem: Problem, asked: Schedule, protocol: Protocol, ranks: Runner) -> Trial:
+def _trial(problem: Problem, asked: Schedule, protocol: Protocol, ranks: MeasuringRanks) -> Trial:
     return replace(ranks.trial(problem, asked), protocol=protocol)
 
 

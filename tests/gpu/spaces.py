@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import Compilation, compilations
 from kernels.operators import problem
 from kernels.problem import Problem
@@ -43,7 +43,7 @@ class Space:
 
     problem: Problem
 
-    def blocks(self, protocol: Protocol, ranks: Runner) -> Talk:
+    def blocks(self, protocol: Protocol, ranks: MeasuringRanks) -> Talk:
         """All of them in blocks that share the library's baseline, and the fastest once more beside it."""
         few = replace(protocol, name=f"first_{protocol.name}", warmups=1, repeats=7)
         drawn = [replace(ranks.trial(self.problem, each), protocol=few) for each in schedules(self.problem, ranks)]
@@ -57,7 +57,7 @@ class Space:
             yield Block(sittings.LAST, (baseline, best.trial))
 
 
-def schedules(asked: Problem, ranks: Runner) -> list[Schedule]:
+def schedules(asked: Problem, ranks: MeasuringRanks) -> list[Schedule]:
     """The library's baseline first; the same in every process."""
     random, kernels = Random(f"{SEED} {asked.operator}"), set[Compilation]()
     made = dict.fromkeys([schedule(asked, BASELINE, {}, ranks.machine, ranks.fabric)])
@@ -77,7 +77,7 @@ def schedules(asked: Problem, ranks: Runner) -> list[Schedule]:
     return list(made)
 
 
-def drawn(random: Random, asked: Problem, scheme: str, ranks: Runner) -> Schedule | None:
+def drawn(random: Random, asked: Problem, scheme: str, ranks: MeasuringRanks) -> Schedule | None:
     """One point of the scheme's grid of values; None where it is refused."""
     known = axes(asked, scheme, ranks.machine, ranks.fabric)
     offered = {axis.name: [value for value in axis.values if axis.name != "tile" or _is_large(value)] for axis in known}

@@ -17,11 +17,11 @@ from unittest import mock
 
 import torch
 
-from kernels.backends.base import Seat, Unseen
+from kernels.backends.base import MissingSpans, Seat
 from kernels.backends.triton import timeline, timing
 from kernels.backends.triton.backend import TritonBackend
 from kernels.backends.triton.schemes import runner
-from kernels.backends.triton.timing import Replay, turns
+from kernels.backends.triton.timing import GraphReplay, turns
 from kernels.operators import problem
 from kernels.trial import Trial
 from tests.gpu import gang, recording, tables
@@ -57,9 +57,9 @@ def compared(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     replays = {}
     for name, each in forms.items():
         backend.barrier()
-        Replay(prepared.context, each[:1], backend.stream, captured=False).seconds()
+        GraphReplay(prepared.context, each[:1], backend.stream, captured=False).seconds()
         calls = [each[number] for number in numbers]
-        replays[name] = Replay(prepared.context, calls, backend.stream, captured=True)
+        replays[name] = GraphReplay(prepared.context, calls, backend.stream, captured=True)
     samples: dict[str, list[float]] = {name: [] for name in forms}
     for index in range(2 + REPEATS):
         for name in list(forms)[:: 1 if index % 2 else -1]:
@@ -91,7 +91,7 @@ def broken(seat: Seat, entry: dict[str, Any]) -> dict[str, Any]:
     with mock.patch.object(timeline, "_moments", fails) if seat.rank == 0 else nullcontext():
         try:
             prepared.spans(0)
-        except Unseen as unseen:
+        except MissingSpans as unseen:
             said = str(unseen)
     return {
         "rank": seat.rank,

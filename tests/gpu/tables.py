@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from cluster.hosts import local_ranks
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import parse
 from kernels.machine import Machine, load
 from kernels.operators import problem
@@ -107,7 +107,7 @@ class Table:
     name: str
     questions: Sequence[Question | Modes | Space]
     protocol: Protocol
-    ranks: Runner
+    ranks: MeasuringRanks
     block: str = ""
     """The id of the block that is being measured: its ratios are formed inside it."""
     kind: str = ""
@@ -206,7 +206,7 @@ def keep(table: Table, found: tuple[Outcome, list[Sample]], facts: dict[str, Any
 def main() -> int:
     folder, seconds, names = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] or list(USUAL)
     machine, world = machine_here(), torch.cuda.device_count()
-    ranks, complete = Runner(machine, parse("nvlink")), True
+    ranks, complete = MeasuringRanks(machine, parse("nvlink")), True
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         plain, _, how = name.partition("@")

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from kernels.backends.triton.playground import Gang, RankFailure
+from kernels.backends.triton.playground import RankFailure, RankGang
 from tests.gpu import playground
 
 pytestmark = [
@@ -17,12 +17,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def gang() -> Iterator[Gang]:
+def gang() -> Iterator[RankGang]:
     with playground.gang() as made:
         yield made
 
 
-def test_messages_come_and_sums_are_everybodys(gang: Gang) -> None:
+def test_messages_come_and_sums_are_everybodys(gang: RankGang) -> None:
     steps = import_module("first_steps")
     assert gang.run(steps.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
     factor = gang.world * (gang.world + 1) // 2
@@ -30,16 +30,16 @@ def test_messages_come_and_sums_are_everybodys(gang: Gang) -> None:
 
 
 @pytest.mark.parametrize("order", ["natural", "remote_first", "rotated", "interleaved"])
-def test_the_operator_is_right_on_poisoned_results(gang: Gang, order: str) -> None:
+def test_the_operator_is_right_on_poisoned_results(gang: RankGang, order: str) -> None:
     errors = gang.run(import_module("norm_all_to_all").check, playground.ODD, 20, torch.bfloat16, order)
     assert max(errors) <= playground.ERROR_MOST
 
 
-def test_two_hundred_calls_back_to_back_with_slow_ranks_and_noise_are_right(gang: Gang) -> None:
+def test_two_hundred_calls_back_to_back_with_slow_ranks_and_noise_are_right(gang: RankGang) -> None:
     assert gang.run(playground.back_to_back, playground.ODD, playground.CALLS) == [0] * gang.world
 
 
-def test_it_is_timed_beside_torch_and_nccl(gang: Gang) -> None:
+def test_it_is_timed_beside_torch_and_nccl(gang: RankGang) -> None:
     """Their results are compared by `compared` itself."""
     (found, *others) = gang.run(import_module("timing").compared, playground.TIMED, ("rotated", "interleaved"))
     assert all(other == found for other in others), "the slowest rank's median is everybody's"
@@ -47,13 +47,13 @@ def test_it_is_timed_beside_torch_and_nccl(gang: Gang) -> None:
     assert all(0 < seconds < 0.1 for seconds in found.values())
 
 
-def test_every_rank_tells_its_gpus_condition_and_nccls_settings(gang: Gang) -> None:
+def test_every_rank_tells_its_gpus_condition_and_nccls_settings(gang: RankGang) -> None:
     for told in gang.run(playground.state):
         assert told["nccl"]["NCCL_GRAPH_REGISTER"] == "0"
         assert not {"gpu", "gpu_name"} & set(told["condition"])
 
 
-def test_a_wait_that_expires_is_a_sentence_and_the_process_of_a_rank_ends(gang: Gang) -> None:
+def test_a_wait_that_expires_is_a_sentence_and_the_process_of_a_rank_ends(gang: RankGang) -> None:
     """The last one: it ends the gang."""
     with pytest.raises(RankFailure, match=r"Rank 0 waited 5 s for signal 0: .* was 0 instead of 1"):
         gang.run(import_module("first_steps").forget)

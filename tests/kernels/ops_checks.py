@@ -263,12 +263,12 @@ def closing_gives_memory_back_and_the_next_call_begins_anew(here: Here) -> None:
 
 def gpu_kernels_interpreted(here: Here, operator: str) -> None:
     """The same class that runs on GPUs, over shared memory: other operands every call."""
-    from kernels.backends.cpu.heap import Heap
-    from kernels.ops.arguments import Ranks, process_group
+    from kernels.backends.cpu.heap import SegmentHeap
+    from kernels.ops.arguments import GroupRanks, process_group
     from kernels.ops.gpu import GpuCalls
 
-    ranks, generations = Ranks.begin(process_group(here.group), torch.device("cpu")), iter(range(1, 100))
-    calls = GpuCalls(ranks, torch.device("cpu"), lambda size: Heap(ranks.seat, next(generations), size, 1))
+    ranks, generations = GroupRanks.begin(process_group(here.group), torch.device("cpu")), iter(range(1, 100))
+    calls = GpuCalls(ranks, torch.device("cpu"), lambda size: SegmentHeap(ranks.seat, next(generations), size, 1))
     text = {"embedding_all_to_all": "fused tile=8x24x4", "gemv_all_reduce": "fused tile=16x4x32"}
     asked, kept = here.problem(operator), []
     if operator == "embedding_all_to_all":

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch.distributed
 
-from kernels.backends.base import Compiling, Seat, Unseen
+from kernels.backends.base import Compiling, MissingSpans, Seat
 from kernels.backends.cpu.backend import CpuBackend, CpuTrial
 from kernels.backends.cpu.gloo import Library
-from kernels.backends.cpu.program import Program
-from kernels.bench import Bench, Readings
+from kernels.backends.cpu.program import PlanProgram
+from kernels.bench import Bench, DeviceReadings
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.reference import factor
@@ -90,7 +90,7 @@ def test_the_device_is_asked_between_samples_some_times_in_a_sitting(
 
 
 def test_what_a_device_says_again_is_one_reading_with_the_samples_that_it_holds_for() -> None:
-    readings = Readings(15)
+    readings = DeviceReadings(15)
     said = iter([{"power_watts": 120.0, "throttled": []}] * 2 + [{"power_watts": 140.0, "throttled": []}] * 3)
     for index in range(15):
         readings.after(index, lambda: next(said))
@@ -167,7 +167,7 @@ def test_a_call_that_cannot_be_seen_takes_nothing_from_what_was_timed(
     make_trial: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spans(self: CpuTrial, iteration: int) -> list[Span]:
-        raise Unseen("Nobody saw it.")
+        raise MissingSpans("Nobody saw it.")
 
     monkeypatch.setattr(CpuTrial, "spans", spans)
     events: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def test_a_rank_that_knows_no_more_of_its_peers_tells_all_it_has_timed_and_then_
 
     def spans(self: CpuTrial, iteration: int) -> list[Span]:
         asked.append(iteration)
-        gone = Unseen("Rank 1 is gone.")
+        gone = MissingSpans("Rank 1 is gone.")
         gone.alone = True
         raise gone
 
@@ -266,13 +266,13 @@ def test_what_was_begun_before_a_refusal_is_gone_when_the_rest_is_prepared(
 def test_each_trial_is_reported_before_it_is_compiled(make_trial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank says nothing while it compiles: the report before says how far it is."""
     heard: list[Any] = []
-    build = Program.__init__
+    build = PlanProgram.__init__
 
-    def building(self: Program, *arguments: Any) -> None:
+    def building(self: PlanProgram, *arguments: Any) -> None:
         heard.append("built")
         build(self, *arguments)
 
-    monkeypatch.setattr(Program, "__init__", building)
+    monkeypatch.setattr(PlanProgram, "__init__", building)
     of = problem("gemm_all_to_all", {"m": 128, "n": 32, "k": 16}, world=1)
     trials = [make_trial(of, "sequential", tile=f"{rows}x32x16") for rows in (16, 32, 64)]
     bench = Bench(seat(), heard.append)

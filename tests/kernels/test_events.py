@@ -9,7 +9,7 @@ import pytest
 from distributed.protocol import deserialize_bytes, serialize_bytes
 
 from kernels import events
-from kernels.events import BirthEvent, Ran, StreamEvent, WaitingEvent
+from kernels.events import BirthEvent, ExecutionFields, StreamEvent, WaitingEvent
 
 MADE: tuple[Mapping[str, Any], ...] = (
     events.stage("k", 1, "time"),
@@ -41,7 +41,9 @@ CONSTRUCTORS = [
 @pytest.mark.parametrize("event", MADE, ids=lambda event: event["kind"])
 def test_an_event_has_the_keys_and_values_that_its_type_says(event: Mapping[str, Any]) -> None:
     hints = get_type_hints(TYPES[event["kind"]], include_extras=True)
-    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | get_type_hints(Ran).keys()
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | get_type_hints(
+        ExecutionFields
+    ).keys()
     assert hints.keys() - optional <= event.keys() <= hints.keys()
 
 

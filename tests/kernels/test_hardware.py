@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.hardware import Device, Hardware, hardware_of
+from kernels.hardware import Hardware, WorkerDevice, hardware_of
 
-CPU = Device(kind="cpu", model="a processor", processor="a processor", cores=(0, 1))
+CPU = WorkerDevice(kind="cpu", model="a processor", processor="a processor", cores=(0, 1))
 GPUS = [
-    Device(kind="gpu", model="NVIDIA H200", processor="a processor", cores=(0, 1), memory_bytes=141 << 30,
+    WorkerDevice(kind="gpu", model="NVIDIA H200", processor="a processor", cores=(0, 1), memory_bytes=141 << 30,
            uuid=f"GPU-{number}", links=tuple(f"GPU-{other}" for other in range(4) if other != number))
     for number in range(4)
 ]  # fmt: skip
@@ -31,7 +31,7 @@ GPUS = [
     ],
 )  # fmt: skip
 def test_cpu_ranks_are_their_processor_their_cores_and_their_link(
-    devices: list[Device], hosts: str, words: str
+    devices: list[WorkerDevice], hosts: str, words: str
 ) -> None:
     assert str(hardware_of("cpu", devices, hosts)) == words
 
@@ -48,7 +48,7 @@ def test_cpu_ranks_are_their_processor_their_cores_and_their_link(
          "1 x NVIDIA H100 and 1 x NVIDIA H200, 80 GiB, nvlink"),
     ],
 )  # fmt: skip
-def test_gpu_ranks_are_their_gpus_and_how_these_are_linked(devices: list[Device], hosts: str, words: str) -> None:
+def test_gpu_ranks_are_their_gpus_and_how_these_are_linked(devices: list[WorkerDevice], hosts: str, words: str) -> None:
     assert str(hardware_of("triton", devices, hosts)) == words
 
 
@@ -64,7 +64,7 @@ def test_the_order_of_ranks_and_the_numbers_of_cores_and_gpus_change_nothing() -
 
 def test_what_is_sent_and_stored_is_the_same_again() -> None:
     for device in (CPU, *GPUS):
-        assert Device.from_json(json.loads(json.dumps(device.to_json()))) == device
+        assert WorkerDevice.from_json(json.loads(json.dumps(device.to_json()))) == device
     known = hardware_of("triton", GPUS, "aaaa")
     assert known is not None
     assert Hardware.from_json(json.loads(known.text)) == known

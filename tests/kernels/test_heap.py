@@ -9,7 +9,7 @@ import pytest
 from kernels.backends.base import Hang, Seat
 from kernels.backends.cpu import heap
 from kernels.backends.cpu.backend import CpuBackend
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.schedule import Refusal
 
 Room = namedtuple("Room", "f_bavail f_frsize")
@@ -27,14 +27,14 @@ def seat(world: int, deadline_s: float = 0.2) -> Seat:
 
 def test_a_peer_that_never_comes_is_named_after_the_deadline_and_nothing_is_left(segments: Path) -> None:
     with pytest.raises(Hang, match=r"Rank 0 waited for rank 1's segment .* Waited 0.2 s"):
-        Heap(seat(2), 1, 4096, 16)
+        SegmentHeap(seat(2), 1, 4096, 16)
     assert list(segments.iterdir()) == []
 
 
 def test_too_little_shared_memory_is_refused_with_both_numbers(segments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: Room(64, 1_000_000))
     with pytest.raises(Refusal, match=r"needs 2 x 40 MB .* has 64 MB free"):
-        Heap(seat(2), 1, 40_000_000, 16)
+        SegmentHeap(seat(2), 1, 40_000_000, 16)
 
 
 def test_what_a_faster_peer_has_taken_is_not_counted_against_the_gang(
@@ -48,7 +48,7 @@ def test_what_a_faster_peer_has_taken_is_not_counted_against_the_gang(
 
 def _with_peer(segments: Path) -> None:
     (segments / "overlap-s-1-1-7").write_bytes(bytes(60_000_000))
-    Heap(seat(2), 1, 40_000_000, 16)
+    SegmentHeap(seat(2), 1, 40_000_000, 16)
 
 
 def test_a_larger_heap_replaces_the_smaller_one(segments: Path) -> None:

@@ -8,7 +8,7 @@ from kernels.operators import problem
 from kernels.plan import Kind, Plan, Planner, Pool, Step
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.schemes import Kept
+from kernels.schemes import PlanCache
 
 ASKED = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
 
@@ -45,7 +45,7 @@ def test_a_plan_s_bytes_are_those_of_its_columns() -> None:
 
 
 def test_what_is_kept_is_not_made_again(maker: Maker) -> None:
-    kept = Kept()
+    kept = PlanCache()
     assert kept.plan(ASKED, of(3), maker) is kept.plan(ASKED, of(3), maker)
     assert (maker.made, kept.num_bytes, len(kept)) == ([3], size(3), 1)
     kept.clear()
@@ -54,7 +54,7 @@ def test_what_is_kept_is_not_made_again(maker: Maker) -> None:
 
 
 def test_what_was_used_longest_ago_leaves_first(maker: Maker) -> None:
-    kept = Kept(size(3) + size(4) + size(5) - 1)
+    kept = PlanCache(size(3) + size(4) + size(5) - 1)
     for steps in (3, 4, 3, 5):
         kept.plan(ASKED, of(steps), maker)
     assert (kept.num_bytes, len(kept)) == (size(3) + size(5), 2)
@@ -64,13 +64,13 @@ def test_what_was_used_longest_ago_leaves_first(maker: Maker) -> None:
 
 
 def test_a_plan_beyond_all_bytes_is_made_but_not_kept(maker: Maker) -> None:
-    kept = Kept(size(10) - 1)
+    kept = PlanCache(size(10) - 1)
     assert len(kept.plan(ASKED, of(10), maker)) == 10
     assert (kept.num_bytes, len(kept)) == (0, 0)
 
 
 def test_threads_count_a_plan_once(maker: Maker) -> None:
-    kept = Kept()
+    kept = PlanCache()
     threads = [Thread(target=kept.plan, args=(ASKED, of(steps), maker)) for steps in (2, 3, 2, 3, 2, 3)]
     for thread in threads:
         thread.start()
@@ -80,7 +80,7 @@ def test_threads_count_a_plan_once(maker: Maker) -> None:
 
 
 def test_a_plan_that_is_too_large_to_keep_sends_nobody_away(maker: Maker) -> None:
-    kept = Kept(size(3) + size(4))
+    kept = PlanCache(size(3) + size(4))
     for steps in (3, 4, 1000, 3, 4):
         kept.plan(ASKED, of(steps), maker)
     assert (maker.made, len(kept)) == ([3, 4, 1000], 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.machine import LIMITS, Machine, load
-from kernels.occupancy import Block, Limits, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.occupancy import BlockResources, SmLimits, beside, gemm_block, limits_of, padding, resident_blocks
 from kernels.schedule import Refusal, Tile
 
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
@@ -18,7 +18,7 @@ def machine(name: str) -> Machine:
     return load(MACHINES / f"{name}.toml")
 
 
-def limits(name: str) -> Limits:
+def limits(name: str) -> SmLimits:
     return limits_of(machine(name))
 
 
@@ -45,7 +45,7 @@ def test_the_bytes_of_a_block_decide_how_many_are_resident(name: str, ranges: li
     """The table of the residency rule, in KB: the lower end exclusive, the upper one inclusive."""
     of = limits(name)
     for blocks, (low, high) in enumerate(ranges, 1):
-        padded = padding(of, Block(0, 32, 128), blocks)
+        padded = padding(of, BlockResources(0, 32, 128), blocks)
         assert (padded.fewest / KB, padded.most / KB) == pytest.approx((low, high), abs=0.13)
         assert resident_blocks(of, padded.most, 32, 128) == resident_blocks(of, padded.fewest, 32, 128) == blocks
         assert resident_blocks(of, padded.fewest - 1, 32, 128) == blocks + 1
@@ -66,7 +66,7 @@ def test_registers_threads_and_places_limit_as_well() -> None:
 def test_a_communication_block_fits_beside_only_where_all_of_it_does() -> None:
     hopper = limits("h200_nvl2")
     alone, shared = gemm_block(Tile(128, 256, 64), 2, 3, 8), gemm_block(Tile(64, 64, 64), 2, 3, 4)
-    wide, slim = Block(16 * KB, 96, 512), Block(1 * KB, 32, 128)
+    wide, slim = BlockResources(16 * KB, 96, 512), BlockResources(1 * KB, 32, 128)
     assert resident_blocks(hopper, *_each(alone)) == 1
     assert (beside(hopper, alone, 1, wide), beside(hopper, alone, 1, slim)) == (0, 6)
     assert beside(hopper, shared, 2, wide) == 1
@@ -80,9 +80,9 @@ def test_padding_that_cannot_be_is_refused_with_both_byte_counts() -> None:
     with pytest.raises(Refusal, match=r"98436 bytes.*3 of them leave 76800 for one: 98436 > 76800\. Accepted: 1 to 2"):
         padding(hopper, block, 3)
     with pytest.raises(Refusal, match=r"128 threads of 157 registers let an SM hold 3: 4 > 3\. Accepted: 1 to 3"):
-        padding(hopper, Block(1000, 157, 128), 4)
+        padding(hopper, BlockResources(1000, 157, 128), 4)
     with pytest.raises(Refusal, match=r"Accepted: a smaller tile\."):
-        padding(hopper, Block(300 * KB, 157, 128), 1)
+        padding(hopper, BlockResources(300 * KB, 157, 128), 1)
 
 
 @given(
@@ -93,7 +93,7 @@ def test_padding_gives_the_number_that_was_wanted_and_nothing_less_or_more_does(
     name: str, shared: int, registers: int, warps: int, blocks: int
 ) -> None:
     of = limits(name)
-    block = Block(shared, registers, warps * of.warp_threads)
+    block = BlockResources(shared, registers, warps * of.warp_threads)
     held = resident_blocks(of, *_each(block))
     if held < blocks:
         with pytest.raises(Refusal, match=f"resident_blocks = {blocks} is too many"):
@@ -111,5 +111,5 @@ def test_padding_gives_the_number_that_was_wanted_and_nothing_less_or_more_does(
     assert beside(of, block, blocks, block) == held - blocks  # the same rule, of what is left
 
 
-def _each(block: Block) -> tuple[int, int, int]:
+def _each(block: BlockResources) -> tuple[int, int, int]:
     return block.shared_bytes, block.registers, block.threads

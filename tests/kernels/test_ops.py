@@ -190,7 +190,7 @@ def test_ranks_on_two_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(groups, "everyone", lambda group, value: [("one", "a"), ("another", "b")])
     with pytest.raises(Refusal, match="2 ranks on 2 hosts"):
-        groups.Ranks.begin(Group, torch.device("cpu"))
+        groups.GroupRanks.begin(Group, torch.device("cpu"))
 
 
 def test_a_schedule_is_stated_by_its_text_in_both_forms() -> None:
@@ -207,7 +207,7 @@ def test_a_rank_alone_closes_and_goes_on() -> None:
 
 
 def test_pieces_of_an_arena_do_not_overlap_and_come_again_after_clear() -> None:
-    from kernels.backends.triton.repeated import Arena
+    from kernels.backends.triton.repeated import HeapArena
 
     class Memory:
         def __init__(self, capacity: int) -> None:
@@ -222,7 +222,7 @@ def test_pieces_of_an_arena_do_not_overlap_and_come_again_after_clear() -> None:
         made.append(Memory(num_bytes))
         return made[-1]
 
-    arena = Arena(make, least=1024)
+    arena = HeapArena(make, least=1024)
     sizes = (100, 300, 2000, 600, 500)
     pieces = [arena.piece(size) for size in sizes]
     for number, (size, piece) in enumerate(zip(sizes, pieces, strict=True)):

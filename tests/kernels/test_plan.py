@@ -6,14 +6,14 @@ import pytest
 from kernels.operators import problem
 from kernels.plan import COLUMNS, Kind, Plan, Planner, Pool, Step, Tiles
 from kernels.schedule import Schedule, tile
-from kernels.schemes.base import Blocks, cut
+from kernels.schemes.base import ChunkBlocks, cut
 
 
 @pytest.fixture
 def small() -> Plan:
     """Rank 0 computes two tiles one by one and sends them; rank 1 sums each."""
     asked = problem("gemm_all_to_all", {"m": 8, "n": 4, "k": 2}, world=2)
-    tiles = cut(Blocks.of(1, (0, 4), (0, 4)), tile("2x4x2")).tiles
+    tiles = cut(ChunkBlocks.of(1, (0, 4), (0, 4)), tile("2x4x2")).tiles
     planner = Planner(asked, Schedule("fused", (("tile", "2x4x2"),)), [tiles, tiles])
     for number in range(2):
         at = (number, number + 1)
@@ -73,7 +73,7 @@ def test_a_plan_without_steps_has_columns_of_no_length() -> None:
 
 
 def test_the_last_tiles_of_a_block_are_cut_to_it() -> None:
-    made = cut(Blocks.of([0, 2], (np.array([0, 1]), np.array([5, 3])), (0, 3)), tile("4x2x1"))
+    made = cut(ChunkBlocks.of([0, 2], (np.array([0, 1]), np.array([5, 3])), (0, 3)), tile("4x2x1"))
     assert made.bounds.tolist() == [0, 4, 6]
     assert made.tiles.chunk.tolist() == [0, 0, 0, 0, 2, 2]
     assert made.tiles.row_stop.tolist() == [4, 4, 5, 5, 3, 3]
@@ -82,7 +82,9 @@ def test_the_last_tiles_of_a_block_are_cut_to_it() -> None:
 
 
 def test_tiles_know_how_many_they_are() -> None:
-    assert len(Tiles(*[made := cut(Blocks.of(0, (0, 4), (0, 4)), tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
+    assert (
+        len(Tiles(*[made := cut(ChunkBlocks.of(0, (0, 4), (0, 4)), tile("2x2x1")).tiles.chunk] * 5)) == len(made) == 4
+    )
 
 
 def test_steps_added_at_once_have_numbers_in_their_shape_and_wait_for_those_beside_them() -> None:

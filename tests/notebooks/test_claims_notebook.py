@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from workbench.analysis.claims import Ask
+from workbench.analysis.claims import ClaimSources
 from workbench.reports.export import executed
 from workbench.reports.pictures import CHART
 from workbench.resources import notebooks_directory
@@ -21,5 +21,5 @@ def test_it_runs_and_shows_every_claim_and_a_chart() -> None:
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
     tables = [html for output in outputs if "<table" in (html := output.get("data", {}).get("text/html", ""))]
     assert len(tables) >= 4
-    for name in Ask().ways:
+    for name in ClaimSources().ways:
         assert sum(f"<th>{name}</th>" in table for table in tables) >= 2, name

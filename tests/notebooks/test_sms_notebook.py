@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.occupancy import NCCL, SHOT, Block, beside, gemm_block, limits_of, padding, resident_blocks
+from kernels.occupancy import NCCL, SHOT, BlockResources, beside, gemm_block, limits_of, padding, resident_blocks
 from kernels.operators import problem
 from kernels.outcome import Span
 from kernels.schedule import tile
@@ -65,7 +65,7 @@ def test_on_two_gpus_a_collective_waits_for_an_sm_unless_some_are_set_aside() ->
     assert time_s["shaped"] > time_s["ours"], "NCCL finds no room, and the GEMM is slower"
 
 
-def held(block: Block) -> int:
+def held(block: BlockResources) -> int:
     return resident_blocks(HOPPER, block.shared_bytes, block.registers, block.threads)
 
 

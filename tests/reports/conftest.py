@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from nbformat import NotebookNode
 
-from workbench.reports.run_report import Shown, run_report
+from workbench.reports.run_report import CaseDrawing, run_report
 from workbench.results.metrics import fill
 
 MARKUP = "</script><script>alert(1)</script>"
@@ -73,4 +73,4 @@ def chart() -> alt.Chart:
 @pytest.fixture
 def report(facts: dict[str, Any], rows: list[dict[str, Any]], chart: alt.Chart) -> NotebookNode:
     """A run's report with three charts."""
-    return run_report(facts, rows, [Shown([(f"Chart {number} of {MARKUP}", chart) for number in (1, 2, 3)])])
+    return run_report(facts, rows, [CaseDrawing([(f"Chart {number} of {MARKUP}", chart) for number in (1, 2, 3)])])

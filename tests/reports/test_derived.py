@@ -7,7 +7,7 @@ from typing import Any
 from kernels.outcome import Span
 from tests.reports.conftest import row
 from workbench.reports.methods import MEANING, derived, derived_table
-from workbench.reports.run_report import Shown, run_report
+from workbench.reports.run_report import CaseDrawing, run_report
 
 TIMES: dict[str, Any] = {"floor_s": 0.04, "compute_s": 0.04, "comm_s": 0.02, "sequential_s": 0.06, "plain_s": 0.06,
                          "whole_s": 0.04, "transfer_s": 0.02}  # fmt: skip
@@ -61,7 +61,7 @@ def test_a_rank_alone_has_no_bandwidth() -> None:
 
 def test_the_report_lists_them() -> None:
     rows = [row("fused", 0.05, **TIMES)]
-    report = run_report({}, rows, [Shown(numbers=derived(rows[0], SPANS, 0.044))])
+    report = run_report({}, rows, [CaseDrawing(numbers=derived(rows[0], SPANS, 0.044))])
     assert any("What follows from the times of the fastest" in cell.source for cell in report.cells)
     assert derived_table(derived(rows[0], SPANS, 0.044)).to_markdown() in [
         output.data["text/markdown"] for cell in report.cells for output in cell.get("outputs", ())

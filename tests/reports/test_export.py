@@ -9,7 +9,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
-from workbench.reports.export import Kind, export, file_name
+from workbench.reports.export import ReportFormat, export, file_name
 
 
 def test_a_page_and_markdown_are_written_from_memory_and_from_a_file(report: NotebookNode, tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_page_and_markdown_are_written_from_memory_and_from_a_file(report: Not
     read = nbformat.read(stored, as_version=4)
     pages = [export(source, tmp_path / f"{n}.html", kind="html") for n, source in enumerate((read, stored))]
     assert pages[0].read_bytes() == pages[1].read_bytes()
-    text = export(stored, tmp_path / "run.md", kind=Kind.MD)
+    text = export(stored, tmp_path / "run.md", kind=ReportFormat.MD)
     assert text.read_text().startswith("# A run on")
     assert len(list((tmp_path / "run_files").iterdir())) == 3
 

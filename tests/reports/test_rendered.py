@@ -19,8 +19,8 @@ from nbformat import NotebookNode
 from tests.reports.conftest import row
 from workbench.reports.export import export
 from workbench.reports.render import browser
-from workbench.reports.run_report import Shown, run_report
-from workbench.reports.side_by_side import RUNS_MOST, Told, side_by_side
+from workbench.reports.run_report import CaseDrawing, run_report
+from workbench.reports.side_by_side import RUNS_MOST, RunSummary, side_by_side
 
 pytestmark = pytest.mark.browser
 PAPER_PIXELS, SIDEWAYS_PIXELS = 680, 1009
@@ -70,13 +70,13 @@ def sweep() -> NotebookNode:
     rows.append(row("concurrent", None, stage="refused", message=why))
     frame = pd.DataFrame({"n": [1, 2], "ms": [1.0, 2.0]})
     chart = alt.Chart(frame, title=alt.TitleParams(LONG, subtitle=[LONG, LONG])).mark_point().encode(x="n", y="ms")
-    return run_report({"title": "A sweep of many schedules"}, rows, [Shown([("", chart)])])
+    return run_report({"title": "A sweep of many schedules"}, rows, [CaseDrawing([("", chart)])])
 
 
 def beside() -> NotebookNode:
     """As many runs as fit side by side."""
     runs = [
-        Told({"run": f"2026-{run}", "machine": f"machine_{run}"},
+        RunSummary({"run": f"2026-{run}", "machine": f"machine_{run}"},
              [row(scheme, 0.0501 + 0.00137 * (run + 3 * place), low_s=0.0412 + 0.001 * run, high_s=0.0803 + 0.001 * run)
               for place, scheme in enumerate(("sequential", "decomposed", "fused"))])
         for run in range(RUNS_MOST)

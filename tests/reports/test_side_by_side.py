@@ -11,17 +11,17 @@ from nbformat import NotebookNode
 from tests.reports.conftest import joined, row
 from tests.reports.test_run_report import headings, shown
 from workbench.experiment.run import Replay
-from workbench.reports.side_by_side import Told, side_by_side, stored_runs
+from workbench.reports.side_by_side import RunSummary, side_by_side, stored_runs
 from workbench.results import recordings
 from workbench.results.store import Store
 
 
-def told(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> Told:
+def told(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> RunSummary:
     """A run of a sequential schedule of 80 ms and a fused one."""
     spread = {"low_s": 0.99 * seconds, "high_s": 1.01 * seconds}
     rows = joined([row("sequential", 0.08, machine=machine), row("fused", seconds, machine=machine, **spread)])
     provenance = {"host": "here", "versions": {"torch": torch, "numpy": "2.4"}}
-    return Told({"title": f"Run of {run}", "run": run, "machine": machine, "provenance": provenance}, rows)
+    return RunSummary({"title": f"Run of {run}", "run": run, "machine": machine, "provenance": provenance}, rows)
 
 
 def lines(notebook: NotebookNode, heading: str) -> list[str]:
@@ -56,8 +56,8 @@ def test_the_same_schedule_stands_side_by_side_and_its_ratio_names_the_first_run
 
 def test_no_gain_of_a_scheme_is_told_across_runs() -> None:
     """The fused schedule of the second run is faster than the sequential one of the first: nobody may say so."""
-    slow = Told({"run": "a"}, [row("sequential", 0.2)])
-    fast = Told({"run": "b"}, [row("fused", 0.05)])
+    slow = RunSummary({"run": "a"}, [row("sequential", 0.2)])
+    fast = RunSummary({"run": "b"}, [row("fused", 0.05)])
     text = shown(side_by_side([slow, fast]))
     assert "No two of these runs timed the same schedule" in text
     assert "x faster" not in text

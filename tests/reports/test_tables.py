@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bs4 import BeautifulSoup
 
-from workbench.reports.tables import Cell, Column, Table, pairs_cell
+from workbench.reports.tables import Cell, ReportColumn, Table, pairs_cell
 
 
 def table(count: int, text: str = "a") -> Table:
     return Table(
-        columns=(Column(heading=text), Column(heading="n", figure=True)), rows=((Cell(text), Cell("1")),) * count
+        columns=(ReportColumn(heading=text), ReportColumn(heading="n", figure=True)),
+        rows=((Cell(text), Cell("1")),) * count,
     )
 
 
@@ -22,7 +23,7 @@ def test_a_name_with_markup_is_text_in_both_forms(markup: str) -> None:
 
 
 def test_all_that_a_cell_says_is_in_its_row() -> None:
-    full = Table(columns=(Column(heading="h"),), rows=((Cell("fused", "slice 4", 0.5, "fastest"),),), best=0)
+    full = Table(columns=(ReportColumn(heading="h"),), rows=((Cell("fused", "slice 4", 0.5, "fastest"),),), best=0)
     cell = BeautifulSoup(full.to_html(), "html.parser").find("td")
     assert cell.get_text(" ", strip=True) == "fused slice 4 fastest"
     assert cell.find(class_="wb-bar")["style"] == "width: 50.0%"

@@ -11,7 +11,7 @@ import numpy as np
 import simpy
 
 from kernels.plan import ANY_STREAM, Plan
-from workbench.simulator.play import Shares, shares
+from workbench.simulator.play import PoolShares, shares
 from workbench.simulator.price.costs import StepCosts
 
 LAST = 9
@@ -63,7 +63,7 @@ class Oracle:
 
     def __init__(self, plan: Plan, costs: StepCosts) -> None:
         self.plan, self.costs, self.env = plan, costs, simpy.Environment()
-        held: Shares = shares(plan, costs.pool, costs.share, costs.capacity)
+        held: PoolShares = shares(plan, costs.pool, costs.share, costs.capacity)
         self.held, count = held, len(plan)
         self.pools = [Units(self.env, int(units)) for units in held.capacity]
         self.links: dict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.plan import Kind, Pool
 from tests.simulator.streams import Launch, Work, costs_of, plan_of
-from workbench.simulator.play import Played, play
+from workbench.simulator.play import PlayedTimes, play
 from workbench.simulator.price.costs import Grids
 
 SMS = 132
@@ -53,7 +53,7 @@ def columns(grids: Sequence[Grid], gap: float = 0.0) -> Grids:
                  beside=np.array([grid.beside for grid in grids]), gap_seconds=gap)  # fmt: skip
 
 
-def played(*grids: Grid, gap: float = 0.0) -> Played:
+def played(*grids: Grid, gap: float = 0.0) -> PlayedTimes:
     works = [
         Work(0.0 if grid.blocks else grid.seconds, number, after=grid.after,
              pool=Pool.COMPUTE if grid.blocks else Pool.LIBRARY)

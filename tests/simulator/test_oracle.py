@@ -16,7 +16,7 @@ from kernels.schemes import COMPARED, expand, schedule
 from tests.simulator.oracle import Oracle
 from tests.simulator.streams import Work, costs_of, plans
 from tests.simulator.trials import ask
-from workbench.simulator.play import Played, play
+from workbench.simulator.play import PlayedTimes, play
 from workbench.simulator.price.costs import StepCosts
 from workbench.simulator.price.steps import step_costs
 
@@ -24,13 +24,13 @@ COLUMNS = ("start", "issued", "left", "finish")
 LINKS = ("emulated:bandwidth_bytes_per_second=1e8", "emulated:bandwidth_bytes_per_second=4e8,hosts=2")
 
 
-def agree_with_simpy(plan: Plan, costs: StepCosts, played: Played) -> None:
+def agree_with_simpy(plan: Plan, costs: StepCosts, played: PlayedTimes) -> None:
     oracle = Oracle(plan, costs)
     for column in COLUMNS:
         np.testing.assert_allclose(getattr(played, column), getattr(oracle, column) + costs.start_seconds, 1e-12, 1e-15)
 
 
-def assert_same(one: Played, other: Played) -> None:
+def assert_same(one: PlayedTimes, other: PlayedTimes) -> None:
     for column in (*COLUMNS, "waited_for", "rank_end"):
         np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
 

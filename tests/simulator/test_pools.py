@@ -5,10 +5,10 @@ import pytest
 
 from kernels.plan import EVERYTHING, Kind, Pool
 from tests.simulator.streams import SMS, Launch, Work, capacity, plan_of
-from workbench.simulator.play import Shares, shares
+from workbench.simulator.play import PoolShares, shares
 
 
-def held(*works: Work, launches: tuple[Launch, ...] = (Launch(),), units: np.ndarray | None = None) -> Shares:
+def held(*works: Work, launches: tuple[Launch, ...] = (Launch(),), units: np.ndarray | None = None) -> PoolShares:
     plan = plan_of(works, launches)
     return shares(plan, plan.pool, plan.share, capacity() if units is None else units)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from kernels.plan import ANY_STREAM, EVERYTHING, Kind, Plan, Pool
 from tests.simulator.streams import Launch, Work, costs_of, plan_of, plans
-from workbench.simulator.play import Played, Shares, play, shares, spans
+from workbench.simulator.play import PlayedTimes, PoolShares, play, shares, spans
 
 TWO_STREAMS = (Launch(stream=0), Launch(stream=1))
 
@@ -113,7 +113,7 @@ def test_at_every_moment_shares_fit_work_is_conserved_and_nothing_begins_too_ear
             assert in_use[held.queue[first]] + held.units[first] > held.capacity[held.queue[first]]
 
 
-def ready_at(plan: Plan, played: Played) -> np.ndarray:
+def ready_at(plan: Plan, played: PlayedTimes) -> np.ndarray:
     """When each step has all that it waits for: finished steps, and the launch before its own."""
     ready = np.array([played.finish[plan.waits_for(step)].max(initial=0.0) for step in range(len(plan))])
     ordered = [launch for launch in np.unique(plan.launch) if plan.launches.stream[launch] != ANY_STREAM]
@@ -127,7 +127,7 @@ def ready_at(plan: Plan, played: Played) -> np.ndarray:
     return ready
 
 
-def heads(plan: Plan, held: Shares, waiting: np.ndarray, busy: set[int]) -> list[int]:
+def heads(plan: Plan, held: PoolShares, waiting: np.ndarray, busy: set[int]) -> list[int]:
     """The first of each queue among the steps *waiting*, but for those whose crew is *busy*."""
     able = [step for step in waiting.tolist() if held.crew[step] not in busy]
     order = sorted(able, key=lambda step: (-plan.launches.priority[plan.launch[step]], plan.turn[step]))

@@ -4,15 +4,24 @@ import pytest
 
 from kernels.schedule import Refusal
 from kernels.schemes import COMPARED
-from workbench.experiment.form import Asked
+from workbench.experiment.form import FormQuestion
 from workbench.machines import machine
 
 SHAPE = (("m", 64), ("n", 64), ("k", 64))
 
 
-def asked(**changes: object) -> Asked:
-    return Asked(**{"operator": "gemm_all_to_all", "shape": SHAPE, "dtype": "float32", "world": 2, "scheme": "fused",
-                    "fabric": "emulated:wire_to_compute=1", **changes})  # type: ignore[arg-type]  # fmt: skip
+def asked(**changes: object) -> FormQuestion:
+    return FormQuestion(
+        **{
+            "operator": "gemm_all_to_all",
+            "shape": SHAPE,
+            "dtype": "float32",
+            "world": 2,
+            "scheme": "fused",
+            "fabric": "emulated:wire_to_compute=1",
+            **changes,
+        }
+    )  # type: ignore[arg-type]
 
 
 def test_values_that_were_set_are_in_the_trial_and_the_others_keep_their_default() -> None:

@@ -12,7 +12,7 @@ from tests.widgets.conftest import FakeLab, eventually, row, run
 from tests.widgets.test_explorer import MakeExplorer, sweep
 from workbench import machines
 from workbench.machines import calibrated_path, shipped_machine
-from workbench.widgets.cluster_watch import Calibrating
+from workbench.widgets.cluster_watch import CalibrationNotice
 from workbench.widgets.controls import HIDDEN, SHOWN
 from workbench.widgets.explorer import Explorer
 
@@ -74,7 +74,7 @@ def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytes
     """Its store is closed next."""
     over, told = threading.Event(), list[str]()
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", lambda *_, **__: over.wait(100))
-    made = Calibrating(FakeLab, lambda: told.append("done"))  # type: ignore[arg-type, return-value]
+    made = CalibrationNotice(FakeLab, lambda: told.append("done"))  # type: ignore[arg-type, return-value]
     digest = machines.machine("laptop_cpu").digest
     timed = [row(key=str(number), time_s=9.0) for number in range(5)]
     made.show([*timed, *(row(key=each["key"], source="estimated", machine_digest=digest) for each in timed)])

@@ -6,13 +6,13 @@ import pytest
 
 from kernels.fabric import parse
 from tests.widgets.conftest import row
-from workbench.experiment.form import Asked
+from workbench.experiment.form import FormQuestion
 from workbench.machines import machine
 from workbench.simulator.predict import predict
 from workbench.widgets.chart_panels import cells, same_problem
 
 LINK = parse("emulated:wire_to_compute=1,bandwidth_bytes_per_second=1e9")
-ASKED = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
+ASKED = FormQuestion(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
               scheme="fused", fabric="emulated:wire_to_compute=1")  # fmt: skip
 
 

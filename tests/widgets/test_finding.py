@@ -13,18 +13,20 @@ from cluster.client import Cluster
 from cluster.hosts import local_ranks
 from tests.widgets.conftest import FakeLab, eventually
 from workbench.widgets import cluster_watch
-from workbench.widgets.cluster_watch import PATIENCE_SECONDS, Finder
+from workbench.widgets.cluster_watch import PATIENCE_SECONDS, ClusterWatcher
 
 
 @pytest.fixture
-def make_finder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Finder, list[tuple[Any, str]]]]]:
+def make_finder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., tuple[ClusterWatcher, list[tuple[Any, str]]]]]:
     """make_finder(connect): a finder that connects by that, and all that it tells."""
-    made: list[Finder] = []
+    made: list[ClusterWatcher] = []
 
-    def make(connect: Callable[[str | None], Any]) -> tuple[Finder, list[tuple[Any, str]]]:
+    def make(connect: Callable[[str | None], Any]) -> tuple[ClusterWatcher, list[tuple[Any, str]]]:
         monkeypatch.setattr(Cluster, "connect", connect)
         told: list[tuple[Any, str]] = []
-        finder = Finder(lambda workers, words: told.append((workers, words)))
+        finder = ClusterWatcher(lambda workers, words: told.append((workers, words)))
         made.append(finder)
         finder.start()
         return finder, told
@@ -95,13 +97,16 @@ def test_a_lab_that_was_ended_is_looked_for_again(
 def test_what_ranks_run_on_is_the_clusters_word_or_this_hosts_for_the_lab_that_is_still_starting() -> None:
     """What is known is asked with it."""
     told: list[Any] = []
-    lab, elsewhere = Finder(lambda *news: told.append(news)), Finder(lambda *news: None, "tcp://elsewhere:8786")
+    lab, elsewhere = (
+        ClusterWatcher(lambda *news: told.append(news)),
+        ClusterWatcher(lambda *news: None, "tcp://elsewhere:8786"),
+    )
     here = local_ranks(2, "cpu")
     assert here is not None
     assert (lab.ranks(2, "cpu"), elsewhere.ranks(2, "cpu")) == (here, None)
     other = FakeLab()
     other.processor = "another processor"
-    connected = Finder(lambda *news: told.append(news), other)  # type: ignore[arg-type]
+    connected = ClusterWatcher(lambda *news: told.append(news), other)  # type: ignore[arg-type]
     connected.start()
     assert eventually(lambda: told)
     connected.close()
@@ -118,7 +123,7 @@ def test_a_page_that_went_while_it_was_told_ends_the_looking_in_silence(monkeypa
         finder.close()
         raise ValueError("Cannot operate on a closed database.")
 
-    finder = Finder(tell)
+    finder = ClusterWatcher(tell)
     finder._look()  # else: the exception
     assert finder._closed
 

@@ -6,48 +6,52 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.seating import Described, Workers
+from cluster.seating import WorkerDescription, Workers
 from tests.widgets.conftest import FakeLab, eventually, headings, run
 from workbench.results import recordings
 from workbench.widgets.explorer import Explorer
-from workbench.widgets.form import Judge, Question, refused_choices
+from workbench.widgets.form import Availability, QuestionForm, refused_choices
 
 MakeExplorer = Callable[..., Explorer]
 
-CPU = Judge(measures=True, workers=Workers(tuple(Described(f"rank{n}", "here", "cpu") for n in range(4))))
-GPUS = Judge(measures=True, workers=Workers(tuple(Described(f"gpu{n}", "here", "triton") for n in range(2))))
+CPU = Availability(
+    measures=True, workers=Workers(tuple(WorkerDescription(f"rank{n}", "here", "cpu") for n in range(4)))
+)
+GPUS = Availability(
+    measures=True, workers=Workers(tuple(WorkerDescription(f"gpu{n}", "here", "triton") for n in range(2)))
+)
 
 
 @pytest.fixture
-def question() -> Question:
-    made = Question("laptop_overlap", "laptop_cpu")
+def question() -> QuestionForm:
+    made = QuestionForm("laptop_overlap", "laptop_cpu")
     made.ask(CPU)
     return made
 
 
-def greyed(question: Question, mark: str) -> set[str]:
+def greyed(question: QuestionForm, mark: str) -> set[str]:
     """The choices of the control *mark* that a browser greys out, by place."""
     return set(question.unavailable.reasons.get(mark, {}))
 
 
-def test_a_dtype_that_ranks_do_not_know_is_greyed_out_with_the_backend_s_sentence(question: Question) -> None:
+def test_a_dtype_that_ranks_do_not_know_is_greyed_out_with_the_backend_s_sentence(question: QuestionForm) -> None:
     assert list(question.refused["wb-dtype"]) == ["float16"]
     assert "Accepted: float32, bfloat16" in question.refused["wb-dtype"]["float16"]
     place = str(question.problem.dtype.options.index("float16"))
     assert greyed(question, "wb-dtype") == {place}
     assert "dtype float16</b>: dtype = float16 does not run on backend = cpu" in question.elsewhere.value
-    question.ask(Judge())
+    question.ask(Availability())
     assert "wb-dtype" not in question.refused, "it can be simulated"
 
 
-def cpus(count: int, host: str = "here") -> tuple[Described, ...]:
-    return tuple(Described(f"{host}{number}", host, "cpu") for number in range(count))
+def cpus(count: int, host: str = "here") -> tuple[WorkerDescription, ...]:
+    return tuple(WorkerDescription(f"{host}{number}", host, "cpu") for number in range(count))
 
 
-def test_as_many_ranks_are_offered_as_the_cluster_can_seat(question: Question) -> None:
+def test_as_many_ranks_are_offered_as_the_cluster_can_seat(question: QuestionForm) -> None:
     assert question.problem.world.options == (1, 2, 4)
     for count, worlds in ((6, (1, 2, 4, 6)), (16, (1, 2, 4, 8, 16)), (32, (1, 2, 4, 8, 16, 32))):
-        question.ask(Judge(measures=True, workers=Workers(cpus(count))))
+        question.ask(Availability(measures=True, workers=Workers(cpus(count))))
         assert question.problem.world.options == worlds
         assert question.problem.world.value == 2
     question.problem.world.value = 32
@@ -55,13 +59,13 @@ def test_as_many_ranks_are_offered_as_the_cluster_can_seat(question: Question) -
     question.ask(CPU)
     assert question.problem.world.options == (1, 2, 4, 32), "what a person chose stays, and is refused"
     assert "32 ranks are too many" in question.refusal.value
-    question.ask(Judge())
+    question.ask(Availability())
     assert question.problem.world.options[-1] == question.machine_value.max_world, "there is nobody to seat"
 
 
-def test_the_network_is_offered_where_workers_are_on_several_hosts_and_only_there(question: Question) -> None:
+def test_the_network_is_offered_where_workers_are_on_several_hosts_and_only_there(question: QuestionForm) -> None:
     assert "the cluster's 4 workers for them are on 1" in question.refused["wb-fabric"]["network"]
-    question.ask(Judge(measures=True, workers=Workers((*cpus(2), *cpus(2, "there")))))
+    question.ask(Availability(measures=True, workers=Workers((*cpus(2), *cpus(2, "there")))))
     assert "network" not in question.refused["wb-fabric"]
     question.fabric.value = "network"
     question.scheme.value = "sequential"
@@ -69,7 +73,7 @@ def test_the_network_is_offered_where_workers_are_on_several_hosts_and_only_ther
     assert question.asked.trial(question.machine_value).schedule["collective"] == "library"
 
 
-def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(question: Question) -> None:
+def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(question: QuestionForm) -> None:
     question.problem.load("gemm_all_to_all", {"m": 256, "n": 64, "k": 32}, 8, "float32")
     assert "4 workers" in question.refused["wb-world"][8]
     assert "laptop_cpu" not in question.refused["wb-machine"]
@@ -81,7 +85,7 @@ def test_worlds_beyond_the_cluster_s_ranks_and_machines_of_gpus_are_greyed_out(q
     assert "wb-machine" not in question.refused
 
 
-def test_a_scheme_that_ranks_do_not_run_is_greyed_out_and_not_swept(question: Question) -> None:
+def test_a_scheme_that_ranks_do_not_run_is_greyed_out_and_not_swept(question: QuestionForm) -> None:
     assert "wb-scheme" not in question.refused
     question.sweep_schemes.value = True
     assert question.asked.schemes() == ("sequential", "decomposed", "fused"), "micro-batches answer another question"
@@ -93,17 +97,17 @@ def test_a_scheme_that_ranks_do_not_run_is_greyed_out_and_not_swept(question: Qu
     assert question.asked.schemes() == ("sequential", "fused")
 
 
-def test_a_link_that_ranks_do_not_have_is_greyed_out(question: Question) -> None:
+def test_a_link_that_ranks_do_not_have_is_greyed_out(question: QuestionForm) -> None:
     assert set(question.refused["wb-fabric"]) == {"nvlink", "network"}
     question.machine.value = "h200_nvl2"
     question.ask(GPUS)
     assert {"emulated", "shared_memory"} <= set(question.refused["wb-fabric"])
     assert "Its gap of 150 µs" in question.refused["wb-fabric"]["emulated"]
-    question.ask(Judge())
+    question.ask(Availability())
     assert "emulated" in question.refused["wb-fabric"]
 
 
-def test_axes_that_gpu_kernels_do_not_read_are_not_on_the_form(question: Question) -> None:
+def test_axes_that_gpu_kernels_do_not_read_are_not_on_the_form(question: QuestionForm) -> None:
     question.machine.value = "h200_nvl2"
     question.ask(GPUS)
     assert not {"write", "comm_sms"} & set(question.axes.rows)
@@ -119,7 +123,7 @@ def test_axes_that_gpu_kernels_do_not_read_are_not_on_the_form(question: Questio
     assert question.refusal.value == ""
 
 
-def test_who_computes_is_on_the_form_where_it_can_be_chosen(question: Question) -> None:
+def test_who_computes_is_on_the_form_where_it_can_be_chosen(question: QuestionForm) -> None:
     question.scheme.value = "sequential"
     assert "kernel" not in question.axes.rows
     question.machine.value = "h200_nvl2"

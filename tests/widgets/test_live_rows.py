@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.widgets.live_chart import Rows, encode, message, records
+from workbench.widgets.live_chart import LiveRows, encode, message, records
 
 
 def numbers(start: int, stop: int) -> list[dict[str, Any]]:
     return [{"x": number} for number in range(start, stop)]
 
 
-def filled(*sizes: int, max_rows: int = 10) -> Rows:
-    rows = Rows(generation=3, max_rows=max_rows)
+def filled(*sizes: int, max_rows: int = 10) -> LiveRows:
+    rows = LiveRows(generation=3, max_rows=max_rows)
     for size in sizes:
         rows.add(numbers(rows.end, rows.end + size))
     return rows

@@ -12,14 +12,14 @@ from workbench.charts import best, landscape, layers, samples, sweep, trials, wa
 from workbench.experiment.run import Progress
 from workbench.results.store import Store
 from workbench.widgets.live_chart import Click
-from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Begun, Panels, varied
-from workbench.widgets.session import News
+from workbench.widgets.panels import ALONG, LANDSCAPE, LOSSES, TRIALS, Panels, RunStart, varied
+from workbench.widgets.session import RunNews
 
 AXES = {"tile": "32x64x64", "slice_tiles": 1}
 
 
-def news(rows: Sequence[Row] = (), taken: Sequence[Any] = (), ended: bool = False) -> News:
-    return News(run="r", rows=rows, samples=taken, progress=Progress(), ended=ended)
+def news(rows: Sequence[Row] = (), taken: Sequence[Any] = (), ended: bool = False) -> RunNews:
+    return RunNews(run="r", rows=rows, samples=taken, progress=Progress(), ended=ended)
 
 
 def sliced(number: int, **changes: Any) -> Row:
@@ -63,7 +63,7 @@ def test_a_landscape_of_other_axes_has_two_of_them(panels: Panels) -> None:
 
 
 def test_rows_are_appended_to_the_charts_of_trials(panels: Panels) -> None:
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1)]))
     panels.add(news([sliced(2)]))
     numbers = [drawn["number"] for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "measured"]
@@ -73,24 +73,24 @@ def test_rows_are_appended_to_the_charts_of_trials(panels: Panels) -> None:
 
 
 def test_parts_alone_are_no_trials(panels: Panels) -> None:
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([row(part="compute"), row(part="communication")]))
     assert panels.trials.rows(trials.DATASET) == []
 
 
 def test_another_run_empties_everything(panels: Panels) -> None:
     panels.open = LOSSES
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1)], [sample("slice1", 0)]))
     drawn = ((panels.trials, trials), (panels.best, best), (panels.samples, samples), (panels.losses.chart, waterfall))
     assert all(chart.rows(module.DATASET) for chart, module in drawn)
-    panels.begin(Begun())
+    panels.begin(RunStart())
     assert not any(chart.rows(module.DATASET) for chart, module in drawn)
     assert panels.rows == []
 
 
 def test_the_guess_stands_beside_the_schedule_that_was_guessed_and_no_other(panels: Panels) -> None:
-    panels.begin(Begun(guess_s=5e-3, guessed=lambda found: found["axes"]["slice_tiles"] == 2))
+    panels.begin(RunStart(guess_s=5e-3, guessed=lambda found: found["axes"]["slice_tiles"] == 2))
     panels.add(news([sliced(1), sliced(2)]))
     panels.add(news([sliced(2, source="estimated")]))
     guesses = [drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]
@@ -98,7 +98,7 @@ def test_the_guess_stands_beside_the_schedule_that_was_guessed_and_no_other(pane
 
 
 def test_the_guess_is_drawn_beside_a_trial_whose_running_median_came_first(panels: Panels) -> None:
-    panels.begin(Begun(guess_s=5e-3, guessed=lambda found: True))
+    panels.begin(RunStart(guess_s=5e-3, guessed=lambda found: True))
     panels.add(replace(news([]), running=[running_row(7)]))
     panels.add(news([sliced(2)]))
     guesses = [drawn for drawn in panels.trials.rows(trials.DATASET) if drawn["look"] == "guess"]
@@ -106,7 +106,7 @@ def test_the_guess_is_drawn_beside_a_trial_whose_running_median_came_first(panel
 
 
 def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: Panels) -> None:
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, source="estimated")], [sample("slice1", 0)]))
     panels.add(news([], [sample("slice1", 1)]))
     assert [drawn["index"] for drawn in panels.samples.rows(samples.DATASET)] == [0, 1]
@@ -117,7 +117,7 @@ def test_while_a_run_goes_on_the_samples_are_those_of_the_newest_trial(panels: P
 
 def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Panels) -> None:
     panels.open = LOSSES
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.add(news([sliced(1, time_s=1e-3), sliced(2, time_s=2e-3)], [sample("slice1", 0), sample("slice2", 0)]))
     panels.add(news(ended=True))
     assert "tiles per slice 1" in panels.samples_note.value
@@ -129,16 +129,16 @@ def test_a_chosen_trial_is_the_one_whose_samples_and_losses_are_shown(panels: Pa
 
 def test_combinations_that_are_refused_are_no_trials_of_a_sweep(panels: Panels) -> None:
     refused = sliced(3, outcome="failure", stage="refused", message="3 does not divide 4", time_s=None)
-    panels.begin(Begun(swept={"slice_tiles": (1, 2, 3)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2, 3)}))
     panels.add(news([refused, sliced(1)]))
     assert [drawn["look"] for drawn in panels.trials.rows(trials.DATASET)] == ["measured", "floor"]
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([refused]))
     assert "failed" in {drawn["look"] for drawn in panels.trials.rows(trials.DATASET)}
 
 
 def test_losses_that_are_not_known_say_so(panels: Panels) -> None:
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([sliced(1)], [sample("slice1", 0)], ended=True))
     assert panels.losses.chart.rows(waterfall.DATASET) == [], "they are read from the store when somebody looks"
     panels.open = LOSSES
@@ -149,7 +149,7 @@ def test_losses_that_are_not_known_say_so(panels: Panels) -> None:
 
 def test_losses_follow_from_parts_that_were_timed_after_the_schedule(panels: Panels) -> None:
     panels.open = LOSSES
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([sliced(1, moving_s=3e-3)]))
     assert "contention loss of communication" not in panels.losses.numbers.value
     parts = [sliced(1, part="communication", time_s=2e-3, moving_s=2e-3)]
@@ -160,7 +160,7 @@ def test_losses_follow_from_parts_that_were_timed_after_the_schedule(panels: Pan
 
 def test_the_landscape_shows_what_was_measured_of_the_same_problem(panels: Panels) -> None:
     panels.same_problem = lambda found: found["world"] == 2
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.open = LANDSCAPE
     both = [sample("slice1", 0), sample("slice2", 0)]
     panels.add(news([sliced(1), sliced(2, world=4)], both, ended=True))
@@ -171,7 +171,7 @@ def test_the_landscape_shows_what_was_measured_of_the_same_problem(panels: Panel
 def test_a_click_on_a_mark_finds_its_schedule(panels: Panels) -> None:
     clicked = []
     panels.on_cell(lambda click: clicked.append(panels.row_of(click)))
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([sliced(2)]))
     for datum in ({"key": "slice2"}, {"scheme": "fused", "axes": AXES}, {"key": "unknown"}):
         panels.trials._on_click(Click(datum=datum, layer="times", shift=False))
@@ -179,13 +179,13 @@ def test_a_click_on_a_mark_finds_its_schedule(panels: Panels) -> None:
 
 
 def test_of_several_swept_axes_one_is_chosen_to_draw_along(panels: Panels) -> None:
-    panels.begin(Begun(swept={"slice_tiles": (1, 2), "tile": ("32x64x64", "64x64x64")}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2), "tile": ("32x64x64", "64x64x64")}))
     panels.open = ALONG
     panels.add(news([sliced(1), sliced(2)]))
     assert panels.along.axis.layout.display is None
     panels.along.axis.value = "tile"
     assert [drawn["value"] for drawn in panels.along.chart.rows(sweep.DATASET)] == ["32x64x64", "32x64x64"]
-    panels.begin(Begun())
+    panels.begin(RunStart())
     assert "tries one value of each axis" in panels.along.note.value
 
 
@@ -198,14 +198,14 @@ def test_a_run_that_has_ended_is_drawn_with_the_axes_that_it_varied(panels: Pane
 
 def test_a_thousand_rows_are_appended_within_the_time_of_a_tick(panels: Panels) -> None:
     """Not a measurement: redrawing everything for each row would take minutes."""
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     for start in range(0, 1000, 100):
         panels.add(news([sliced(number) for number in range(start, start + 100)]))
     assert len(panels.rows) == 1000
 
 
 def test_samples_of_the_baseline_are_those_of_its_newest_block(panels: Panels) -> None:
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news([sliced(1)], [{**sample("slice1", index), "block": "r.1"} for index in range(3)]))
     panels.add(news([], [{**sample("slice1", index), "block": "r.2"} for index in range(2)]))
     assert len(panels.samples.rows(samples.DATASET)) == 2
@@ -217,7 +217,7 @@ def running_row(samples: int, stopped: bool = False, **changes: Any) -> dict[str
 
 
 def test_what_is_being_timed_is_drawn_until_its_outcome_comes(panels: Panels) -> None:
-    panels.begin(Begun(swept={"slice_tiles": (1, 2)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2)}))
     panels.add(replace(news([sliced(1)]), running=[running_row(7)]))
     (drawn,) = panels.trials.rows(layers.DATASET)
     assert (drawn["place"], drawn["source"], drawn["time_ms"]) == (2, "running, 7 of 20 samples", 2.0)
@@ -271,7 +271,7 @@ def times_drawn(panels: Panels) -> set[float]:
 def test_problems_of_one_run_share_no_axis_and_no_best(panels: Panels) -> None:
     rows = of_two_shapes()
     found = [sample(row["key"], 0) for row in rows]
-    panels.begin(Begun(swept={"slice_tiles": (1, 2, 4)}))
+    panels.begin(RunStart(swept={"slice_tiles": (1, 2, 4)}))
     panels.open = LOSSES
     panels.add(news(rows[:3], found[:3]))
     assert panels.problem.view.layout.display == "none", "of one problem there is nothing to choose"
@@ -295,7 +295,7 @@ def test_problems_of_one_run_share_no_axis_and_no_best(panels: Panels) -> None:
 
 def test_a_chosen_problem_stays_while_rows_of_others_come(panels: Panels) -> None:
     rows = of_two_shapes()
-    panels.begin(Begun())
+    panels.begin(RunStart())
     panels.add(news(rows[:4], [sample(row["key"], 0) for row in rows]))
     panels.problem.list.value = panels.problem.list.options[0][1]
     panels.add(news(rows[4:]))
@@ -306,7 +306,7 @@ def test_a_chosen_problem_stays_while_rows_of_others_come(panels: Panels) -> Non
 
 def test_a_guess_stands_beside_its_own_problem_alone(panels: Panels) -> None:
     panels.same_problem = lambda found: found["shape"]["m"] == 8
-    panels.begin(Begun(guess_s=1e-3, guessed=lambda found: True))
+    panels.begin(RunStart(guess_s=1e-3, guessed=lambda found: True))
     panels.same_problem = lambda found: True  # the form is about something else by now
     rows = of_two_shapes()
     panels.add(news(rows, [sample(row["key"], 0) for row in rows]))

@@ -27,7 +27,7 @@ from workbench.widgets import explorer as explorers
 from workbench.widgets import explorer as exploring
 from workbench.widgets.explorer import Explorer, explorer, explorer_of, prepare
 from workbench.widgets.live_chart import LiveChart, charts_in
-from workbench.widgets.timeline_view import Frozen
+from workbench.widgets.timeline_view import FrozenOutput
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(explorers, "_explorers", {})
     monkeypatch.setattr(exploring, "display", made.append)
     monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
-    monkeypatch.setattr(exploring, "Finder", lambda tell, cluster, of=exploring.Finder: of(tell, lab))
+    monkeypatch.setattr(exploring, "ClusterWatcher", lambda tell, cluster, of=exploring.ClusterWatcher: of(tell, lab))
     yield made
     for each in explorers._explorers.values():
         each.close()
@@ -109,7 +109,7 @@ def test_pictures_are_drawn_by_one_thread_that_a_close_reaches(store: Store, mon
         began.set()
         assert go_on.wait(100)
 
-    frozen = Frozen(store)
+    frozen = FrozenOutput(store)
     monkeypatch.setattr(frozen, "freeze", draw)
     frozen.freeze_soon("first")
     assert began.wait(100)

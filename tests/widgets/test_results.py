@@ -9,14 +9,14 @@ import pytest
 from tests.widgets.conftest import row
 from workbench.experiment.run import Progress
 from workbench.widgets.results import SHOWN_MOST, Results
-from workbench.widgets.session import News
+from workbench.widgets.session import RunNews
 
 
-def news(done: int = 0, total: int = 4, **more: Any) -> News:
+def news(done: int = 0, total: int = 4, **more: Any) -> RunNews:
     counts = {name: more.pop(name, 0) for name in ("failed", "known", "refused")}
     so_far = Progress(total=total, done=done, samples=more.pop("count", 0), left=more.pop("left", None),
                       started_at=time.monotonic() - 10, **counts)  # fmt: skip
-    return News(**{"run": "r", "rows": (), "samples": (), "progress": so_far, "ended": False, **more})
+    return RunNews(**{"run": "r", "rows": (), "samples": (), "progress": so_far, "ended": False, **more})
 
 
 @pytest.fixture

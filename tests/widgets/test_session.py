@@ -8,40 +8,40 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually
-from workbench.experiment.form import Asked
-from workbench.experiment.run import Sitting
+from workbench.experiment.form import FormQuestion
+from workbench.experiment.run import StoredRun
 from workbench.experiment.run import run as experiment_run
 from workbench.experiment.sources import FromCluster
 from workbench.machines import machine
 from workbench.results.store import Store
-from workbench.widgets.session import News, Session
+from workbench.widgets.session import RunNews, RunSession
 
-SWEPT = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
+SWEPT = FormQuestion(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
               scheme="fused", fabric="shared_memory", protocol="quick", swept=("slice_tiles",))  # fmt: skip
 
 
 @pytest.fixture
-def news() -> list[News]:
+def news() -> list[RunNews]:
     return []
 
 
 @pytest.fixture
-def session(store: Store, news: list[News]) -> Iterator[Session]:
-    made = Session(store, news.append)
+def session(store: Store, news: list[RunNews]) -> Iterator[RunSession]:
+    made = RunSession(store, news.append)
     yield made
     made.stop()
     assert made.wait()
 
 
 @pytest.fixture
-def begin(store: Store, lab: FakeLab) -> Callable[[], Sitting]:
+def begin(store: Store, lab: FakeLab) -> Callable[[], StoredRun]:
     return lambda: experiment_run(
         SWEPT.experiment(machine("laptop_cpu")), store, FromCluster(lab), machine("laptop_cpu")
     )
 
 
 def test_everything_that_is_stored_is_told_once_and_joined(
-    session: Session, begin: Callable[[], Sitting], news: list[News], store: Store
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], store: Store
 ) -> None:
     sitting = begin()
     session.start(sitting)
@@ -55,7 +55,7 @@ def test_everything_that_is_stored_is_told_once_and_joined(
 
 
 def test_news_come_while_the_run_goes_on(
-    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], lab: FakeLab
 ) -> None:
     go_on = threading.Event()
     slow = begin()
@@ -69,7 +69,7 @@ def test_news_come_while_the_run_goes_on(
 
 
 def test_a_stopped_run_ends_soon_keeps_what_it_has_and_another_can_begin(
-    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab, store: Store
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], lab: FakeLab, store: Store
 ) -> None:
     measured: list[Trial] = []
 
@@ -91,7 +91,7 @@ def test_a_stopped_run_ends_soon_keeps_what_it_has_and_another_can_begin(
     assert session.wait(100)
 
 
-def test_a_second_run_at_once_is_refused(session: Session, begin: Callable[[], Sitting], lab: FakeLab) -> None:
+def test_a_second_run_at_once_is_refused(session: RunSession, begin: Callable[[], StoredRun], lab: FakeLab) -> None:
     go_on = threading.Event()
     lab.before = lambda trial: go_on.wait(100)
     session.start(begin())
@@ -101,7 +101,7 @@ def test_a_second_run_at_once_is_refused(session: Session, begin: Callable[[], S
 
 
 def test_what_ends_a_run_early_is_told_as_a_sentence(
-    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], lab: FakeLab
 ) -> None:
     def broken(trial: Trial) -> None:
         raise ValueError("the disk is full, 0 bytes of 4 are free")
@@ -113,18 +113,18 @@ def test_what_ends_a_run_early_is_told_as_a_sentence(
 
 
 def test_a_listener_that_fails_does_not_end_the_telling(
-    store: Store, begin: Callable[[], Sitting], monkeypatch: pytest.MonkeyPatch
+    store: Store, begin: Callable[[], StoredRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
 
-    def tell(news: News) -> None:
+    def tell(news: RunNews) -> None:
         told.append(news)
         if len(told) == 1:
             raise RuntimeError("a chart that cannot be drawn")
 
     logged: list[str] = []
     monkeypatch.setattr("workbench.widgets.session._LOG.exception", lambda sentence, *_: logged.append(sentence))
-    session = Session(store, tell)
+    session = RunSession(store, tell)
     session.start(begin())
     assert session.wait(100)
     assert told[-1].ended
@@ -132,7 +132,7 @@ def test_a_listener_that_fails_does_not_end_the_telling(
 
 
 def test_a_store_that_cannot_be_read_ends_the_run_and_is_told(
-    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab, store: Store,
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], lab: FakeLab, store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     def locked(*_: object) -> None:
@@ -149,7 +149,7 @@ def test_a_store_that_cannot_be_read_ends_the_run_and_is_told(
 
 
 def test_a_trial_shows_its_running_median_before_it_ends_and_keeps_it_when_it_is_stopped(
-    session: Session, begin: Callable[[], Sitting], news: list[News], lab: FakeLab, store: Store
+    session: RunSession, begin: Callable[[], StoredRun], news: list[RunNews], lab: FakeLab, store: Store
 ) -> None:
     """Once 95 samples left an empty chart."""
     go_on = threading.Event()

@@ -11,9 +11,9 @@ import pytest
 
 from cluster.hosts import local_ranks
 from cluster.seating import Ranks
-from cluster.watchdog import Limits
+from cluster.watchdog import Deadlines
 from kernels import events
-from kernels.events import FailureEvent, Ran, ToldEvent
+from kernels.events import ExecutionFields, FailureEvent, ToldEvent
 from kernels.fabric import parse
 from kernels.hardware import versions_print
 from kernels.machine import Costs, Device, Dimension, Machine
@@ -95,7 +95,7 @@ class FakeCluster:
         """Whether ranks on several hosts were asked about, each time."""
         self.others = 0
         """So often it says that others want ranks."""
-        self.limits: list[Limits] = []
+        self.limits: list[Deadlines] = []
         """Of each of them."""
         self.kernels: str | None = None
         """Source print that the ranks report with their results; None: that of the client."""
@@ -118,10 +118,10 @@ class FakeCluster:
         self.across.append(across)
         return self.gang(world, backend)
 
-    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
                source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
-        assert isinstance(deadline_s, Limits)
+        assert isinstance(deadline_s, Deadlines)
         self.source_prints.append(source_print)
         self.limits.append(deadline_s)
         self.lists.append(list(trials))
@@ -160,7 +160,7 @@ class FakeCluster:
         for trial in trials:
             yield failure(trial, "lost" if trial is fatal else "cancelled", 1)
 
-    def _ran(self, trial: Trial) -> Ran:
+    def _ran(self, trial: Trial) -> ExecutionFields:
         """What dispatch says of the ranks."""
         ranks = self.gang(trial.world, trial.backend)
         if ranks is None:

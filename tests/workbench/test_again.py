@@ -13,11 +13,11 @@ from kernels.machine import Machine
 from kernels.outcome import Failure, Sample
 from kernels.trial import Trial
 from tests.workbench.conftest import MakeExperiment
-from workbench.cli.measuring import WAITED_S, WAITING_S, Patience
+from workbench.cli.measuring import WAITED_S, WAITING_S, WaitNotices
 from workbench.experiment.experiment import Block, Experiment
-from workbench.experiment.retries import ALONE_MOST, FRUITLESS_MOST, Again, Told
+from workbench.experiment.retries import ALONE_MOST, FRUITLESS_MOST, Retries, RetryReport
 from workbench.experiment.run import Run, run
-from workbench.experiment.sources import FromCluster, Waiting
+from workbench.experiment.sources import FromCluster, WaitReport
 from workbench.experiment.space import Choice, Space
 from workbench.results.store import Store
 
@@ -143,7 +143,7 @@ def test_a_baseline_that_breaks_its_gang_by_itself_is_left_out_when_the_others_r
 ) -> None:
     base, hanging = make_trial(), make_trial(part="communication")
     schedules = tuple(make_trial("decomposed", pieces=number) for number in (1, 2))
-    block, again = Block((hanging, base), schedules), Again(Told())
+    block, again = Block((hanging, base), schedules), Retries(RetryReport())
     broken_off = [Failure(trial=one, stage="cancelled", message="m", rank=1) for one in (base, *schedules)]
     hung = Failure(trial=hanging, stage="hang", message="it hung", rank=1)
     assert again.final(block, broken_off, [hung]) == []
@@ -154,7 +154,7 @@ def test_a_baseline_that_breaks_its_gang_by_itself_is_left_out_when_the_others_r
 
 def test_the_limit_counts_attempts_of_which_nothing_came(make_trial: Callable[..., Trial], measure: Any) -> None:
     trials = [make_trial("decomposed", pieces=number) for number in (1, 2, 4, 8, 16, 32)] * 2
-    again = Again(Told())
+    again = Retries(RetryReport())
     rest = list(dict.fromkeys(trials))
     for _ in range(FRUITLESS_MOST - 1):
         done, *rest = rest
@@ -165,7 +165,7 @@ def test_the_limit_counts_attempts_of_which_nothing_came(make_trial: Callable[..
 
 def test_where_all_were_lost_nobody_is_the_suspect(make_trial: Callable[..., Trial]) -> None:
     trials = [make_trial("decomposed", pieces=number) for number in (1, 2)]
-    again = Again(Told())
+    again = Retries(RetryReport())
     lost = [Failure(trial=one, stage="lost", message="m", rank=1) for one in trials]
     assert again.final(Block((), tuple(trials)), lost, []) == []
     assert again.groups() == [trials]
@@ -189,12 +189,14 @@ def test_a_wait_is_told_while_it_lasts(
     assert told == ["waiting for 2 ranks for 4 s of at most 7 s (1 request is before)", ""]
     assert {limits.wait_s for limits in fake_cluster.limits} == {7.0}
     assert all(limits.expected_s for limits in fake_cluster.limits)
-    assert str(Waiting(1, 2.0, "w0 is starting")) == "waiting for 1 rank for 2 s (w0 is starting)"
-    assert str(Waiting(1, 2.0, "w0 is starting", 7.0)) == "waiting for 1 rank for 2 s of at most 7 s (w0 is starting)"
+    assert str(WaitReport(1, 2.0, "w0 is starting")) == "waiting for 1 rank for 2 s (w0 is starting)"
+    assert (
+        str(WaitReport(1, 2.0, "w0 is starting", 7.0)) == "waiting for 1 rank for 2 s of at most 7 s (w0 is starting)"
+    )
 
 
 def test_without_a_terminal_a_long_wait_is_told_now_and_then() -> None:
-    patience = Patience()
+    patience = WaitNotices()
     told = [second for second in range(200) if patience.is_due(float(second))]
     assert told == [WAITED_S, WAITED_S + WAITING_S, WAITED_S + 2 * WAITING_S, WAITED_S + 3 * WAITING_S]
     assert not patience.is_due(0.0)

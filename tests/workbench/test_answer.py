@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.watchdog import Limits
+from cluster.watchdog import Deadlines
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import problem
@@ -89,7 +89,7 @@ def test_ranks_of_whose_trials_nothing_is_expected_may_be_silent_for_longer(
     fake_cluster: Any, make_trial: MakeTrial
 ) -> None:
     ask(FromCluster(fake_cluster), make_trial("fused"), make_trial("sequential"))
-    assert fake_cluster.limits == [Limits(DEADLINE_SECONDS, 2 * DEADLINE_SECONDS)]
+    assert fake_cluster.limits == [Deadlines(DEADLINE_SECONDS, 2 * DEADLINE_SECONDS)]
     assert PATIENCE * expected([make_trial()], [None]).silent_s == DEADLINE_SECONDS, "nor may those it cannot estimate"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cluster.seating import Ranks
-from kernels.backends.capabilities import Runner, baselines
+from kernels.backends.capabilities import MeasuringRanks, baselines
 from kernels.fabric import parse
-from kernels.hardware import Device, hardware_of
+from kernels.hardware import WorkerDevice, hardware_of
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import Estimate
 from kernels.schedule import Schedule
@@ -26,7 +26,7 @@ from workbench.results import metrics
 from workbench.results.store import Store
 
 HERE = shipped_machine("h200_nvl2")
-RANKS = Runner(HERE, parse("nvlink"))
+RANKS = MeasuringRanks(HERE, parse("nvlink"))
 ASKED = Request(operator="gemm_reduce_scatter", shape=(("m", "4096"), ("n", "4096"), ("k", "2048")), world=2,
                 machine="h200_nvl2", schemes=("sequential", "fused"), protocol="quick")  # fmt: skip
 MIXED = replace(ASKED, settings=(("tile", ("64x128x64", "128x128x64", "128x256x64")), ("num_stages", ("2", "3", "4"))))
@@ -48,7 +48,7 @@ def seconds(trial: Trial) -> float:
 
 @pytest.fixture
 def gpus(fake_cluster: Any) -> Any:
-    device = Device(kind="gpu", model="NVIDIA H200", processor="any", cores=(0,), memory_bytes=int(141e9))
+    device = WorkerDevice(kind="gpu", model="NVIDIA H200", processor="any", cores=(0,), memory_bytes=int(141e9))
     hardware = hardware_of("triton", [device, device], ["one", "one"])
     assert hardware is not None
     ranks = Ranks({"triton": "3.7"}, hardware)

@@ -13,7 +13,7 @@ from kernels.schedule import Refusal
 from kernels.trial import Protocol
 from workbench.cli import benchmark_parts
 from workbench.cli.benchmark import BENCHMARKS, benchmark
-from workbench.cli.benchmark_parts import ONCE, Effort, Row, Target, small
+from workbench.cli.benchmark_parts import ONCE, BenchmarkTarget, Effort, Row, small
 from workbench.machines.calibrate_cpu import QUICK_SECONDS
 
 KEYS = ["name", "value", "unit", "target", "met", "spread", "n", "how"]
@@ -115,19 +115,19 @@ def test_what_cannot_be_run_is_a_row_that_says_why_and_the_others_go_on(effort: 
 
 
 def test_a_target_holds_what_it_says() -> None:
-    assert Target(most=1.2).met(1.2)
-    assert not Target(most=1.2).met(1.21)
-    assert Target(least=0.85, most=1.15).met(1.0)
-    assert not Target(least=0.85, most=1.15).met(0.84)
-    assert not Target(most=1.2).met(math.nan)
-    row = Row(name="x", value=None, unit="s", how="It could not be.", target=Target(least=3))
+    assert BenchmarkTarget(most=1.2).met(1.2)
+    assert not BenchmarkTarget(most=1.2).met(1.21)
+    assert BenchmarkTarget(least=0.85, most=1.15).met(1.0)
+    assert not BenchmarkTarget(least=0.85, most=1.15).met(0.84)
+    assert not BenchmarkTarget(most=1.2).met(math.nan)
+    row = Row(name="x", value=None, unit="s", how="It could not be.", target=BenchmarkTarget(least=3))
     assert row.met is False, "what was not found does not keep its target"
 
 
 def test_the_summary_counts_what_was_met_and_names_what_was_missed(effort: Effort, monkeypatch) -> None:
     made = [
-        Row(name="good", value=1.0, unit="s", how="So.", target=Target(most=2)),
-        Row(name="bad", value=3.0, unit="s", how="So.", target=Target(most=2)),
+        Row(name="good", value=1.0, unit="s", how="So.", target=BenchmarkTarget(most=2)),
+        Row(name="bad", value=3.0, unit="s", how="So.", target=BenchmarkTarget(most=2)),
         Row(name="free", value=3.0, unit="s", how="So."),
     ]
     monkeypatch.setitem(BENCHMARKS, "play", lambda setting: iter(made))

@@ -12,7 +12,7 @@ from kernels.outcome import Measurement
 from kernels.schedule import Schedule
 from kernels.trial import PROTOCOLS, Trial
 from workbench import cli
-from workbench.analysis.winners import Baselines, Known, known
+from workbench.analysis.winners import BlockBaselines, KnownTrial, known
 
 DRAWN = {"m": 8192, "n": 4096, "k": 1792}
 """A problem of which one recording chose its baselines, and another one drew schedules by chance."""
@@ -22,19 +22,19 @@ TILES = [word for tile in ("128x256x64", "64x64x64", "64x256x64", "256x128x64") 
 """Few enough to estimate fast."""
 
 
-def trial(where: str, block: str, collective: str, *seconds: float, scheme: str = "sequential") -> Known:
+def trial(where: str, block: str, collective: str, *seconds: float, scheme: str = "sequential") -> KnownTrial:
     """One that took *seconds*, the middle one of which is its time."""
     made = Trial(problem=problem("gemm_all_to_all", DRAWN, world=2, dtype="bfloat16"), backend="triton",
                  schedule=Schedule(scheme, (("tile", "128x256x64"), ("collective", collective))), machine="h200_nvl2",
                  fabric=parse("nvlink"), protocol=PROTOCOLS["quick"])  # fmt: skip
     measured = Measurement(trial=made, samples=(seconds, seconds), correct=True, block=block)
-    return Known(trial=made, time_s=measured.time_s, where=where, run=None, at=0.0, block=block, facts={},
+    return KnownTrial(trial=made, time_s=measured.time_s, where=where, run=None, at=0.0, block=block, facts={},
                  hardware=None, measurement=lambda: measured)  # fmt: skip
 
 
-def lacking(*trials: Known) -> dict[str, str]:
+def lacking(*trials: KnownTrial) -> dict[str, str]:
     """What each block lacks, in words; of blocks with everything nothing."""
-    baselines = Baselines.of(trials)
+    baselines = BlockBaselines.of(trials)
     return {f"{each.where} {each.block}": str(lacks) for each in trials if (lacks := baselines.lacking(each))}
 
 
@@ -70,7 +70,7 @@ def test_what_the_same_sitting_says_of_two_baselines_counts_before_what_others_s
 
 def test_blocks_that_were_recorded_with_chosen_baselines_keep_their_ratios() -> None:
     trials = [each for each in known("gemm_all_to_all") if each.trial.machine == "h200_nvl2"]
-    baselines = Baselines.of(trials)
+    baselines = BlockBaselines.of(trials)
     without = {each.where for each in trials if baselines.best(each) and baselines.lacking(each)}
     assert without == {"recording h200_nvl2_spaces"}
 

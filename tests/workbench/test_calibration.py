@@ -42,7 +42,7 @@ def busy_computer(slow_computer: Any) -> Any:
 
 
 def test_a_calibration_whose_check_is_off_is_not_kept(busy_computer: Any) -> None:
-    with pytest.raises(calibration.Unsound, match=r"took 0\.\d\d times .* and 0\.85 to 1\.15 is accepted") as raised:
+    with pytest.raises(calibration.UnsoundFit, match=r"took 0\.\d\d times .* and 0\.85 to 1\.15 is accepted") as raised:
         calibration.calibrate(busy_computer, 0.0)
     assert "stays not calibrated" in str(raised.value)
     assert not calibration.is_calibrated_here()
@@ -52,7 +52,7 @@ def test_a_calibration_whose_check_is_off_is_not_kept(busy_computer: Any) -> Non
 def test_a_better_calibration_outlives_a_worse_one(slow_computer: Any, request: pytest.FixtureRequest) -> None:
     before, path = calibration.calibrate(slow_computer, 0.0)
     text = path.read_text()
-    with pytest.raises(calibration.Unsound, match=r"took 0\.70 times") as raised:
+    with pytest.raises(calibration.UnsoundFit, match=r"took 0\.70 times") as raised:
         calibration.calibrate(request.getfixturevalue("busy_computer"), 0.0)
     assert f"stays as calibrated {before.calibrated}, whose check took 1.00 to 1.00 times" in str(raised.value)
     assert path.read_text() == text
@@ -141,7 +141,7 @@ def test_the_background_waits_for_the_page_and_makes_room_for_whoever_measures(
 
 
 def test_a_run_that_begins_meanwhile_is_made_room_for(slow_computer: Any) -> None:
-    with pytest.raises(calibration.Disturbed):
+    with pytest.raises(calibration.CalibrationDisturbed):
         calibration.calibrate(slow_computer, QUICK_SECONDS, disturbed=lambda: len(slow_computer.lists) == 2)
     assert len(slow_computer.lists) == 2
     assert not calibration.is_calibrated_here()

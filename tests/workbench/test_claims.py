@@ -12,7 +12,16 @@ import typer.main
 from typer.testing import CliRunner
 
 from workbench.analysis import claims
-from workbench.analysis.claims import Answer, Ask, Ours, cases, gpu_rows, not_asked, recorded_losses, within_a_node
+from workbench.analysis.claims import (
+    ClaimAnswer,
+    ClaimSources,
+    OurNumber,
+    cases,
+    gpu_rows,
+    not_asked,
+    recorded_losses,
+    within_a_node,
+)
 from workbench.analysis.published import number, published
 from workbench.cli.app import app
 from workbench.machines import shipped_machine
@@ -20,12 +29,12 @@ from workbench.results import recordings
 
 
 @pytest.fixture(scope="module")
-def every() -> dict[str, Answer]:
+def every() -> dict[str, ClaimAnswer]:
     return {answer.published.id: answer for answer in claims()}
 
 
-def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, Answer]) -> None:
-    assert set(every) == set(Ask().ways)
+def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(every: dict[str, ClaimAnswer]) -> None:
+    assert set(every) == set(ClaimSources().ways)
     assert set(every) | {one.id for one in not_asked()} == {one.id for one in published()}
     for answer in every.values():
         ours = answer.ours
@@ -34,7 +43,7 @@ def test_each_number_that_can_be_asked_has_one_row_and_the_others_are_named(ever
         assert ours.source in (None, "recorded", "estimated")
 
 
-def test_a_command_that_is_told_is_one_of_ours(every: dict[str, Answer]) -> None:
+def test_a_command_that_is_told_is_one_of_ours(every: dict[str, ClaimAnswer]) -> None:
     known = typer.main.get_group(app).commands
     for answer in every.values():
         if answer.ours.command:
@@ -45,7 +54,7 @@ def test_a_command_that_is_told_is_one_of_ours(every: dict[str, Answer]) -> None
 
 
 @pytest.mark.parametrize("name", ["R05", "R07", "R09"])
-def test_what_fusing_saved_is_formed_anew_from_the_recordings(every: dict[str, Answer], name: str) -> None:
+def test_what_fusing_saved_is_formed_anew_from_the_recordings(every: dict[str, ClaimAnswer], name: str) -> None:
     ours, reported = every[name].ours, number(name)
     assert (ours.source, every[name].direction) == ("recorded", True)
     saved = []
@@ -73,13 +82,13 @@ def test_of_a_problem_that_was_recorded_twice_the_newest_recording_counts() -> N
     assert sorted(of_both, key=str) == sorted(of_new, key=str)
 
 
-def test_a_ring_of_shards_idles_a_mesh_and_not_a_switch(every: dict[str, Answer]) -> None:
+def test_a_ring_of_shards_idles_a_mesh_and_not_a_switch(every: dict[str, ClaimAnswer]) -> None:
     on_mesh, on_switch = (case["ring_over_direct"] for case in every["R23"].ours.cases)
     assert on_mesh > 5
     assert on_switch < 1.1
 
 
-def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, Answer]) -> None:
+def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, ClaimAnswer]) -> None:
     ours = every["R20"].ours
     for case in ours.cases:
         parts = case["compute_s"], case["comm_s"]
@@ -88,7 +97,7 @@ def test_the_ideal_is_of_parts_alone_and_below_two(every: dict[str, Answer]) -> 
 
 
 def test_what_no_gpu_has_recorded_has_no_number() -> None:
-    row = Answer(published=number("R30"), ours=within_a_node(number("R30"), {})).row()
+    row = ClaimAnswer(published=number("R30"), ours=within_a_node(number("R30"), {})).row()
     assert [row[key] for key in ("ours", "source", "direction", "size", "ratio", "command")] == [None] * 6
     assert "No recording of a GPU has an operator by concurrent yet." in row["why"]
 
@@ -112,15 +121,15 @@ def test_what_a_replay_imports_is_what_its_print_is_of() -> None:
     [(20.0, True, "similar"), (31.0, True, "larger"), (13.0, True, "smaller"), (-5.0, False, None), (None, None, None)],
 )
 def test_direction_and_size_follow_one_rule(value: float | None, direction: bool | None, size: str | None) -> None:
-    answer = Answer(published=number("R09"), ours=Ours(value=value))
+    answer = ClaimAnswer(published=number("R09"), ours=OurNumber(value=value))
     assert (answer.direction, answer.size) == (direction, size)
 
 
 def test_a_speed_up_of_one_is_no_effect_and_a_claim_holds_always_or_less() -> None:
-    faster = Answer(published=number("R21"), ours=Ours(value=1.0))
+    faster = ClaimAnswer(published=number("R21"), ours=OurNumber(value=1.0))
     assert faster.direction is False
-    assert replace(faster, ours=Ours(value=1.6)).size == "similar"
-    assert Answer(published=number("R41"), ours=Ours(value=0.94)).size == "smaller"
+    assert replace(faster, ours=OurNumber(value=1.6)).size == "similar"
+    assert ClaimAnswer(published=number("R41"), ours=OurNumber(value=0.94)).size == "smaller"
 
 
 def test_no_gain_is_told_over_a_baseline_that_nobody_chose() -> None:
@@ -144,7 +153,7 @@ def test_the_command_prints_rows_and_refuses_what_nobody_answers() -> None:
 
 
 @pytest.mark.parametrize("name", ["R01", "R02", "R06"])
-def test_between_nodes_is_estimated_over_a_stated_list_of_shapes(every: dict[str, Answer], name: str) -> None:
+def test_between_nodes_is_estimated_over_a_stated_list_of_shapes(every: dict[str, ClaimAnswer], name: str) -> None:
     ours = every[name].ours
     assert (ours.source, ours.machine, every[name].direction) == ("estimated", "h200_ib", True)
     assert "our kernels do not run there" in ours.why
@@ -153,7 +162,7 @@ def test_between_nodes_is_estimated_over_a_stated_list_of_shapes(every: dict[str
         assert case["reduction"] == pytest.approx(1 - case["time_s"] / case["baseline_s"])
 
 
-def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: dict[str, Answer]) -> None:
+def test_the_step_is_a_band_with_two_cases_in_which_fusing_gains_nothing(every: dict[str, ClaimAnswer]) -> None:
     ours = every["R11"].ours
     *inside, dense, sums = ours.cases
     where = ("network", "network_bytes_per_second", "dense_scale", "configuration")

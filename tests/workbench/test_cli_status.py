@@ -15,7 +15,7 @@ from workbench.cli import exit_status
     [
         (ValueError("x"), 2, "refused"), (Refusal("x"), 2, "refused"), (Failed("x"), 1, "lost"),
         (OSError(28, "No space left on device"), 1, "lost"), (KeyboardInterrupt(), 130, "cancelled"),
-        (typer.Abort(), 130, "cancelled"), (exit_status.Stopped(), 130, "cancelled"),
+        (typer.Abort(), 130, "cancelled"), (exit_status.Interrupted(), 130, "cancelled"),
         (TypeError("x"), None, "lost"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from workbench.cli import output
 from workbench.cli.output import (
     Axes,
-    Column,
+    TableColumn,
     cut,
     few,
     shape_in_short,
@@ -42,7 +42,7 @@ def test_sentences_end_their_lines_between_words_and_never_between_number_and_un
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], room: int,
-          table: list[Column]) -> list[str]:  # fmt: skip
+          table: list[TableColumn]) -> list[str]:  # fmt: skip
     monkeypatch.setattr(output, "width", lambda stream: room)
     show_table(table)
     return capsys.readouterr().out.splitlines()
@@ -51,8 +51,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
 def test_optional_columns_go_before_words_and_numbers_stay(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = [Column("time", ["1.25 ms"], "number"), Column("skew", ["146 µs"], "number", goes_below=20),
-             Column("schedule", ["fused slice_tiles=4, write=zero_copy"], "cut")]  # fmt: skip
+    table = [TableColumn("time", ["1.25 ms"], "number"), TableColumn("skew", ["146 µs"], "number", goes_below=20),
+             TableColumn("schedule", ["fused slice_tiles=4, write=zero_copy"], "cut")]  # fmt: skip
     wide, narrow, tiny = (shown(monkeypatch, capsys, room, table) for room in (80, 31, 12))
     assert wide == ["   time    skew  schedule", "1.25 ms  146 µs  fused slice_tiles=4, write=zero_copy"]
     assert narrow == ["   time  schedule", "1.25 ms  fused slice_tiles=4, …"]
@@ -63,8 +63,13 @@ def test_a_list_whose_words_would_be_narrow_becomes_sentences(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "every rank computes its share and sends it to all others"
-    table = [Column("name", ["one"], "name"), Column("ranks", [8], "number", inline="{} ranks"),
-             Column("idea", [f"{words}."]), Column("where", [None]), Column("more", [words])]  # fmt: skip
+    table = [
+        TableColumn("name", ["one"], "name"),
+        TableColumn("ranks", [8], "number", inline="{} ranks"),
+        TableColumn("idea", [f"{words}."]),
+        TableColumn("where", [None]),
+        TableColumn("more", [words]),
+    ]
     assert shown(monkeypatch, capsys, 200, table)[1] == f"one       8  {words}.  {words}"
     assert " ".join("\n".join(shown(monkeypatch, capsys, 60, table)).split()) == (
         f"name one 8 ranks; {words}; {words}")  # fmt: skip
@@ -132,7 +137,7 @@ def test_texts_that_would_be_cut_where_they_are_still_alike_stand_there_whole(
     monkeypatch.setattr(output, "width", lambda stream: 40)
     texts = ["fused GEMM, some hundred words and store=tma", "fused GEMM, some hundred words and store=registers",
              "decomposed GEMM, and so many more words behind"]  # fmt: skip
-    show_table([Column("time", ["1 s", "2 s", "3 s"], "number"), Column("schedule", texts, "cut")])
+    show_table([TableColumn("time", ["1 s", "2 s", "3 s"], "number"), TableColumn("schedule", texts, "cut")])
     out = capsys.readouterr().out
     assert all(text in " ".join(out.split()) for text in ("and store=tma", "and store=registers"))
     assert "more words" not in out

@@ -16,7 +16,7 @@ from workbench.cli import measuring
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.question import Request
 from workbench.experiment.run import Progress, run
-from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, Compiling, FromCluster, Slowest
+from workbench.experiment.sources import LEAST_DEADLINE_SECONDS, CompileProgress, FromCluster, SlowestRank
 from workbench.machines import machine
 from workbench.results.store import Store
 
@@ -30,25 +30,34 @@ def stage(rank: int, name: str) -> StageEvent:
 
 
 def test_the_slowest_rank_is_told() -> None:
-    gang = Slowest(2)
+    gang = SlowestRank(2)
     said = [gang.heard(event) for event in (
         stage(0, "open"), compiles(0, 1), compiles(0, 2), stage(1, "open"), compiles(1, 1), compiles(0, 3),
         compiles(1, 2), compiles(1, 3), stage(1, "verify"), compiles(0, 4), stage(0, "verify"),
     )]  # fmt: skip
     assert said == [
-        None, None, None, None, Compiling(1, 24), None, Compiling(2, 24), Compiling(3, 24), None, Compiling(4, 24),
-        Compiling(),
-    ]  # fmt: skip
+        None,
+        None,
+        None,
+        None,
+        CompileProgress(1, 24),
+        None,
+        CompileProgress(2, 24),
+        CompileProgress(3, 24),
+        None,
+        CompileProgress(4, 24),
+        CompileProgress(),
+    ]
 
 
 def test_the_next_problem_of_a_list_is_compiled_from_the_first_trial_on() -> None:
-    gang = Slowest(1)
+    gang = SlowestRank(1)
     said = [gang.heard(event) for event in (compiles(0, 2, 2), stage(0, "time"), stage(0, "open"), compiles(0, 1, 3))]
-    assert said == [Compiling(2, 2), Compiling(), None, Compiling(1, 3)]
+    assert said == [CompileProgress(2, 2), CompileProgress(), None, CompileProgress(1, 3)]
 
 
 def test_it_is_a_few_words_of_the_progress() -> None:
-    assert Progress(total=8, compiling=Compiling(3, 24)).counted() == ["0 of 8 schedules", "compiling 3 of 24"]
+    assert Progress(total=8, compiling=CompileProgress(3, 24)).counted() == ["0 of 8 schedules", "compiling 3 of 24"]
     assert Progress(total=8).counted() == ["0 of 8 schedules"]
 
 

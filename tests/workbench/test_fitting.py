@@ -10,29 +10,29 @@ from kernels.hardware import NVLINK, PCIE, SHARED_MEMORY, Hardware
 from kernels.machine import Machine
 from tests.workbench.test_machines import SHIPPED
 from workbench.machines import shipped_machine
-from workbench.machines.matching import Model, fitting, misfit, model
+from workbench.machines.matching import GpuModel, fitting, misfit, model
 from workbench.machines.matching import fitting_refusal as refusal
 
 MIB = 2**20
 NAMES = {
-    "NVIDIA H200": (Model("H200", "sxm"), 143_771),
-    "NVIDIA H200 NVL": (Model("H200", "nvl"), 143_771),
-    "NVIDIA H100 80GB HBM3": (Model("H100", "sxm", 8e10), 81_559),
-    "NVIDIA H100 PCIe": (Model("H100", "pcie"), 81_559),
-    "NVIDIA H100 NVL": (Model("H100", "nvl"), 95_830),
-    "NVIDIA H100": (Model("H100"), 97_871),
-    "NVIDIA A100-SXM4-80GB": (Model("A100", "sxm", 8e10), 81_920),
-    "NVIDIA A100-SXM4-40GB": (Model("A100", "sxm", 4e10), 40_960),
-    "NVIDIA A100 80GB PCIe": (Model("A100", "pcie", 8e10), 81_920),
-    "NVIDIA A100-PCIE-40GB": (Model("A100", "pcie", 4e10), 40_960),
-    "NVIDIA A40": (Model("A40"), 46_068),
-    "NVIDIA A40-48Q": (Model("A40 48Q"), 49_152),
-    "NVIDIA L40S": (Model("L40S"), 46_068),
-    "NVIDIA B200": (Model("B200", "sxm"), 183_359),
-    "NVIDIA GeForce RTX 4090": (Model("GEFORCE RTX 4090"), 24_564),
-    "AMD Instinct MI300X": (Model("MI300X"), 196_592),
-    "AMD Instinct MI300X VF": (Model("MI300X"), 196_592),
-    "AMD Instinct MI210": (Model("MI210"), 65_520),
+    "NVIDIA H200": (GpuModel("H200", "sxm"), 143_771),
+    "NVIDIA H200 NVL": (GpuModel("H200", "nvl"), 143_771),
+    "NVIDIA H100 80GB HBM3": (GpuModel("H100", "sxm", 8e10), 81_559),
+    "NVIDIA H100 PCIe": (GpuModel("H100", "pcie"), 81_559),
+    "NVIDIA H100 NVL": (GpuModel("H100", "nvl"), 95_830),
+    "NVIDIA H100": (GpuModel("H100"), 97_871),
+    "NVIDIA A100-SXM4-80GB": (GpuModel("A100", "sxm", 8e10), 81_920),
+    "NVIDIA A100-SXM4-40GB": (GpuModel("A100", "sxm", 4e10), 40_960),
+    "NVIDIA A100 80GB PCIe": (GpuModel("A100", "pcie", 8e10), 81_920),
+    "NVIDIA A100-PCIE-40GB": (GpuModel("A100", "pcie", 4e10), 40_960),
+    "NVIDIA A40": (GpuModel("A40"), 46_068),
+    "NVIDIA A40-48Q": (GpuModel("A40 48Q"), 49_152),
+    "NVIDIA L40S": (GpuModel("L40S"), 46_068),
+    "NVIDIA B200": (GpuModel("B200", "sxm"), 183_359),
+    "NVIDIA GeForce RTX 4090": (GpuModel("GEFORCE RTX 4090"), 24_564),
+    "AMD Instinct MI300X": (GpuModel("MI300X"), 196_592),
+    "AMD Instinct MI300X VF": (GpuModel("MI300X"), 196_592),
+    "AMD Instinct MI210": (GpuModel("MI210"), 65_520),
 }
 """By name as drivers tell it: what it says, and MiB of memory as they tell it."""
 LINKED = {"NVIDIA H200": NVLINK, "NVIDIA H100 80GB HBM3": NVLINK, "NVIDIA A100-SXM4-80GB": NVLINK, "NVIDIA A40": PCIE}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cluster.seating import Ranks
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import compilations
 from kernels.fabric import parse
-from kernels.hardware import Device, hardware_of
+from kernels.hardware import WorkerDevice, hardware_of
 from kernels.operators import OPERATORS
 from kernels.schedule import Refusal
 from kernels.schemes import SCHEMES, axes, schedule
@@ -19,7 +19,7 @@ from kernels.trial import PROTOCOLS
 from kernels.units import about
 from workbench.experiment.experiment import Experiment, Search
 from workbench.experiment.forecast import COUNTED_MOST, SECONDS, Forecast, forecast
-from workbench.experiment.form import Asked
+from workbench.experiment.form import FormQuestion
 from workbench.experiment.question import Request
 from workbench.experiment.run import run
 from workbench.experiment.sources import FromCluster
@@ -30,11 +30,11 @@ from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 
 ASKED = Request(operator="gemm_all_to_all", preset="tiny", protocol="quick", schemes=("sequential", "fused"))
-FORM = Asked(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
+FORM = FormQuestion(operator="gemm_all_to_all", shape=(("m", 512), ("n", 512), ("k", 64)), dtype="float32", world=2,
              scheme="fused", fabric="emulated:wire_to_compute=1", protocol="quick")  # fmt: skip
 
 
-def planned(asked: Asked, store: Store, measured: bool = True) -> Forecast:
+def planned(asked: FormQuestion, store: Store, measured: bool = True) -> Forecast:
     here = machine("laptop_cpu")
     return forecast(asked.experiment(here), here, store, measured=measured, most=COUNTED_MOST)
 
@@ -199,7 +199,7 @@ def test_kernels_that_schedules_share_are_compiled_once_in_the_forecast(store: S
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_whatever_kernel_a_schedule_needs_its_seconds_are_known(operator: str) -> None:
     """`workbench run --set launches=one` once ended with a KeyError."""
-    ranks = Runner(machine("h200_nvl2"), parse("nvlink"))
+    ranks = MeasuringRanks(machine("h200_nvl2"), parse("nvlink"))
     asked = Request(operator=operator, preset="tiny", machine="h200_nvl2").problem(ranks.machine)
     families = set()
     for scheme in SCHEMES:
@@ -214,7 +214,7 @@ def test_whatever_kernel_a_schedule_needs_its_seconds_are_known(operator: str) -
 
 def test_what_gpu_ranks_compiled_before_is_not_counted(store: Store, fake_cluster: Any) -> None:
     here = machine("h200_nvl2")
-    device = Device(kind="gpu", model="NVIDIA H200", processor="any", cores=(0,), memory_bytes=int(141e9))
+    device = WorkerDevice(kind="gpu", model="NVIDIA H200", processor="any", cores=(0,), memory_bytes=int(141e9))
     hardware = hardware_of("triton", [device, device], ["one", "one"])
     assert hardware is not None
     ranks = Ranks({"triton": "3.7"}, hardware)

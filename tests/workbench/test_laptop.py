@@ -33,7 +33,7 @@ from tests.workbench.test_laptop import GPUS, THERE
 from cluster.seating import Ranks
 from workbench import cli
 from workbench.cli import measuring, sessions
-from workbench.machines.matching import Place
+from workbench.machines.matching import RankSite
 
 ranks = FakeCluster()
 ranks.gang = lambda world, backend: Ranks(THERE, GPUS if world == 2 else replace(GPUS, link="one rank"))
@@ -44,7 +44,7 @@ def connected(address, num_ranks, backend):
 
 @contextmanager
 def place(address, backend):
-    yield Place(GPUS, 2)
+    yield RankSite(GPUS, 2)
 
 measuring.connected, sessions._place = connected, place
 words = ["run", "gemm_all_to_all", "--shape", "m=1024", "--shape", "n=512", "--shape", "k=256", "--protocol", "quick"]

@@ -17,7 +17,7 @@ from workbench.analysis import accuracy
 from workbench.analysis.accuracy import off
 from workbench.analysis.winners import known
 from workbench.charts.labels import problem_titles
-from workbench.cli.output import Entry, facts, notes
+from workbench.cli.output import TerminalLine, facts, notes
 from workbench.machines import calibrate_gpu, shipped_machine
 from workbench.reports.cases import cases
 from workbench.reports.methods import cautions
@@ -112,9 +112,9 @@ def test_estimates_are_of_calls_in_a_row_and_one_call_is_no_evidence_against_the
 def test_whoever_sees_estimates_beside_it_is_told_what_they_are_of(rows: list[dict[str, Any]]) -> None:
     alone = [row for row in rows if row["protocol"] == "latency"]
     guess = {**alone[0], "source": "estimated", "outcome": "estimate", "calibrated": True, "low_s": 0.0, "high_s": 1.0}
-    assert BESIDE_ONE_CALL in notes([Entry(alone[0], guess)])
+    assert BESIDE_ONE_CALL in notes([TerminalLine(alone[0], guess)])
     assert BESIDE_ONE_CALL in " ".join(cautions({}, [*alone, guess]))
-    assert BESIDE_ONE_CALL not in notes([Entry(alone[0], None)])
+    assert BESIDE_ONE_CALL not in notes([TerminalLine(alone[0], None)])
     many = [{**row, "protocol": "device"} for row in (alone[0], guess)]
     assert BESIDE_ONE_CALL not in " ".join(cautions({}, many))
 

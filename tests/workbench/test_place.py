@@ -15,7 +15,7 @@ from cluster import hosts
 from cluster.hosts import Gpu, Specification, told_by
 from cluster.seating import Ranks, Workers
 from kernels.fabric import Fabric
-from kernels.hardware import NVLINK, PCIE, Device, Hardware
+from kernels.hardware import NVLINK, PCIE, Hardware, WorkerDevice
 from kernels.machine import load
 from kernels.operators import problem
 from kernels.schedule import Refusal
@@ -32,12 +32,12 @@ from workbench.experiment.run import run
 from workbench.experiment.sources import FromCluster
 from workbench.machines import matching
 from workbench.machines.calibrate_cpu import QUICK_SECONDS
-from workbench.machines.matching import Place
+from workbench.machines.matching import RankSite
 from workbench.results.metrics import row_of
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 from workbench.widgets.cluster_watch import begin_with
-from workbench.widgets.form import Judge, Question
+from workbench.widgets.form import Availability, QuestionForm
 
 L40S = Hardware(model="NVIDIA L40S", link=PCIE, memory_bytes=46_068 * 2**20)
 TOLD = told_by(
@@ -49,8 +49,8 @@ TOLD = told_by(
 EPYC = Hardware(model="AMD EPYC 9999 96-Core Processor", link="shared memory", cores=2)
 
 
-def gpu_device(number: int, name: str) -> Device:
-    return Device(kind="gpu", model=name, processor="a processor", cores=(0, 1), memory_bytes=143_771 * 2**20,
+def gpu_device(number: int, name: str) -> WorkerDevice:
+    return WorkerDevice(kind="gpu", model=name, processor="a processor", cores=(0, 1), memory_bytes=143_771 * 2**20,
                   uuid=f"GPU-{number}", links=tuple(f"GPU-{n}" for n in range(4) if n != number))  # fmt: skip
 
 
@@ -109,12 +109,12 @@ def test_estimates_are_for_the_machine_of_a_cluster_without_naming_it(
 
 
 def test_the_form_greys_out_machines_that_the_workers_contradict() -> None:
-    judge = Judge(True, Workers.described({"workers": workers("NVIDIA H200")}))
+    judge = Availability(True, Workers.described({"workers": workers("NVIDIA H200")}))
     said = {name: judge.of_machine(machines.machine(name)) for name in machines.names()}
     fit = [name for name, sentence in said.items() if sentence is None]
     assert {"h200_nvl2", "h200_nvl4", "h200_nvl8", "h200_ib"} == set(fit) - {machines.LAPTOP}
     assert "theirs is NVIDIA H200" in str(said["mi300x_mesh8"])
-    assert Judge(False, judge.workers).of_machine(machines.machine("mi300x_mesh8")) is None
+    assert Availability(False, judge.workers).of_machine(machines.machine("mi300x_mesh8")) is None
 
 
 def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
@@ -127,7 +127,7 @@ def test_a_cluster_elsewhere_has_the_machine_of_its_workers() -> None:
 
 
 def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> None:
-    found = matching.settled(Place(L40S, 4, lambda: TOLD))
+    found = matching.settled(RankSite(L40S, 4, lambda: TOLD))
     assert found == load(machines.calibrated_path("l40s_pcie4"))
     assert (found.name, found.calibrated, found.spread) == ("l40s_pcie4", None, None)
     device, link = found.device, found.dimensions[0]
@@ -138,7 +138,7 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
     assert link.bandwidth_bytes_per_second == pytest.approx(31.5e9, rel=1e-3)
     assert {value.provenance for value in machines.stated(found)} == {"assumed"}
     assert "L40S" in found.provenance_of("device.slots")
-    again = matching.settled(Place(L40S, 4, lambda: pytest.fail("asked again")))
+    again = matching.settled(RankSite(L40S, 4, lambda: pytest.fail("asked again")))
     assert again.name == found.name
 
 
@@ -156,7 +156,7 @@ def test_a_machine_that_no_file_describes_is_made_of_what_its_workers_tell() -> 
 def test_what_nobody_told_is_assumed(
     hardware: Hardware, count: int, told: Specification, name: str, bytes_per_second: float
 ) -> None:
-    found = matching.settled(Place(hardware, count, lambda: told))
+    found = matching.settled(RankSite(hardware, count, lambda: told))
     assert (found.name, found.max_world) == (name, count)
     assert found.dimensions[0].bandwidth_bytes_per_second == pytest.approx(bytes_per_second, rel=0.01)
     assert {value.provenance for value in machines.stated(found)} == {"assumed"}
@@ -175,14 +175,14 @@ def test_what_nobody_told_is_assumed(
 def test_gpus_of_several_kinds_are_no_machine() -> None:
     mixed = Hardware(model="2 x NVIDIA A40 and 2 x NVIDIA H200", link=PCIE)
     with pytest.raises(Refusal, match="GPUs of several kinds"):
-        matching.machine_of(Place(mixed, 4))
+        matching.machine_of(RankSite(mixed, 4))
 
 
 def test_ranks_of_another_processor_are_calibrated_where_they_are(fake_cluster: Any) -> None:
     shipped = machines.shipped_machine(machines.LAPTOP)
     fake_cluster.seconds = lambda trial: predict(trial, shipped, with_spans=False).time_s
     fake_cluster.gang = lambda world, backend: Ranks({}, EPYC) if backend == "cpu" else None
-    there = Place(EPYC)
+    there = RankSite(EPYC)
     before = matching.settled(there)
     assert (before.name, before.calibrated) == ("amd_epyc_9999_cpu", None)
     assert calibration._is_needed(fake_cluster)
@@ -206,12 +206,12 @@ def test_what_torch_and_the_driver_do_not_tell_is_none(monkeypatch: pytest.Monke
 
 def test_the_form_begins_with_the_machine_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = far("NVIDIA H200")
-    question = Question("tiny", machines.LAPTOP)
+    question = QuestionForm("tiny", machines.LAPTOP)
     begin_with(question, Workers.described({"workers": workers("NVIDIA H200")}), lambda: cluster)
     assert question.machine.value == "h200_nvl4"
     others = far("NVIDIA L40S")
     monkeypatch.setattr("workbench.machines.matching.specification.of_worker", lambda client, address: TOLD)
-    question = Question("tiny", machines.LAPTOP)
+    question = QuestionForm("tiny", machines.LAPTOP)
     begin_with(question, Workers.described({"workers": workers("NVIDIA L40S")}), lambda: others)
     assert question.machine.value == "l40s_nvl4"
     assert question.machine.label.startswith("4 x NVIDIA L40S")

@@ -28,7 +28,7 @@ from workbench.reports.cases import _line, cases, headline, recommendation
 from workbench.reports.run_report import run_report, whole_run
 from workbench.reports.tables import gain_words, outcome_table
 from workbench.results import frames
-from workbench.results.comparison import ALONE, TOGETHER, Bases, leading, together, with_ratios
+from workbench.results.comparison import ALONE, TOGETHER, BlockBases, leading, together, with_ratios
 from workbench.results.metrics import fill, gain
 from workbench.results.runs import compare
 from workbench.results.store import Store
@@ -125,8 +125,8 @@ def test_blocks_are_ordered_by_a_baseline_that_all_of_them_have() -> None:
     ])  # fmt: skip
     assert [gain(each) for each in found if each["scheme"] == "fused"] == [1.5, pytest.approx(4 / 2.2)]
     assert [each["axes"] for each in leading(found)][:2] == [{"slice_tiles": 1}, {"slice_tiles": 2}]
-    assert Bases.of(found).words(found[2]) == "sequential, collective direct, 1.5 s"
-    assert Bases.of(found).words(found[4]) == "sequential, collective library, 4 s"
+    assert BlockBases.of(found).words(found[2]) == "sequential, collective direct, 1.5 s"
+    assert BlockBases.of(found).words(found[4]) == "sequential, collective library, 4 s"
 
 
 def test_without_a_baseline_in_its_block_there_is_no_ratio_and_what_to_measure_is_said_everywhere(

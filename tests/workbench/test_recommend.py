@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from kernels import backends
-from kernels.backends.capabilities import Runner, dtypes
+from kernels.backends.capabilities import MeasuringRanks, dtypes
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
@@ -27,7 +27,7 @@ LINK = parse("emulated:bandwidth_bytes_per_second=1e9")
 def test_the_fastest_come_first_and_are_legal(machine: Machine) -> None:
     free = every(("decomposed",), ASKED, machine, LINK)
     space = Space((Choice("sequential"), Choice("decomposed", tuple(free.items()))))
-    found, num_points = recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 5)
+    found, num_points = recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 5)
     assert len(found) == 5
     assert num_points > 100
     seconds = [each.estimate.time_s for each in found]
@@ -38,7 +38,7 @@ def test_the_fastest_come_first_and_are_legal(machine: Machine) -> None:
 def test_nothing_better_was_overlooked_in_a_small_space(machine: Machine) -> None:
     pieces = (1, 2, 4, 8, 16)
     space = Space((Choice("decomposed", (("pieces", pieces),)),))
-    found, num_points = recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 5)
+    found, num_points = recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 5)
     assert num_points == 5
     assert {each.estimate.trial.schedule["pieces"] for each in found} == set(pieces)
 
@@ -49,7 +49,7 @@ def test_a_space_that_is_too_large_is_refused(machine: Machine, monkeypatch: pyt
     with pytest.raises(
         Refusal, match=r"decomposed with all values of .* has 4 schedules: 4 > 3\. Accepted: at most 3\. Fix some axes"
     ):
-        recommend(ASKED, Runner(machine, LINK), space, PROTOCOLS["quick"], 1)
+        recommend(ASKED, MeasuringRanks(machine, LINK), space, PROTOCOLS["quick"], 1)
 
 
 def test_estimates_of_mixed_schemes_keep_their_order(machine: Machine) -> None:
@@ -75,7 +75,7 @@ def test_what_is_named_runs_and_is_no_estimate_twice(operator: str, name: str, l
     free = every(("fused",), asked, where, fabric)
     wanted = {axis: values for axis, values in free.items() if axis != "tile"}
     space = Space((Choice("sequential"), Choice("decomposed"), Choice("fused", tuple(wanted.items()))))
-    found, _ = recommend(asked, Runner(where, fabric), space, PROTOCOLS["quick"], 5)
+    found, _ = recommend(asked, MeasuringRanks(where, fabric), space, PROTOCOLS["quick"], 5)
     seconds = [each.estimate.time_s for each in found]
     assert len(found) >= 2
     assert all(later > 1.0000001 * sooner for sooner, later in pairwise(seconds))
@@ -99,8 +99,8 @@ def test_a_scheme_that_the_ranks_do_not_run_is_refused_and_simulated_where_nobod
     with pytest.raises(
         Refusal, match=r"decomposed does not run on backend = triton.*Accepted: sequential, concurrent, fused"
     ):
-        recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1)
-    (found,), _ = recommend(asked, Runner(gpus, link), space, PROTOCOLS["quick"], 1, measured=False)
+        recommend(asked, MeasuringRanks(gpus, link), space, PROTOCOLS["quick"], 1)
+    (found,), _ = recommend(asked, MeasuringRanks(gpus, link), space, PROTOCOLS["quick"], 1, measured=False)
     assert found.estimate.trial.schedule.scheme == "decomposed"
 
 

@@ -12,7 +12,7 @@ from kernels.trial import Trial
 from workbench.charts import layers
 from workbench.results import metrics
 from workbench.results import running as medians
-from workbench.results.running import Running
+from workbench.results.running import RunningMedians
 
 
 def sample(key: str, index: int, rank: int, seconds: float, block: str | None = "r.1") -> dict[str, Any]:
@@ -20,13 +20,15 @@ def sample(key: str, index: int, rank: int, seconds: float, block: str | None = 
 
 
 @pytest.fixture
-def timed(make_trial: Callable[..., Trial]) -> tuple[Running, Trial]:
-    running, trial = Running(), make_trial("fused")
+def timed(make_trial: Callable[..., Trial]) -> tuple[RunningMedians, Trial]:
+    running, trial = RunningMedians(), make_trial("fused")
     running.know([trial])
     return running, trial
 
 
-def test_an_iteration_counts_when_all_ranks_have_told_it_and_the_slowest_decides(timed: tuple[Running, Trial]) -> None:
+def test_an_iteration_counts_when_all_ranks_have_told_it_and_the_slowest_decides(
+    timed: tuple[RunningMedians, Trial],
+) -> None:
     running, trial = timed
     running.add_samples([sample(trial.key, 0, 0, 1e-3)])
     assert running.rows() == []
@@ -42,7 +44,7 @@ def test_an_iteration_counts_when_all_ranks_have_told_it_and_the_slowest_decides
 
 
 def test_the_outcome_takes_its_place_in_its_own_block(
-    timed: tuple[Running, Trial], measure: Callable[..., Measurement]
+    timed: tuple[RunningMedians, Trial], measure: Callable[..., Measurement]
 ) -> None:
     running, trial = timed
     running.add_samples(sample(trial.key, 0, rank, 1e-3, block) for rank in (0, 1) for block in ("r.1", "r.2"))
@@ -55,7 +57,7 @@ def test_the_outcome_takes_its_place_in_its_own_block(
 
 
 def test_what_was_stopped_stays_as_far_as_it_came(make_trial: Callable[..., Trial]) -> None:
-    trial, running = make_trial("fused"), Running()
+    trial, running = make_trial("fused"), RunningMedians()
     cancelled = Failure(trial=trial, stage="cancelled", message="Stopped.", block="r.1")
     running.add_rows([metrics.row_of(cancelled)])
     running.add_samples(sample(trial.key, index, rank, 1e-3) for index in range(3) for rank in (0, 1))
@@ -83,7 +85,7 @@ def test_the_interval_of_a_median_narrows_and_holds_it_as_often_as_it_says() -> 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_what_was_broken_off_leaves_no_mark_once_it_ran_again(
-    timed: tuple[Running, Trial], measure: Callable[..., Measurement], seen: bool
+    timed: tuple[RunningMedians, Trial], measure: Callable[..., Measurement], seen: bool
 ) -> None:
     running, trial = timed
     running.add_samples(sample(trial.key, 0, rank, 1e-3, "r.1") for rank in (0, 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.hardware import Hardware, Ran
+from kernels.hardware import Execution, Hardware
 from kernels.outcome import Measurement, Sample
 from kernels.trial import Trial
 from workbench.analysis.winners import known
@@ -84,7 +84,7 @@ def test_a_store_from_before_there_was_hardware_is_shown_and_recommended_but_not
 ) -> None:
     path, measured = tmp_path / "store.sqlite", measure(make_trial())
     problem = measured.trial.problem
-    ran = Ran("source", "versions", Hardware(model="a processor", link="shared memory", cores=1.0))
+    ran = Execution("source", "versions", Hardware(model="a processor", link="shared memory", cores=1.0))
     with Store(path) as store:
         run = store.begin_run({}, {"cpu": "a processor", "cores": 2, "kernel_fingerprint": "55646f76b103"})
         keep(store, run, measured)

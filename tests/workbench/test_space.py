@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import Fabric, parse
 from kernels.machine import Machine
 from kernels.operators import problem
@@ -84,14 +84,16 @@ def test_what_ranks_do_not_run_is_left_out_before_anything_is_measured_and_told_
     gpus, link = shipped_machine("h200_nvl4"), parse("nvlink")
     asked = problem("all_gather_gemm", {"m": 1024, "n": 508, "k": 512}, world=2, dtype="bfloat16")
     every = Space((Choice("sequential", (("collective", (EVERY,)), ("kernel", (EVERY,)))),))
-    found = points(every, asked, gpus, link, Runner(gpus, link))
+    found = points(every, asked, gpus, link, MeasuringRanks(gpus, link))
     assert {one["kernel"] for one in found.schedules} == {"library"}  # ours moves multiples of 16 bytes
     assert len(found.schedules) == len(found.left_out) == 5
     assert found.refused == ()
     words = left_out_words([found])
     assert words.startswith(f"{len(found.left_out)} combinations of all values were left out.")
     assert words.count("n = 508") == 1
-    stated = points(Space((Choice("sequential", (("kernel", ("ours",)),)),)), asked, gpus, link, Runner(gpus, link))
+    stated = points(
+        Space((Choice("sequential", (("kernel", ("ours",)),)),)), asked, gpus, link, MeasuringRanks(gpus, link)
+    )
     assert [one["kernel"] for one, _ in stated.refused] == ["ours"]
 
 

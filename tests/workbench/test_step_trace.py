@@ -14,13 +14,13 @@ from workbench.results.files import CHAKRA
 from workbench.simulator.scaling.model import model
 from workbench.simulator.scaling.network import of_machine
 from workbench.simulator.scaling.prices import Prices
-from workbench.simulator.scaling.step import CONFIGURATIONS, Setting, Step, step
+from workbench.simulator.scaling.step import CONFIGURATIONS, StepSetting, StepTime, step
 
 
 @pytest.fixture(scope="module", params=["sequential", "fused"])
-def made(request: pytest.FixtureRequest) -> Step:
+def made(request: pytest.FixtureRequest) -> StepTime:
     machine = shipped_machine("h200_ib")
-    setting = Setting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, 16)))
+    setting = StepSetting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, 16)))
     return step(setting, *([CONFIGURATIONS[request.param]] if request.param in CONFIGURATIONS else []))
 
 
@@ -70,7 +70,7 @@ def node(message: bytes) -> dict:
     return read
 
 
-def test_chakra_nodes_are_the_tasks_with_their_waits_times_and_bytes(made: Step) -> None:
+def test_chakra_nodes_are_the_tasks_with_their_waits_times_and_bytes(made: StepTime) -> None:
     first, *others = messages(chakra(made, "any"))
     assert list(fields(first)) == [(1, b"0.0.4")]
     nodes = [node(message) for message in others]
@@ -93,7 +93,7 @@ def test_chakra_nodes_are_the_tasks_with_their_waits_times_and_bytes(made: Step)
     assert any(one["name"].decode() == made.tasks[last].name for one in nodes)
 
 
-def test_perfetto_has_a_thread_for_each_resource_and_ends_with_the_step(made: Step) -> None:
+def test_perfetto_has_a_thread_for_each_resource_and_ends_with_the_step(made: StepTime) -> None:
     trace = json.loads(perfetto(made, "DLRM"))
     threads = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"]
     assert threads == ["compute", "level 0", "level 1"]

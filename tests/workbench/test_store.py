@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from kernels.hardware import Hardware, Ran
+from kernels.hardware import Execution, Hardware
 from kernels.outcome import Failure, Measurement, Sample
 from kernels.trial import Trial
 from workbench.results import database, frames, metrics
@@ -25,7 +25,7 @@ from workbench.results.store import SampleBuffer, Store
 MakeTrial = Callable[..., Trial]
 Measure = Callable[..., Measurement]
 HARDWARE = Hardware(model="a processor", link="shared memory", cores=1.0)
-RAN = Ran("5" * 12, "6" * 12, HARDWARE)
+RAN = Execution("5" * 12, "6" * 12, HARDWARE)
 
 
 def samples_of(measured: Measurement) -> list[Sample]:
@@ -33,7 +33,7 @@ def samples_of(measured: Measurement) -> list[Sample]:
             for rank, mine in enumerate(measured.samples) for index, seconds in enumerate(mine)]  # fmt: skip
 
 
-def keep(store: Store, run: str, measured: Measurement, ran: Ran = RAN) -> int:
+def keep(store: Store, run: str, measured: Measurement, ran: Execution = RAN) -> int:
     measured = replace(measured, **{each.name: getattr(ran, each.name) for each in fields(ran)})
     return store.add_outcome(run, measured, metrics.row_of(measured, run), samples=samples_of(measured))
 

@@ -23,7 +23,7 @@ from workbench.machines import shipped_machine
 from workbench.reports.export import export
 from workbench.resources import LAPTOP
 from workbench.results import recordings
-from workbench.results.files import EXPORTS, MACHINE, REPORTS, Target, told
+from workbench.results.files import EXPORTS, MACHINE, REPORTS, FileTarget, told
 from workbench.results.store import Store
 from workbench.widgets.results import ReportButton
 
@@ -32,14 +32,14 @@ REPORT = REPORTS["html"]
 
 def test_what_cannot_be_written_is_refused_with_what_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"which is a folder. Accepted: the name of a file, such as .*/report"):
-        Target(tmp_path).refuse(REPORT)
+        FileTarget(tmp_path).refuse(REPORT)
     with pytest.raises(ValueError, match=r"there is no folder .*/missing. Accepted: a folder that exists"):
-        Target(tmp_path / "missing" / "run.html").refuse(REPORT)
+        FileTarget(tmp_path / "missing" / "run.html").refuse(REPORT)
     with pytest.raises(ValueError, match=r"cannot be written to /dev/null, which is a device or a pipe"):
-        Target(Path(os.devnull), force=True).refuse(REPORT)
+        FileTarget(Path(os.devnull), force=True).refuse(REPORT)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=r"export cannot be written to .* does not allow writing. Accepted: a place"):
-        Target(tmp_path / "run.csv").refuse(EXPORTS["csv"])
+        FileTarget(tmp_path / "run.csv").refuse(EXPORTS["csv"])
 
 
 def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: py
     target.write_text("kept")
     monkeypatch.setattr(os, "access", lambda path, mode: path != target)
     with pytest.raises(ValueError, match=r"cannot be written to .*/run\.html does not allow writing"):
-        Target(target, force=True).refuse(REPORT)
+        FileTarget(target, force=True).refuse(REPORT)
 
 
 def test_a_file_that_is_replaced_is_told_of() -> None:
@@ -338,12 +338,12 @@ def test_a_calibration_replaces_a_machine_but_neither_its_raw_results_nor_anothe
     assert (raw.read_text(), other.read_text()) == ('{"rows": []}', "answer = 42")
     path = tmp_path / "machine.toml"
     path.write_text(toml(shipped_machine(LAPTOP)))
-    Target(path).refuse(MACHINE)
+    FileTarget(path).refuse(MACHINE)
 
 
 def test_a_full_disk_is_no_bad_question(tmp_path: Path, full: None) -> None:
     with pytest.raises(Failed):
-        Target(tmp_path / "run.csv").write(EXPORTS["csv"], b"x" * 200)
+        FileTarget(tmp_path / "run.csv").write(EXPORTS["csv"], b"x" * 200)
 
 
 @pytest.mark.usefixtures("short")

@@ -18,7 +18,7 @@ from kernels.units import seconds_text
 from tests.workbench.terminals import PLACES, WORKERS, Command, Printed, run_on
 from workbench.cli.measuring import bar_columns
 from workbench.cli.output import FEW, LONG
-from workbench.experiment.sources import Waiting
+from workbench.experiment.sources import WaitReport
 from workbench.machines import names as machine_names
 from workbench.machines import shipped_machine
 from workbench.machines.presets import presets
@@ -306,7 +306,7 @@ def test_runs_say_what_was_run_and_how_fast_on_one_line_each(
 
 
 @pytest.mark.parametrize(
-    "words", ["8 of 8 schedules, about a second left", str(Waiting(2, 12.0, "1 request is before; " * 3, 600.0))]
+    "words", ["8 of 8 schedules, about a second left", str(WaitReport(2, 12.0, "1 request is before; " * 3, 600.0))]
 )
 def test_progress_goes_on_below_where_a_terminal_ends_and_keeps_its_time(words: str) -> None:
     console = Console(file=StringIO(), width=80)

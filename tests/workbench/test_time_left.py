@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from cluster import launch
-from workbench.cli.measuring import STARTING_SECONDS, OnDemand
-from workbench.experiment.forecast import MOST_GROWTH, Ahead, Cut, TimeLeft, bounded, forecast
+from workbench.cli.measuring import STARTING_SECONDS, LazyCluster
+from workbench.experiment.forecast import MOST_GROWTH, RemainingWork, TimeLeft, WorkTotals, bounded, forecast
 from workbench.experiment.question import Request
 from workbench.machines import machine
 from workbench.results.store import Store
@@ -18,7 +18,7 @@ SPACE = Request(operator="gemm_all_to_all", preset="laptop_overlap", schemes=("d
 
 
 @pytest.fixture
-def ahead(store: Store) -> tuple[Ahead, ...]:
+def ahead(store: Store) -> tuple[RemainingWork, ...]:
     found = forecast(SPACE.experiment(), machine("laptop_cpu"), store)
     assert found.blocks > 5
     return found.ahead
@@ -33,7 +33,7 @@ class Course:
     waiting_s: float = 0.0
 
 
-def told(ahead: tuple[Ahead, ...], course: Course) -> list[tuple[float, float]]:
+def told(ahead: tuple[RemainingWork, ...], course: Course) -> list[tuple[float, float]]:
     """What is told at every tick of a whole run, and what is truly left then."""
     now = [0.0]
     left, said = TimeLeft(ahead, clock=lambda: now[0]), []
@@ -52,7 +52,9 @@ def told(ahead: tuple[Ahead, ...], course: Course) -> list[tuple[float, float]]:
         rest = one.cut(position, correction)
         step = one.fits(position, correction)
         after = one.cut(position + step, correction)
-        block = Cut(1, rest.trials - after.trials, rest.overhead_s - after.overhead_s, rest.calls_s - after.calls_s)
+        block = WorkTotals(
+            1, rest.trials - after.trials, rest.overhead_s - after.overhead_s, rest.calls_s - after.calls_s
+        )
         samples, timed = 100, 0.8
         left.begin(0, block, step, samples, timed)
         before_s = block.overhead_s + course.waiting_s + (course.opening_s if position == 0 else 0.0)
@@ -66,7 +68,7 @@ def told(ahead: tuple[Ahead, ...], course: Course) -> list[tuple[float, float]]:
     return [(seconds, now[0] - at) for at, seconds in said]
 
 
-def test_the_start_of_a_command_s_own_ranks_is_counted_until_they_begin(ahead: tuple[Ahead, ...]) -> None:
+def test_the_start_of_a_command_s_own_ranks_is_counted_until_they_begin(ahead: tuple[RemainingWork, ...]) -> None:
     """Ten seconds of which nothing was said."""
     now = [0.0]
     left = TimeLeft(ahead, 10.0, clock=lambda: now[0])
@@ -90,7 +92,7 @@ def test_the_start_of_a_command_s_own_ranks_is_counted_until_they_begin(ahead: t
     Course(), Course(slower=10.0), Course(slower=0.1), Course(opening_s=30.0), Course(waiting_s=6.0),
     Course(slower=10.0, opening_s=10.0, waiting_s=3.0),
 ], ids=str)  # fmt: skip
-def test_it_never_jumps_and_comes_to_be_right(ahead: tuple[Ahead, ...], course: Course) -> None:
+def test_it_never_jumps_and_comes_to_be_right(ahead: tuple[RemainingWork, ...], course: Course) -> None:
     said = told(ahead, course)
     seconds = [each for each, _ in said]
     for before, after in pairwise(seconds):
@@ -100,17 +102,17 @@ def test_it_never_jumps_and_comes_to_be_right(ahead: tuple[Ahead, ...], course: 
     assert all(1 / 3 < told_s / true_s < 3 for told_s, true_s in late if true_s > 5.0)
 
 
-def test_a_run_as_expected_counts_down(ahead: tuple[Ahead, ...]) -> None:
+def test_a_run_as_expected_counts_down(ahead: tuple[RemainingWork, ...]) -> None:
     seconds = [each for each, _ in told(ahead, Course())]
     assert all(after <= 1.02 * before + 0.05 for before, after in pairwise(seconds))
 
 
-def test_what_failed_is_not_left(ahead: tuple[Ahead, ...]) -> None:
+def test_what_failed_is_not_left(ahead: tuple[RemainingWork, ...]) -> None:
     now = [0.0]
     left = TimeLeft(ahead, clock=lambda: now[0])
     blocks, share = left.blocks, left.share()
     assert share == 0.0
-    left.begin(0, Cut(1, 11, 1.0, 5.0), ahead[0].fits(0), 100, 0.8)
+    left.begin(0, WorkTotals(1, 11, 1.0, 5.0), ahead[0].fits(0), 100, 0.8)
     now[0] = 0.5
     left.end(1.0)
     assert (left.block, left.blocks) == (1, blocks)
@@ -126,6 +128,6 @@ def test_it_is_bounded_in_both_directions() -> None:
 
 def test_only_ranks_of_a_command_s_own_are_still_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "running", lambda: None)
-    assert OnDemand(None, 2).starting_s == STARTING_SECONDS
+    assert LazyCluster(None, 2).starting_s == STARTING_SECONDS
     monkeypatch.setattr(launch, "running", object)
-    assert OnDemand(None, 2).starting_s == 0.0
+    assert LazyCluster(None, 2).starting_s == 0.0

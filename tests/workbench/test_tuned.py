@@ -17,7 +17,7 @@ from kernels.problem import Problem
 from kernels.schemes import axis_rules, schedule
 from kernels.trial import PROTOCOLS, Trial
 from workbench import cli
-from workbench.analysis.winners import Known, Tuned, Wanted, known, tuned
+from workbench.analysis.winners import KnownTrial, WantedSchedules, WinnerAnswer, known, tuned
 from workbench.machines import shipped_machine
 from workbench.results.store import Store
 
@@ -36,7 +36,7 @@ def h200() -> Machine:
 
 
 @pytest.fixture(scope="module")
-def experts() -> list[Known]:
+def experts() -> list[KnownTrial]:
     return known("gemm_all_to_all")
 
 
@@ -44,7 +44,7 @@ def asked(shape: Mapping[str, int] = SHAPE, world: int = 4) -> Problem:
     return problem("gemm_all_to_all", dict(shape), world=world, dtype="bfloat16")
 
 
-def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Machine, experts: list[Known]) -> None:
+def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Machine, experts: list[KnownTrial]) -> None:
     found = tuned(asked(), h200, NVLINK, experts, THERE)
     times = {each.schedule.scheme: each.known.time_s for each in found.winners}
     assert list(times) == ["fused", "sequential"], "fastest first"
@@ -61,7 +61,7 @@ def test_the_winner_of_a_shape_is_the_fastest_recorded_of_each_scheme(h200: Mach
     assert "4 x NVIDIA H200, torch 2.11.0, triton 3.6.0, nccl 2.28.9, kernels 55646f76b103" in fused.source
 
 
-def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[Known]) -> None:
+def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[KnownTrial]) -> None:
     found = tuned(asked(), shipped_machine("h100_nvl8"), NVLINK, experts, THERE)
     assert found.winners == ()
     assert found.sentence.startswith(
@@ -72,13 +72,15 @@ def test_another_machine_finds_nothing_and_says_what_there_is(experts: list[Know
 
 
 @pytest.mark.parametrize("different", [asked(world=2), replace(asked(), dtype="float16")])
-def test_another_world_or_dtype_is_another_problem(different: Problem, h200: Machine, experts: list[Known]) -> None:
+def test_another_world_or_dtype_is_another_problem(
+    different: Problem, h200: Machine, experts: list[KnownTrial]
+) -> None:
     found = tuned(different, h200, NVLINK, experts, THERE)
     assert found.winners == ()
     assert "other shapes or axes here" in found.sentence
 
 
-def test_versions_and_kernels_that_differ_are_told(h200: Machine, experts: list[Known]) -> None:
+def test_versions_and_kernels_that_differ_are_told(h200: Machine, experts: list[KnownTrial]) -> None:
     found = tuned(asked(), h200, NVLINK, experts, {**HERE, "versions": {**THERE["versions"], "torch": "2.12.0"}})  # type: ignore[dict-item]
     assert found.winners[0].differs == ("torch 2.11.0, here 2.12.0", "kernels 55646f76b103, here today")
     assert found.winners[0].to_json()["differs"] == list(found.winners[0].differs)
@@ -86,25 +88,25 @@ def test_versions_and_kernels_that_differ_are_told(h200: Machine, experts: list[
     assert "nccl 2.28.9, here none" in unknown.winners[0].differs
 
 
-def test_the_nearest_shape_answers_and_says_so(h200: Machine, experts: list[Known]) -> None:
+def test_the_nearest_shape_answers_and_says_so(h200: Machine, experts: list[KnownTrial]) -> None:
     found = tuned(asked({**SHAPE, "k": 4096}), h200, NVLINK, experts, THERE)
     assert found.winners[0].differs[0] == "measured at the nearest shape, m=8192, n=7168, k=2048"
     far = tuned(asked({**SHAPE, "k": 16, "n": 16}), h200, NVLINK, experts, THERE)
     assert far.winners == ()
 
 
-def test_axes_that_are_pinned_stay_so(h200: Machine, experts: list[Known]) -> None:
+def test_axes_that_are_pinned_stay_so(h200: Machine, experts: list[KnownTrial]) -> None:
     best = tuned(asked(), h200, NVLINK, experts, THERE).winners[0].known
     orders = {str(each.trial.schedule["tile_order"]) for each in experts
               if each.trial.problem == asked() and each.trial.schedule.scheme == "fused"}  # fmt: skip
     for order in orders:
-        found = tuned(asked(), h200, NVLINK, experts, THERE, Wanted({"tile_order": (order,)})).winners[0]
+        found = tuned(asked(), h200, NVLINK, experts, THERE, WantedSchedules({"tile_order": (order,)})).winners[0]
         assert found.schedule.get("tile_order") == order
         assert found.known.time_s >= best.time_s
-    assert tuned(asked(), h200, NVLINK, experts, THERE, Wanted({"tile": ("1x1x1",)})).winners == ()
+    assert tuned(asked(), h200, NVLINK, experts, THERE, WantedSchedules({"tile": ("1x1x1",)})).winners == ()
 
 
-def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machine, experts: list[Known]) -> None:
+def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machine, experts: list[KnownTrial]) -> None:
     (best, *_) = tuned(asked(), h200, NVLINK, experts, THERE).winners
     axes = tuple(axis for axis in best.known.trial.schedule.axes if axis[0] != "group_rows")
     older = replace(best.known.trial, schedule=replace(best.known.trial.schedule, axes=axes))
@@ -113,7 +115,7 @@ def test_an_axis_that_did_not_exist_then_has_its_default_and_is_told(h200: Machi
     assert found.differs == ("today's schedule also has group_rows=8",)
 
 
-def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: list[Known]) -> None:
+def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: list[KnownTrial]) -> None:
     best = tuned(asked(), h200, NVLINK, experts, THERE).winners[0].known
     axes = {**dict(best.trial.schedule.axes), "tile_order": "sideways"}
     illegal = replace(best.trial, schedule=replace(best.trial.schedule, axes=tuple(axes.items())))
@@ -125,10 +127,10 @@ def test_a_schedule_that_is_illegal_today_does_not_win(h200: Machine, experts: l
 
 
 @pytest.fixture
-def remember(tmp_path: Path, machine: Machine) -> Callable[..., Tuned]:
+def remember(tmp_path: Path, machine: Machine) -> Callable[..., WinnerAnswer]:
     """remember(seconds...): sequential is measured one time after the other on CPU ranks; what is found of it."""
 
-    def run(*seconds: float, facts: Mapping[str, Any] = HERE, **changes: Any) -> Tuned:
+    def run(*seconds: float, facts: Mapping[str, Any] = HERE, **changes: Any) -> WinnerAnswer:
         mine, link = problem("gemm_all_to_all", {"m": 256, "n": 128, "k": 64}, world=2), parse("shared_memory")
         made = Trial(problem=mine, schedule=schedule(mine, "sequential", {}, machine, link), backend="cpu",
                      machine=machine.name, fabric=link, protocol=PROTOCOLS["quick"])  # fmt: skip
@@ -142,14 +144,14 @@ def remember(tmp_path: Path, machine: Machine) -> Callable[..., Tuned]:
     return run
 
 
-def test_a_run_of_ones_own_is_found_and_named(remember: Callable[..., Tuned]) -> None:
+def test_a_run_of_ones_own_is_found_and_named(remember: Callable[..., WinnerAnswer]) -> None:
     (found,) = remember(3e-3).winners
     assert found.known.time_s == 3e-3
     assert found.known.where == f"run {found.known.run}"
     assert found.differs == ()
 
 
-def test_of_several_measurements_the_newest_counts_not_the_luckiest(remember: Callable[..., Tuned]) -> None:
+def test_of_several_measurements_the_newest_counts_not_the_luckiest(remember: Callable[..., WinnerAnswer]) -> None:
     assert remember(2e-3, 1e-3, 4e-3).winners[0].known.time_s == 4e-3
 
 
@@ -176,12 +178,12 @@ def test_the_best_of_several_blocks_is_named_by_its_share_of_the_baseline_and_be
 
 @pytest.mark.parametrize("changes", [{"correct": False}, {"source": "recorded"}])
 def test_what_was_wrong_or_only_repeated_does_not_count(
-    remember: Callable[..., Tuned], changes: dict[str, Any]
+    remember: Callable[..., WinnerAnswer], changes: dict[str, Any]
 ) -> None:
     assert remember(1e-3, **changes).winners == ()
 
 
-def test_cpu_ranks_of_another_computer_are_other_hardware(remember: Callable[..., Tuned]) -> None:
+def test_cpu_ranks_of_another_computer_are_other_hardware(remember: Callable[..., WinnerAnswer]) -> None:
     found = remember(1e-3, facts={**HERE, "cpu": "a faster one", "cores": 64})
     assert found.winners == ()
     assert "a faster one with 64 cores" in found.sentence

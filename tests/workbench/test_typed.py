@@ -13,7 +13,7 @@ from kernels.trial import GPU_ONLY
 from workbench.cli.app import app
 from workbench.cli.options import Words, asking
 from workbench.experiment import fields as typed
-from workbench.experiment.fields import Typed
+from workbench.experiment.fields import RequestFields
 from workbench.experiment.question import Request
 
 ASK = {"run": set(), "predict": set(), "recommend": {"protocol"}}
@@ -39,7 +39,7 @@ def test_the_help_of_latency_says_what_cpu_ranks_do_with_it() -> None:
 
 
 def test_a_request_has_no_field_that_cannot_be_typed() -> None:
-    assert [each.name for each in fields(Request)] == [each.name for each in fields(Typed)]
+    assert [each.name for each in fields(Request)] == [each.name for each in fields(RequestFields)]
 
 
 def test_a_new_field_is_an_option_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Off:
+class EstimateError:
     """What was measured of one operator on one machine, beside the estimates that were made before."""
 
     machine: str
@@ -165,7 +165,7 @@ class Off:
         return asdict(self)
 
 
-def off(rows: Iterable[Row]) -> list[Off]:
+def off(rows: Iterable[Row]) -> list[EstimateError]:
     """Where FEWEST or more of the fresh measurements among *rows* lie outside; the estimates are those of *rows*.
 
     What was known from before is not fresh. Of a trial that was timed in several blocks the newest time counts.
@@ -183,7 +183,7 @@ def off(rows: Iterable[Row]) -> list[Off]:
     return off_pairs((measured[key], estimates[key]) for key in measured if key in estimates)
 
 
-def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[Off]:
+def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[EstimateError]:
     """The same of *pairs* of a measured row and the row of its estimate."""
     ratios: dict[tuple[str, str, str], list[tuple[bool, float]]] = {}
     for timed, guess in pairs:
@@ -194,8 +194,16 @@ def off_pairs(pairs: Iterable[tuple[Row, Row]]) -> list[Off]:
     for (machine, backend, operator), each in ratios.items():
         beyond = [ratio for outside, ratio in each if outside]
         if len(beyond) >= FEWEST:
-            off.append(Off(machine=machine, backend=backend, operator=operator, outside=len(beyond), count=len(each),
-                             ratio=median(beyond)))  # fmt: skip
+            off.append(
+                EstimateError(
+                    machine=machine,
+                    backend=backend,
+                    operator=operator,
+                    outside=len(beyond),
+                    count=len(each),
+                    ratio=median(beyond),
+                )
+            )
     return off
 
 
@@ -363,7 +371,7 @@ def validate(store: Store, runs: list[str]) -> tuple[list[dict[str, Any]], dict[
     return rows, {**_summary(rows), **without, "off": [each.to_json() for each in off_now(rows)]}
 
 
-def off_now(rows: Iterable[Mapping[str, Any]]) -> list[Off]:
+def off_now(rows: Iterable[Mapping[str, Any]]) -> list[EstimateError]:
     """Which of today's estimates among the *rows* of `validate` are off; other kernels than today's are no evidence."""
     fresh = [row for row in rows if row["source_print"] in same_source(source_print(row["backend"]))]
     return off_pairs(({**row, "time_s": row["measured_s"]}, {**row, "time_s": row["estimated_s"]}) for row in fresh)

@@ -19,7 +19,7 @@ from kernels.files import TextKind, json_value
 from kernels.operators import OPERATORS, problem
 from kernels.outcome import BLOCK_KIND, CHOOSING, row
 from kernels.schemes import BASELINE
-from workbench.analysis.published import UNITS, Published, published
+from workbench.analysis.published import UNITS, PublishedNumber, published
 from workbench.lesson import Lesson, lesson
 from workbench.machines import shipped_machine
 from workbench.naming import baseline_title
@@ -32,7 +32,7 @@ from workbench.results.rows import by_problem
 from workbench.simulator.scaling.model import model
 from workbench.simulator.scaling.network import collective, named, of_machine
 from workbench.simulator.scaling.prices import Prices
-from workbench.simulator.scaling.step import Setting, band, rows
+from workbench.simulator.scaling.step import StepSetting, band, rows
 
 # What one published number and ours come to: whether the direction and the size carry over, by one rule.
 
@@ -46,7 +46,7 @@ WRITTEN = {**UNITS, "percent": "{:.0f} %", "x": "{:.2f}x", "holds": "in {:.0%}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ours:
+class OurNumber:
     """What this workbench says of one published number, in its unit."""
 
     value: float | None
@@ -68,11 +68,11 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ClaimAnswer:
     """One row of `workbench claims`."""
 
-    published: Published
-    ours: Ours
+    published: PublishedNumber
+    ours: OurNumber
 
     @property
     def ratio(self) -> float | None:
@@ -170,12 +170,12 @@ def _case(rows: Sequence[Row], scheme: str) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def within_a_node(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+def within_a_node(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
     """What a scheme saved, of the machine that was recorded last; other machines are told beside it."""
     names = [reported.operator] if reported.operator else list(OPERATORS)
     known = [case for name in names for case in cases(book, name, reported.scheme)]
     if not known:
-        return Ours(value=None, why=f"No recording of a GPU has {reported.operator or 'an operator'} by "
+        return OurNumber(value=None, why=f"No recording of a GPU has {reported.operator or 'an operator'} by "
                                     f"{reported.scheme} yet.")  # fmt: skip
     last = max(known, key=lambda case: (str(case["date"]), case["world"]))["machine"]
     here = [case for case in known if case["machine"] == last]
@@ -189,7 +189,7 @@ def within_a_node(reported: Published, book: Mapping[str, Sequence[Row]]) -> Our
         _elsewhere([case for case in known if case["machine"] != last], aggregate),
         "Their shapes and GPUs are others.",
     ]
-    return Ours(
+    return OurNumber(
         value=aggregate(saved), low=min(saved), high=max(saved), source="recorded", machine=str(last),
         over="the fastest sequential schedule of the same block, NCCL and all other collectives that were timed",
         command="workbench validate --all " + " ".join(f"--recording {name}" for name in names),
@@ -223,11 +223,11 @@ MUCH_DENSE = 16.0
 NOBODY = "Nothing between hosts was measured, and our kernels do not run there."
 
 
-def between_nodes(reported: Published) -> Ours:
+def between_nodes(reported: PublishedNumber) -> OurNumber:
     """What fusing would save between hosts, over a stated list of shapes; kernels that do so are not ours."""
     cases = list(_lookups(reported))
     saved = [PERCENT * case["reduction"] for case in cases]
-    return Ours(
+    return OurNumber(
         value=AGGREGATES[reported.aggregate](saved), low=min(saved), high=max(saved), source="estimated",
         machine=MACHINE, over="lookup, then the library's all-to-all", command=f"workbench claims {reported.id} --json",
         why=f"{len(cases)} shapes of ours on {TWO_HOSTS} and {PAPER_NODES} ranks: {_listed(TABLES)} tables a rank, "
@@ -240,7 +240,7 @@ def _listed(values: Sequence[int]) -> str:
     return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
 
-def _lookups(reported: Published) -> Iterator[dict[str, Any]]:
+def _lookups(reported: PublishedNumber) -> Iterator[dict[str, Any]]:
     machine = shipped_machine(MACHINE)
     for world in (TWO_HOSTS, PAPER_NODES):
         network = of_machine(machine, world)
@@ -255,17 +255,17 @@ def _lookups(reported: Published) -> Iterator[dict[str, Any]]:
                    "reduction": 1 - fused.whole_s / plain.whole_s}  # fmt: skip
 
 
-def dlrm_step(reported: Published) -> Ours:
+def dlrm_step(reported: PublishedNumber) -> OurNumber:
     """The middle of a band over network rate, fused directions and dense work; and where nothing is gained."""
     machine = shipped_machine(MACHINE)
-    at = Setting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, PAPER_NODES)))
+    at = StepSetting(model=model("dlrm"), prices=Prices(machine, of_machine(machine, PAPER_NODES)))
     torus = rows(replace(at, prices=Prices(machine, named(Path(TORUS)))), (FORWARD, BOTH))
     inside = [*band(at, rates=RATES, dense_scales=DENSE, names=(FORWARD, BOTH)), *torus]
     saved = [PERCENT * row["reduction"] for row in inside]
     never = _negative()
     holds = "lies inside" if min(saved) <= reported.value <= max(saved) else "lies outside"
     on_torus = {row["configuration"]: PERCENT * row["reduction"] for row in torus}
-    return Ours(
+    return OurNumber(
         value=median(saved), low=min(saved), high=max(saved), source="estimated",
         machine=f"{MACHINE} and {TORUS}", over="the sequential step with the library's collectives",
         command=f"workbench predict-step dlrm --machine {MACHINE} --world {PAPER_NODES}"
@@ -287,7 +287,7 @@ def _negative() -> list[dict[str, Any]]:
 
     def step(name: str, world: int, dense: float) -> dict[str, Any]:
         prices = Prices(machine, of_machine(machine, world))
-        (row,) = rows(Setting(model=model(name), prices=prices, dense_scale=dense), (BOTH,))
+        (row,) = rows(StepSetting(model=model(name), prices=prices, dense_scale=dense), (BOTH,))
         return _short(row)
 
     return [step("dlrm", PAPER_NODES, MUCH_DENSE), step("dlrm_dcnv2", SMALL_BATCH, 1.0)]
@@ -302,7 +302,7 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ACROSS_KEPT}
 
 
-WAYS: Mapping[str, Callable[[Published], Ours]] = {
+WAYS: Mapping[str, Callable[[PublishedNumber], OurNumber]] = {
     **dict.fromkeys(("R01", "R02", "R06"), between_nodes), **dict.fromkeys(("R11", "R12"), dlrm_step),
 }  # fmt: skip
 """By the id of a published number."""
@@ -337,14 +337,14 @@ REPLAYS = (
 HOLDS = 1.0
 
 
-def studied(reported: Published) -> Ours:
+def studied(reported: PublishedNumber) -> OurNumber:
     """How many applications are replayed here."""
     kept = _kept()
     return _ours(reported, kept, float(kept["summary"]["applications"]),
                  "Their names and sizes are reconstructed from public lists, not the paper's own.")  # fmt: skip
 
 
-def best_static(reported: Published) -> Ours:
+def best_static(reported: PublishedNumber) -> OurNumber:
     """The share of the applications that the stacked optimisations serve as well as the best static policy."""
     kept = _kept()
     summary = kept["summary"]
@@ -355,10 +355,10 @@ def best_static(reported: Published) -> Ours:
                  f"Another policy than usual is the best for {summary['best_static_differs']}.")  # fmt: skip
 
 
-def _ours(reported: Published, kept: Mapping[str, Any], value: float, sentence: str) -> Ours:
+def _ours(reported: PublishedNumber, kept: Mapping[str, Any], value: float, sentence: str) -> OurNumber:
     is_todays = kept["simulator_print"] == simulator_print()
     stale = "" if is_todays else f" The simulator has changed since: `{KEEPING}` in a checkout keeps it anew."
-    return Ours(
+    return OurNumber(
         value=value, source="estimated", machine=str(kept["summary"]["caches"]), over=reported.baseline,
         command=COMMAND, why=f"{sentence} Replayed {kept['date']}, commit {kept['provenance']['git_commit']}.{stale}",
         cases=[{"application": name, "regret": regret, "best_static": kept["summary"]["best_static"][name]}
@@ -419,16 +419,16 @@ SHARD_BYTES = 2**24
 NOT_FITTED = "The machine is a datasheet: nothing was fitted to it."
 
 
-def ideal(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+def ideal(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
     """The most that perfect overlap could gain: both parts timed alone, over the longer one."""
     names = [name for name, kind in OPERATORS.items() if kind.work == "gemm" and kind.collective in MOVED]
     known = [case for name in names for case in cases(book, name, "fused") if case["compute_s"] and case["comm_s"]]
     if not known:
-        return Ours(value=None, why="No recording of a GPU has a GEMM with its parts alone.")
+        return OurNumber(value=None, why="No recording of a GPU has a GEMM with its parts alone.")
     shown = [{**case, "ideal": metrics.ideal_speedup(case["compute_s"], case["comm_s"])} for case in known]
     best = max(shown, key=lambda case: case["ideal"])
     names = sorted({str(case["recording"]) for case in shown})
-    return Ours(
+    return OurNumber(
         value=best["ideal"], low=min(case["ideal"] for case in shown), high=best["ideal"], source="recorded",
         machine=" and ".join(sorted({str(case["machine"]) for case in shown})), over="computation, then communication",
         command="workbench validate --all " + " ".join(f"--recording {name}" for name in names), cases=shown,
@@ -437,19 +437,19 @@ def ideal(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
     )  # fmt: skip
 
 
-def schedules(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+def schedules(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
     """The most that pieces gain over the fastest sequential schedule: recorded on GPUs, else estimated."""
     known = [case for name in OPERATORS for case in cases(book, name, reported.scheme)]
     if known:
         shown = [{**case, "speed_up": 1 / (1 - case["reduction"])} for case in known]
         best = max(shown, key=lambda case: case["speed_up"])
-        return Ours(value=best["speed_up"], low=min(case["speed_up"] for case in shown), high=best["speed_up"],
+        return OurNumber(value=best["speed_up"], low=min(case["speed_up"] for case in shown), high=best["speed_up"],
                     source="recorded", machine=str(best["machine"]), over="the fastest sequential one of its block",
                     command=f"workbench validate --all --recording {best['recording']}", cases=shown,
                     why=f"{len(shown)} recorded problems; the best of each, by search.")  # fmt: skip
     estimated = [_estimated(operator, preset, reported.scheme) for operator, preset in PROBLEMS]
     best = max(estimated, key=lambda case: case["speed_up"])
-    return Ours(
+    return OurNumber(
         value=best["speed_up"], low=min(case["speed_up"] for case in estimated), high=best["speed_up"],
         source="estimated", machine=MESH, over="the fastest sequential schedule, all collectives of ours included",
         command=f"workbench recommend {best['operator']} --preset {best['preset']} --world {WORLD} --machine {MESH}",
@@ -468,7 +468,7 @@ def _estimated(operator: str, preset: str, scheme: str) -> dict[str, Any]:
             "speed_up": plain.time_s / cut.time_s}  # fmt: skip
 
 
-def losses(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
+def losses(reported: PublishedNumber, book: Mapping[str, Sequence[Row]]) -> OurNumber:
     """Whether pieces lose less the larger the operator is: computation in pieces alone, over the whole alone.
 
     Estimated of the same pieces for all sizes; what GPUs recorded, of the pieces that are fastest for each, is told.
@@ -476,7 +476,7 @@ def losses(reported: Published, book: Mapping[str, Sequence[Row]]) -> Ours:
     shown = [_series(operator, family, reported.scheme) for operator, family in SERIES]
     falls = sum(case["falls"] for case in shown)
     ends_lower = sum(case["decomposition_loss"][-1] < case["decomposition_loss"][0] for case in shown)
-    return Ours(
+    return OurNumber(
         value=falls / len(shown), source="estimated", machine=SWITCH, over="the whole computation alone",
         command=f"workbench predict {SERIES[0][0]} --preset {SERIES[0][1]}_{ROWS[0]} --machine {SWITCH} --scheme "
                 f"{reported.scheme}",
@@ -517,10 +517,10 @@ def _loss(case: Lesson, scheme: str) -> float:
             / case.alone("compute", BASELINE).time_s)  # fmt: skip
 
 
-def mesh(reported: Published) -> Ours:
+def mesh(reported: PublishedNumber) -> OurNumber:
     """How much slower a ring of shards is than sending to all peers at once: on a mesh, and on a switch."""
     ratio = {name: _ring_over_direct(name) for name in (MESH, SWITCH)}
-    return Ours(
+    return OurNumber(
         value=ratio[MESH], low=ratio[SWITCH], high=ratio[MESH], source="estimated", machine=MESH,
         over="every peer at once (direct)",
         command=f"workbench predict-collective all_gather --bytes {SHARD_BYTES} --machine {MESH} --world {WORLD}",
@@ -540,10 +540,10 @@ def _ring_over_direct(name: str) -> float:
 # The papers beside ours: each published number that can be asked here, with what this workbench says of it.
 
 Book = Mapping[str, Sequence[Mapping[str, Any]]]
-Way = Callable[[Published], Ours]
+Way = Callable[[PublishedNumber], OurNumber]
 
 
-class Ask:
+class ClaimSources:
     """The ways to answer, over recordings that are read once."""
 
     def __init__(self) -> None:
@@ -557,23 +557,23 @@ class Ask:
         }  # fmt: skip
         """By the id of a published number."""
 
-    def _by(self, way: Callable[[Published, Book], Ours]) -> Way:
+    def _by(self, way: Callable[[PublishedNumber, Book], OurNumber]) -> Way:
         return lambda reported: way(reported, self._book())
 
 
-def answers(ids: Sequence[str] = ()) -> list[Answer]:
+def answers(ids: Sequence[str] = ()) -> list[ClaimAnswer]:
     """Ours beside each published number of *ids*, or beside all that can be asked here; ValueError lists them."""
-    ways = Ask().ways
+    ways = ClaimSources().ways
     wanted = [name.upper() for name in ids]
     known = [one.id for one in published() if one.id in ways]
     if unknown := [name for name in ids if name.upper() not in ways]:
         raise ValueError(f"{unknown[0]} is not among the {len(ways)} published numbers that we answer. Accepted: "
                          f"{', '.join(known)}.")  # fmt: skip
     chosen = [one for one in published() if one.id in (wanted or ways)]
-    return [Answer(published=one, ours=ways[one.id](one)) for one in chosen]
+    return [ClaimAnswer(published=one, ours=ways[one.id](one)) for one in chosen]
 
 
-def not_asked() -> list[Published]:
+def not_asked() -> list[PublishedNumber]:
     """The published numbers that nothing here can be asked about."""
-    ways = Ask().ways
+    ways = ClaimSources().ways
     return [one for one in published() if one.id not in ways]

@@ -32,7 +32,7 @@ KIND = files.TextKind("table of published numbers", "published numbers", "a CSV 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedNumber:
     """One number of one paper."""
 
     id: str
@@ -96,16 +96,16 @@ class Published:
         return {**asdict(self), "source": PUBLISHED, "reduction": self.reduction}
 
 
-COLUMNS = tuple(field.name for field in fields(Published))
+COLUMNS = tuple(field.name for field in fields(PublishedNumber))
 
 
-def published(path: Path | None = None) -> tuple[Published, ...]:
+def published(path: Path | None = None) -> tuple[PublishedNumber, ...]:
     """Every number of *path* (that of the workbench); ValueError names the line that is none."""
     place = path or data_directory() / "published.csv"
     return _read(place, files.text(place, KIND))
 
 
-def number(name: str) -> Published:
+def number(name: str) -> PublishedNumber:
     """The number whose id is *name*; ValueError lists them."""
     known = {each.id: each for each in published()}
     if name not in known:
@@ -114,13 +114,13 @@ def number(name: str) -> Published:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, content: str) -> tuple[Published, ...]:
+def _read(path: Path, content: str) -> tuple[PublishedNumber, ...]:
     lines = csv.reader(io.StringIO(content))
     header = next(lines, [])
     if tuple(header) != COLUMNS:
         raise KIND.unreadable(path, f"its first line has the columns {', '.join(header) or 'none'}, and the "
                                     f"{len(COLUMNS)} columns {', '.join(COLUMNS)} are needed")  # fmt: skip
-    numbers: dict[str, Published] = {}
+    numbers: dict[str, PublishedNumber] = {}
     for cells in lines:
         try:
             one = _number(cells)
@@ -132,7 +132,7 @@ def _read(path: Path, content: str) -> tuple[Published, ...]:
     return tuple(numbers.values())
 
 
-def _number(cells: list[str]) -> Published:
+def _number(cells: list[str]) -> PublishedNumber:
     """One line; ValueError says what is wrong with it."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"it has {len(cells)} cells, and {len(COLUMNS)} are needed")
@@ -150,4 +150,4 @@ def _number(cells: list[str]) -> Published:
     if not isfinite(value):
         raise ValueError(f"its value is {row['value']!r}, and a finite number is needed")
     texts_of_row = {name: cell for name, cell in row.items() if name not in ("value", "verified")}
-    return Published(**texts_of_row, value=value, verified=TRUTH[row["verified"]])
+    return PublishedNumber(**texts_of_row, value=value, verified=TRUTH[row["verified"]])

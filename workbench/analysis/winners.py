@@ -35,7 +35,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownTrial:
     """One whole trial that was measured and found right."""
 
     trial: Trial
@@ -57,7 +57,7 @@ class Known:
     """What its block was timed with, the baseline among them: the ratio of a known schedule is to that."""
 
 
-def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[Known]:
+def known(operator: str, store: Store | None = None, *, one_call: bool = False) -> list[KnownTrial]:
     """All whole trials of *operator* that were measured and right, in the shipped recordings and in *store*.
 
     *one_call*: those with one call per graph, instead of those with many in a row: no winner is found among both.
@@ -72,8 +72,8 @@ def _is_right_whole(measured: Measurement, operator: str) -> bool:
     return measured.trial.problem.operator == operator and measured.trial.part == "whole" and bool(measured.correct)
 
 
-def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> Known:
-    return Known(
+def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> KnownTrial:
+    return KnownTrial(
         trial=entry.measurement.trial, time_s=entry.measurement.time_s, where=f"recording {name}", run=None,
         at=max(sample.at for sample in entry.samples), block=entry.measurement.block,
         hardware=entry.measurement.hardware,
@@ -83,8 +83,8 @@ def _recorded(entry: Recorded, name: str, entries: Sequence[Recorded]) -> Known:
     )  # fmt: skip
 
 
-def _of_run(entry: Mapping[str, Any], store: Store) -> Known:
-    return Known(
+def _of_run(entry: Mapping[str, Any], store: Store) -> KnownTrial:
+    return KnownTrial(
         trial=Trial.from_json(entry["trial"]), time_s=entry["time_s"], where=f"run {entry['run']}", run=entry["run"],
         at=entry["at"], block=entry["block"], facts=_with_print(entry["provenance"], entry["source_print"]),
         hardware=entry["hardware"],
@@ -105,11 +105,11 @@ Place = tuple[str, str | None, Problem]
 
 
 @dataclass(frozen=True, slots=True)
-class Better:
+class BetterBaseline:
     """A block's best baseline, and a faster one that the block does not hold; None: it holds no baseline at all."""
 
-    best: Known | None
-    better: Known | None = None
+    best: KnownTrial | None
+    better: KnownTrial | None = None
 
     def __str__(self) -> str:
         """Why there is no speed-up, both baselines named."""
@@ -122,25 +122,25 @@ class Better:
 
 
 @dataclass(frozen=True, slots=True)
-class Baselines:
+class BlockBaselines:
     """The baselines of each block of what is known of one operator on one hardware."""
 
-    blocks: Mapping[Place, Mapping[str, Known]]
-    _lacking: dict[Place, Better | None] = field(default_factory=dict, repr=False)
+    blocks: Mapping[Place, Mapping[str, KnownTrial]]
+    _lacking: dict[Place, BetterBaseline | None] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, trials: Iterable[Known]) -> Baselines:
-        blocks: dict[Place, dict[str, Known]] = {}
+    def of(cls, trials: Iterable[KnownTrial]) -> BlockBaselines:
+        blocks: dict[Place, dict[str, KnownTrial]] = {}
         for each in trials:
             if each.trial.schedule.scheme == BASELINE:
                 blocks.setdefault(_place(each), {})[_today(each)] = each
         return cls(blocks)
 
-    def best(self, each: Known) -> Known | None:
+    def best(self, each: KnownTrial) -> KnownTrial | None:
         """The fastest baseline of the block of *each*: what its ratio is over."""
         return min(self.blocks.get(_place(each), {}).values(), key=lambda one: one.time_s, default=None)
 
-    def lacking(self, each: Known) -> Better | None:
+    def lacking(self, each: KnownTrial) -> BetterBaseline | None:
         """What the block of *each* lacks; None where its ratio is one.
 
         A baseline is faster if every block says so that timed it beside one of this block's. Blocks of the same
@@ -150,10 +150,10 @@ class Baselines:
         if place not in self._lacking:
             best, better = self.best(each), self._better(place)
             lacks = best is None or better is not None
-            self._lacking[place] = Better(best, better) if lacks else None
+            self._lacking[place] = BetterBaseline(best, better) if lacks else None
         return self._lacking[place]
 
-    def _better(self, place: Place) -> Known | None:
+    def _better(self, place: Place) -> KnownTrial | None:
         """The fastest of the baselines that the block at *place* does not hold, and that beat its best one."""
         here = self.blocks.get(place, {})
         of_problem = {other: there for other, there in self.blocks.items() if other[2] == place[2]}
@@ -167,23 +167,23 @@ class Baselines:
         return min(filter(None, known), key=lambda one: one.time_s, default=None)
 
 
-def beats(one: Known, other: Known, scale: float = 1.0) -> bool:
+def beats(one: KnownTrial, other: KnownTrial, scale: float = 1.0) -> bool:
     """Whether *scale* times *one* is faster than *other*, and not by their spread alone: samples are asked for it."""
     is_faster = scale * one.time_s < other.time_s
     return is_faster and comparison.beats(row(one.measurement()), row(other.measurement()), scale)
 
 
-def _place(each: Known) -> Place:
+def _place(each: KnownTrial) -> Place:
     return each.where, each.block, each.trial.problem
 
 
-def _today(each: Known) -> str:
+def _today(each: KnownTrial) -> str:
     """Its schedule with all axes that are read today: what older versions named is the same schedule."""
     trial = each.trial
     return str(sorted(axis_rules.all_axes(trial.problem, trial.schedule, trial.backend).items()))
 
 
-def words(baseline: Known) -> str:
+def words(baseline: KnownTrial) -> str:
     """`collective library with 304 µs`."""
     how = baseline_title(dict(baseline.trial.schedule.axes))
     return " with ".join(filter(None, (how, seconds_text(baseline.time_s))))
@@ -201,14 +201,14 @@ VERSIONS = {"triton": ("torch", "triton", "nccl"), "cpu": ("torch", "numpy")}
 class Winner:
     """The best known schedule of one scheme."""
 
-    known: Known
+    known: KnownTrial
     schedule: Schedule
     """The same as it is asked for today: axes that did not exist then have their default."""
     differs: tuple[str, ...]
     """What is not as it was then, or not as it was asked for, each in words."""
-    over: Known | None = None
+    over: KnownTrial | None = None
     """The best baseline of its block, and what that block lacks: then there is no speed-up."""
-    lacks: Better | None = None
+    lacks: BetterBaseline | None = None
 
     @property
     def speed_up_over(self) -> str | None:
@@ -238,7 +238,7 @@ class Winner:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class WinnerAnswer:
     """The answer: the winners, best first, or a sentence that says why there are none."""
 
     winners: tuple[Winner, ...]
@@ -246,7 +246,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSchedules:
     """Which schedules are asked for."""
 
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -261,9 +261,9 @@ class Wanted:
 
 
 def tuned(
-    problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[Known], here: Facts,
-    wanted: Wanted | None = None,
-) -> Tuned:  # fmt: skip
+    problem: Problem, machine: Machine, fabric: Fabric, candidates: Iterable[KnownTrial], here: Facts,
+    wanted: WantedSchedules | None = None,
+) -> WinnerAnswer:  # fmt: skip
     """The best of *candidates* per scheme for *problem* on *machine* over *fabric*, told apart from *here*.
 
     Of a trial that was measured several times the newest counts, of a baseline the one beside the best. Where this
@@ -277,11 +277,11 @@ def tuned(
     distances = {each.trial.problem: _distance(each.trial.problem, problem) for each in fitting}
     near = min((distance for distance in distances.values() if distance <= FARTHEST), default=None)
     if near is None:
-        return Tuned((), _absent(problem, machine, fabric, of_operator, here))
+        return WinnerAnswer((), _absent(problem, machine, fabric, of_operator, here))
     nearest = [each for each in fitting if distances[each.trial.problem] == near]
-    baselines = Baselines.of(here_too)
+    baselines = BlockBaselines.of(here_too)
 
-    def winners(some: Sequence[Known]) -> dict[str, Winner]:
+    def winners(some: Sequence[KnownTrial]) -> dict[str, Winner]:
         best: dict[str, Winner] = {}
         for each in _best_first(some, here_too):
             scheme = each.trial.schedule.scheme
@@ -293,7 +293,7 @@ def tuned(
     best = winners([each for each in nearest if baselines.lacking(each) is None])
     others = winners([each for each in nearest if baselines.lacking(each) is not None])
     named = (*best.values(), *(one for scheme, one in others.items() if _adds(one, best.get(scheme))))
-    return Tuned(named, "" if named else _absent(problem, machine, fabric, of_operator, here))
+    return WinnerAnswer(named, "" if named else _absent(problem, machine, fabric, of_operator, here))
 
 
 def _adds(other: Winner, best: Winner | None) -> bool:
@@ -301,14 +301,14 @@ def _adds(other: Winner, best: Winner | None) -> bool:
     return best is None or (other.schedule.scheme != BASELINE and beats(other.known, best.known))
 
 
-def _best_first(nearest: Sequence[Known], every: Iterable[Known]) -> list[Known]:
+def _best_first(nearest: Sequence[KnownTrial], every: Iterable[KnownTrial]) -> list[KnownTrial]:
     """Each trial of *nearest* once; ordered as everywhere, by baselines among *every* where blocks are several."""
     sequential_s: dict[str | None, float] = {}
     for each in every:
         if each.trial.schedule.scheme == BASELINE and each.block is not None:
             sequential_s[each.block] = min(each.time_s, sequential_s.get(each.block, each.time_s))
 
-    def ordered(some: Iterable[Known]) -> list[Known]:
+    def ordered(some: Iterable[KnownTrial]) -> list[KnownTrial]:
         numbered = dict(enumerate(some))
         rows = [{"number": number, "source": "recorded", "time_s": each.time_s, "block": each.block,
                  "sequential_s": sequential_s.get(each.block), **each.trial.schedule.to_json()}
@@ -322,7 +322,7 @@ def _best_first(nearest: Sequence[Known], every: Iterable[Known]) -> list[Known]
     return ordered([*overlapped, *beside]) if beside else newest
 
 
-def _now(each: Known, problem: Problem, machine: Machine, fabric: Fabric) -> Schedule | None:
+def _now(each: KnownTrial, problem: Problem, machine: Machine, fabric: Fabric) -> Schedule | None:
     """Its schedule as it is asked for today; None where today's schemes find it illegal."""
     then = each.trial.schedule
     try:
@@ -332,7 +332,7 @@ def _now(each: Known, problem: Problem, machine: Machine, fabric: Fabric) -> Sch
         return None
 
 
-def _differs(each: Known, problem: Problem, now: Schedule, here: Facts) -> tuple[str, ...]:
+def _differs(each: KnownTrial, problem: Problem, now: Schedule, here: Facts) -> tuple[str, ...]:
     """What is not as it was then, or not as it was asked for, each in words."""
     differs = []
     if each.trial.problem != problem:
@@ -342,7 +342,7 @@ def _differs(each: Known, problem: Problem, now: Schedule, here: Facts) -> tuple
     return (*differs, *_different_versions(each, here))
 
 
-def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> str | None:
+def _elsewhere(each: KnownTrial, machine: Machine, fabric: Fabric, here: Facts) -> str | None:
     """Other hardware or another link than is asked about, in words; CPU ranks are of the computer they ran on."""
     trial = each.trial
     if trial.machine != machine.name or trial.backend != machine.backend:
@@ -354,14 +354,14 @@ def _elsewhere(each: Known, machine: Machine, fabric: Fabric, here: Facts) -> st
     return None
 
 
-def _processor(each: Known) -> tuple[Any, Any]:
+def _processor(each: KnownTrial) -> tuple[Any, Any]:
     """The processor of CPU ranks, and how many cores they had."""
     if each.hardware is None:  # as older runs and recordings wrote it down, of the host that asked
         return each.facts.get("cpu"), each.facts.get("cores")
     return each.hardware.model, each.hardware.cores and each.hardware.cores * each.trial.world
 
 
-def _kernels(each: Known) -> str | None:
+def _kernels(each: KnownTrial) -> str | None:
     """The print of the source that ran it, or what older runs and recordings have instead."""
     return each.facts.get("source_print") or each.facts.get("kernel_fingerprint")
 
@@ -377,12 +377,12 @@ def _distance(known: Problem, problem: Problem) -> float:
     return sum(abs(log2(int(one) / int(two))) for one, two in pairs if not isinstance(one, str))
 
 
-def _versions(each: Known) -> list[tuple[str, str]]:
+def _versions(each: KnownTrial) -> list[tuple[str, str]]:
     versions = {**(each.facts.get("versions") or {}), **((each.facts.get("ranks") or {}).get("versions") or {})}
     return [(name, str(versions[name])) for name in VERSIONS[each.trial.backend] if versions.get(name)]
 
 
-def _different_versions(each: Known, here: Facts) -> list[str]:
+def _different_versions(each: KnownTrial, here: Facts) -> list[str]:
     versions = here["versions"]
     differences = [f"{name} {then}, here {versions.get(name) or 'none'}" for name, then in _versions(each)
             if then != versions.get(name)]  # fmt: skip
@@ -392,7 +392,7 @@ def _different_versions(each: Known, here: Facts) -> list[str]:
     return differences
 
 
-def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[Known], here: Facts) -> str:
+def _absent(problem: Problem, machine: Machine, fabric: Fabric, others: Sequence[KnownTrial], here: Facts) -> str:
     """What was measured instead."""
     wanted = f"{problem.operator} ({_shape(problem)}, {problem.dtype}, {problem.world} ranks)"
     there = f"{machine.name} over {_link(fabric)}"

@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from kernels.machine import Machine
-from kernels.occupancy import Block, Limits, beside, limits_of, resident_blocks
+from kernels.occupancy import BlockResources, SmLimits, beside, limits_of, resident_blocks
 from workbench.charts.labels import title
 from workbench.charts.theme import INK, LOSS_COLOURS, SPAN_COLOURS
 
@@ -29,7 +29,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def chart(
-    machines: Sequence[Machine], block: Block, other: Block | None = None, measured: Rows = (), context: str = ""
+    machines: Sequence[Machine],
+    block: BlockResources,
+    other: BlockResources | None = None,
+    measured: Rows = (),
+    context: str = "",
 ) -> alt.FacetChart:
     """Blocks like *block* on one SM of each of *machines*, over the bytes that pad its shared memory (KiB).
 
@@ -53,14 +57,16 @@ def chart(
     )  # fmt: skip
 
 
-def step_rows(machines: Sequence[Machine], block: Block, other: Block | None = None) -> list[dict[str, Any]]:
+def step_rows(
+    machines: Sequence[Machine], block: BlockResources, other: BlockResources | None = None
+) -> list[dict[str, Any]]:
     """One record for each level of each machine: the padding from where, to where, and how many blocks are resident."""
     return [
         record for machine in machines for record in _of_machine(machine.device.name, limits_of(machine), block, other)
     ]
 
 
-def point_rows(machines: Sequence[Machine], block: Block, measured: Rows) -> list[dict[str, Any]]:
+def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Rows) -> list[dict[str, Any]]:
     """One record for each measured row of a block like *block* on one of *machines*."""
     names = {machine.name: machine.device.name for machine in machines}
     same = [row for row in measured if row["machine"] in names and _is_like(row, block)]
@@ -72,12 +78,14 @@ def point_rows(machines: Sequence[Machine], block: Block, measured: Rows) -> lis
     ]  # fmt: skip
 
 
-def _is_like(row: Mapping[str, Any], block: Block) -> bool:
+def _is_like(row: Mapping[str, Any], block: BlockResources) -> bool:
     """Bytes as compiled are a little below the formula's (kernels/occupancy.py: gemm_block)."""
     return row["threads"] == block.threads and 0 <= block.shared_bytes - row["shared_bytes"] <= KIB
 
 
-def _of_machine(name: str, limits: Limits, block: Block, other: Block | None) -> Iterator[dict[str, Any]]:
+def _of_machine(
+    name: str, limits: SmLimits, block: BlockResources, other: BlockResources | None
+) -> Iterator[dict[str, Any]]:
     above = 0
     for (count, fits), start, stop in _levels(limits, block, other):
         words = f"{name}: {count} blocks from {start / KIB:.1f} to {stop / KIB:.1f} KiB of padding"
@@ -88,7 +96,9 @@ def _of_machine(name: str, limits: Limits, block: Block, other: Block | None) ->
         above = count
 
 
-def _levels(limits: Limits, block: Block, other: Block | None) -> Iterator[tuple[tuple[int, bool], int, int]]:
+def _levels(
+    limits: SmLimits, block: BlockResources, other: BlockResources | None
+) -> Iterator[tuple[tuple[int, bool], int, int]]:
     """Resident blocks and whether *other* fits beside them, with the bytes of padding from where to where.
 
     Shared memory is given out in units, so a machine has few hundreds of different paddings.
@@ -135,8 +145,8 @@ def _points() -> alt.Chart:
     )  # fmt: skip
 
 
-def _block_words(block: Block, other: Block | None) -> str:
-    def words(each: Block) -> str:
+def _block_words(block: BlockResources, other: BlockResources | None) -> str:
+    def words(each: BlockResources) -> str:
         return f"{each.shared_bytes / KIB:.1f} KiB, {each.threads} threads of {each.registers} registers"
 
     beside_it = f" Beside it one of {other.threads} threads of {other.registers} registers." if other else ""

@@ -87,7 +87,7 @@ def status(arguments: list[str], ctrl_c: CtrlC | None = None) -> int:
             return exit_status.DONE
         ending = ValueError(app.usage(error)) if isinstance(error, app.USAGE) else error
         if ctrl_c is not None and ctrl_c.pressed:  # whatever a library made of it
-            ending = exit_status.Stopped()
+            ending = exit_status.Interrupted()
         if JSON in arguments and not output.documents():
             output.show_json(output.document(exit_status.failure(ending)))
         if (code := exit_status.of_error(ending)) is None:

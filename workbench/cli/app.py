@@ -18,7 +18,7 @@ from workbench.cli import (
     runs,
     scale,
 )
-from workbench.cli.exit_status import Stopped
+from workbench.cli.exit_status import Interrupted
 
 
 class Commands(TyperGroup):
@@ -28,7 +28,7 @@ class Commands(TyperGroup):
         try:
             return super().make_context(*arguments, **options)
         except KeyboardInterrupt:  # while words are read typer imports much, and would end without one
-            raise Stopped from None
+            raise Interrupted from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Each with its whole first sentence, over as many lines as it takes: click would cut it."""
@@ -40,7 +40,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Stopped from None
+            raise Interrupted from None
         except BrokenPipeError:  # who reads has seen enough; click would call it a failure
             return exit_status.DONE
 

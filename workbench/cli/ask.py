@@ -14,10 +14,10 @@ from workbench.cli import exit_status, options
 from workbench.cli.options import Words, asking, documented
 from workbench.cli.options import request as request_of
 from workbench.cli.output import document, say, say_known, say_off, show_failures, show_json, show_outcomes, show_rows
-from workbench.cli.sessions import Sat, estimated, measured, opened, placed
+from workbench.cli.sessions import RunResult, estimated, measured, opened, placed
 
 if TYPE_CHECKING:
-    from workbench.analysis.accuracy import Off
+    from workbench.analysis.accuracy import EstimateError
     from workbench.experiment.question import Request
 
 
@@ -181,7 +181,7 @@ def _store_path(path: Path | None) -> Path:
     return place(path)
 
 
-def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, sat: Sat | None = None) -> None:
+def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, sat: RunResult | None = None) -> None:
     """One document where one scheme was stated; rows where several are compared."""
     if request.schemes:
         show_json(document(wanted[-1]))
@@ -189,13 +189,13 @@ def _show_documents(wanted: Sequence[Mapping[str, Any]], request: Request, sat: 
         show_rows([document(row) for row in wanted], _summary(wanted, sat))
 
 
-def _off(rows: Sequence[Mapping[str, Any]]) -> list[Off]:
+def _off(rows: Sequence[Mapping[str, Any]]) -> list[EstimateError]:
     from workbench.analysis.accuracy import off
 
     return off(rows)
 
 
-def _say_end(sat: Sat) -> None:
+def _say_end(sat: RunResult) -> None:
     """What ended the run, where something did that no outcome tells; what ran again, and what was never begun."""
     if sat.again.sentence():
         say(sat.again.sentence())
@@ -232,7 +232,7 @@ def _say_failures(
         say(message if is_all else f"{', '.join(who)} {'has' if len(who) == 1 else 'have'} no time: {message}")
 
 
-def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, Any]:
+def _summary(rows: Sequence[Mapping[str, Any]], sat: RunResult | None) -> dict[str, Any]:
     """How it ended, counts, the fastest of each problem; `best` is that of the one problem, where there is one only.
 
     `status` is the exit status, and `status_about` says in a sentence what it is about where it is not 0.
@@ -256,7 +256,7 @@ def _summary(rows: Sequence[Mapping[str, Any]], sat: Sat | None) -> dict[str, An
             "off": [each.to_json() for each in _off(sat.rows if sat else ())]}  # fmt: skip
 
 
-def _swept(rows: Sequence[Mapping[str, Any]], sat: Sat) -> str:
+def _swept(rows: Sequence[Mapping[str, Any]], sat: RunResult) -> str:
     """What a sweep came to, and what to do with it."""
     timed = sum(row["outcome"] == "measurement" for row in rows)
     known = sum(row["source"] == "recorded" for row in rows)

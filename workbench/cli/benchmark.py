@@ -21,7 +21,7 @@ from kernels.trial import Trial
 from workbench.cli import (
     benchmark_parts,
 )
-from workbench.cli.benchmark_parts import Effort, Row, Setting, small, spread, typical
+from workbench.cli.benchmark_parts import BenchmarkSetting, Effort, Row, small, spread, typical
 from workbench.results import metrics
 from workbench.results.provenance import provenance
 from workbench.results.store import Store
@@ -34,7 +34,7 @@ ROWS = 20
 """Appended at once."""
 
 
-def inserts(setting: Setting) -> Iterator[Row]:
+def inserts(setting: BenchmarkSetting) -> Iterator[Row]:
     """Outcomes with their samples, one transaction each, as a run writes them."""
     trial = small(setting.machine)
     outcome, samples = _measured(trial, setting)
@@ -52,7 +52,7 @@ def inserts(setting: Setting) -> Iterator[Row]:
     yield Row(name="store_samples", value=total * len(samples), unit="1/s", n=len(rates) * len(samples), how=how)
 
 
-def _measured(trial: Trial, setting: Setting) -> tuple[Measurement, list[Sample]]:
+def _measured(trial: Trial, setting: BenchmarkSetting) -> tuple[Measurement, list[Sample]]:
     """What a trial of two ranks leaves behind, made up."""
     PLANS.clear()
     ranks = range(trial.world)
@@ -62,7 +62,7 @@ def _measured(trial: Trial, setting: Setting) -> tuple[Measurement, list[Sample]
     return Measurement(trial=trial, samples=tuple(by_rank), correct=True, max_relative_error=0.0, spans=spans), samples
 
 
-def appends(setting: Setting) -> Iterator[Row]:
+def appends(setting: BenchmarkSetting) -> Iterator[Row]:
     """Rows into a live chart that has a thousand already."""
     from workbench.charts import trials
     from workbench.widgets import live_chart
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BENCHMARKS", "Effort", "benchmark"]
 
-BENCHMARKS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+BENCHMARKS: dict[str, Callable[[BenchmarkSetting], Iterator[Row]]] = {
     "play": benchmark_parts.plays,
     "grid": benchmark_parts.points,
     "store": inserts,
@@ -120,7 +120,7 @@ def benchmark(
         raise Refusal(f"There is no benchmark {unknown[0]!r}. Accepted: {', '.join(BENCHMARKS)}.")
     load = _load()
     rows: list[Row] = []
-    with Setting(effort or Effort(), cluster) as setting:
+    with BenchmarkSetting(effort or Effort(), cluster) as setting:
         is_stopped = False
         try:
             for name in chosen:
@@ -143,7 +143,7 @@ def benchmark(
     }  # fmt: skip
 
 
-def _rows(name: str, setting: Setting) -> list[Row]:
+def _rows(name: str, setting: BenchmarkSetting) -> list[Row]:
     try:
         return list(BENCHMARKS[name](setting))
     except (ValueError, OSError, RuntimeError) as error:  # a sentence, no worker, no cluster

@@ -51,7 +51,7 @@ from workbench.simulator.predict import predict, resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class BenchmarkTarget:
     """The bounds a value must keep; None is no bound."""
 
     least: float | None = None
@@ -78,7 +78,7 @@ class Row:
     """`s`, `1/s`, or `ratio`."""
     how: str
     """What was done, in one sentence."""
-    target: Target | None = None
+    target: BenchmarkTarget | None = None
     spread: tuple[float, float] | None = None
     """A tenth of what was seen lies below, a tenth above."""
     n: int = 0
@@ -98,7 +98,7 @@ class Row:
         }  # fmt: skip
 
 
-def typical(name: str, samples: Sequence[float], unit: str, how: str, target: Target | None = None) -> Row:
+def typical(name: str, samples: Sequence[float], unit: str, how: str, target: BenchmarkTarget | None = None) -> Row:
     """The median of *samples* with the spread around it."""
     return Row(name=name, value=median(samples), unit=unit, how=how, target=target, spread=spread(samples),
                n=len(samples))  # fmt: skip
@@ -156,7 +156,7 @@ class Effort:
 
 
 @dataclass(slots=True)
-class Setting:
+class BenchmarkSetting:
     """Use it in a `with`: a private cluster is started when the first benchmark needs one, and ended with it."""
 
     effort: Effort
@@ -165,7 +165,7 @@ class Setting:
     _private: Cluster | None = None
     _fitted: Machine | None = None
 
-    def __enter__(self) -> Setting:
+    def __enter__(self) -> BenchmarkSetting:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -249,7 +249,7 @@ TIMED = Protocol(name="timed", warmups=0, repeats=3)
 SAMPLE_S = 0.01
 
 
-def gangs(setting: Setting) -> Iterator[Row]:
+def gangs(setting: BenchmarkSetting) -> Iterator[Row]:
     """The wall time of a list of one trial of next to no work, from asking to its last result."""
     setting.await_ranks()
     trial = small(setting.machine)
@@ -260,10 +260,10 @@ def gangs(setting: Setting) -> Iterator[Row]:
     _wall_s(setting, [trial])
     warm = [_wall_s(setting, [trial]) for _ in range(setting.effort.gangs)]
     yield typical("gang_warm", warm, "s", "The same list to a gang whose benches are open, one after the other.",
-                  Target(most=0.1))  # fmt: skip
+                  BenchmarkTarget(most=0.1))  # fmt: skip
 
 
-def overhead(setting: Setting) -> Iterator[Row]:
+def overhead(setting: BenchmarkSetting) -> Iterator[Row]:
     """Per trial of a list in one grant: its wall time without the timed iterations."""
     trials = different(setting.machine, setting.effort.trials)
     _wall_s(setting, trials)
@@ -276,10 +276,10 @@ def overhead(setting: Setting) -> Iterator[Row]:
         f"World 2, lists of {len(trials)} real trials of three schemes: wall time minus timed iterations, by the "
         "number of trials. Verification is counted; warm-ups there are none."
     )
-    yield typical("overhead_per_trial", seconds, "s", how, Target(most=0.015))
+    yield typical("overhead_per_trial", seconds, "s", how, BenchmarkTarget(most=0.015))
 
 
-def latency(setting: Setting) -> Iterator[Row]:
+def latency(setting: BenchmarkSetting) -> Iterator[Row]:
     """How old a sample is when it arrives in this process; both ends read one clock, on one host."""
     paced = small(setting.machine, Protocol(name="paced", warmups=0, repeats=setting.effort.samples), SAMPLE_S)
     ages = []
@@ -315,13 +315,13 @@ def _gangs_trials(machine: Machine) -> Iterator[Trial]:
             yield small(machine, TIMED, iteration_s, scheme, tile=tile)
 
 
-def _wall_s(setting: Setting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> float:
+def _wall_s(setting: BenchmarkSetting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> float:
     began = time.perf_counter()
     _events(setting, trials, deadline_s)
     return time.perf_counter() - began
 
 
-def _events(setting: Setting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> Events:
+def _events(setting: BenchmarkSetting, trials: Sequence[Trial], deadline_s: float = DEADLINE_S) -> Events:
     events = list(setting.cluster.stream(trials, world=WORLD, shares_heap=True, deadline_s=deadline_s))
     if failed := [event for event in events if event["kind"] == "failure"]:
         raise ValueError(str(failed[0]["message"]))
@@ -339,7 +339,7 @@ Entry = tuple[Problem, str, Machine, Fabric]
 Draw = Callable[[Problem, str, Machine, Fabric, int, np.random.Generator], dict[str, np.ndarray]]
 
 
-def plays(setting: Setting) -> Iterator[Row]:
+def plays(setting: BenchmarkSetting) -> Iterator[Row]:
     """Trials of all operators and schemes, their plans expanded anew."""
     trials = list(islice(_trials(setting.machine), setting.effort.plays))
     rates = []
@@ -365,7 +365,7 @@ def _trials(machine: Machine) -> Iterator[Trial]:
     return cycle(made)
 
 
-def points(setting: Setting) -> Iterator[Row]:
+def points(setting: BenchmarkSetting) -> Iterator[Row]:
     """Random points of the whole spaces of all operators and schemes, legal or not.
 
     Choices repeat, as in the spaces that people look through; of sizes drawn from a range hardly two are alike.
@@ -373,12 +373,14 @@ def points(setting: Setting) -> Iterator[Row]:
     made = [entry for preset, machine, fabric in SPACES
              for entry in _spaces(preset, machines.machine(machine), parse(fabric))]  # fmt: skip
     each = max(1, setting.effort.points // len(made))
-    yield _rate("grid_estimates", made, each, _choices, Target(least=5e6), "values of all axes and three of each size")
+    yield _rate(
+        "grid_estimates", made, each, _choices, BenchmarkTarget(least=5e6), "values of all axes and three of each size"
+    )
     least = max(1, each // UNLIKE)
     yield _rate("grid_estimates_unlike", made, least, _unlike, None, "values of all axes, and sizes hardly two alike")
 
 
-def _rate(name: str, made: Sequence[Entry], each: int, drawn: Draw, target: Target | None, words: str) -> Row:
+def _rate(name: str, made: Sequence[Entry], each: int, drawn: Draw, target: BenchmarkTarget | None, words: str) -> Row:
     """Points by seconds of *each* points *drawn* of each space *made*, on one core."""
     random, rates, seconds = np.random.default_rng(0), [], 0.0
     for one, scheme, machine, fabric in made:
@@ -427,12 +429,16 @@ def _unlike(problem: Problem, scheme: str, machine: Machine, fabric: Fabric, cou
 
 OPERATOR = "gemm_all_to_all"
 SLICES = 8
-TO_LIMIT, TO_SEQUENTIAL, TO_PLAY = Target(most=1.2), Target(most=0.75), Target(least=0.85, most=1.15)
-NOT_WORSE = Target(most=1.0)
+TO_LIMIT, TO_SEQUENTIAL, TO_PLAY = (
+    BenchmarkTarget(most=1.2),
+    BenchmarkTarget(most=0.75),
+    BenchmarkTarget(least=0.85, most=1.15),
+)
+NOT_WORSE = BenchmarkTarget(most=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sat:
+class OverlapResult:
     """What one sitting measured."""
 
     problem: Problem
@@ -454,7 +460,7 @@ class Sat:
         return OPERATORS[self.problem.operator].wire_bytes(self.problem) / rate if rate else 0.0
 
 
-def schemes(setting: Setting) -> Iterator[Row]:
+def schemes(setting: BenchmarkSetting) -> Iterator[Row]:
     """Sequential, decomposed and fused, iteration by iteration in turns."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
@@ -481,7 +487,7 @@ def schemes(setting: Setting) -> Iterator[Row]:
     yield from _to_play(sat, setting.fitted(), how)
 
 
-def pieces(setting: Setting) -> Iterator[Row]:
+def pieces(setting: BenchmarkSetting) -> Iterator[Row]:
     """Decomposed over its pieces: too few leave much to fill and drain, too many cost more than they hide."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=WORLD)
     with _sitting(setting) as sit:
@@ -496,7 +502,7 @@ def pieces(setting: Setting) -> Iterator[Row]:
               how=f"{how}: the best between the ends over the better end; below 1 the curve is a U.")  # fmt: skip
 
 
-def world_4(setting: Setting) -> Iterator[Row]:
+def world_4(setting: BenchmarkSetting) -> Iterator[Row]:
     """The same at world 4, which on fewer cores than ranks measures the cores: without targets."""
     (problem,) = presets.preset(setting.effort.preset, OPERATOR, world=4)
     with _sitting(setting) as sit:
@@ -514,13 +520,13 @@ def compared(problem: Problem, machine: Machine) -> list[Schedule]:
     return [schedule(problem, scheme, values.get(scheme, {}), machine, link) for scheme in COMPARED]
 
 
-class _Sitting:
+class _OverlapRuns:
     """Measures schedules of one problem in one run; runs of one sitting share their resolved link."""
 
-    def __init__(self, setting: Setting, store: Store) -> None:
+    def __init__(self, setting: BenchmarkSetting, store: Store) -> None:
         self._setting, self._store = setting, store
 
-    def __call__(self, problem: Problem, schedules: Sequence[Schedule], parts: str = "baseline") -> Sat:
+    def __call__(self, problem: Problem, schedules: Sequence[Schedule], parts: str = "baseline") -> OverlapResult:
         setting = self._setting
         experiment = Experiment(
             problems=(problem,), space=Space(tuple(_choice(one) for one in schedules)), backend="cpu",
@@ -535,25 +541,25 @@ class _Sitting:
         whole = {outcome.trial.schedule: outcome for outcome in measured if outcome.trial.part == "whole"}
         alone = {outcome.trial.schedule: outcome for outcome in measured if outcome.trial.part == "compute"
                  and outcome.trial.protocol == experiment.protocol}  # fmt: skip
-        return Sat(problem=problem, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
+        return OverlapResult(problem=problem, fabric=next(iter(whole.values())).trial.fabric, alone=alone,
                    whole={one: whole[one] for one in schedules})  # fmt: skip
 
 
 @contextmanager
-def _sitting(setting: Setting) -> Iterator[_Sitting]:
+def _sitting(setting: BenchmarkSetting) -> Iterator[_OverlapRuns]:
     with tempfile.TemporaryDirectory(dir=setting.folder) as folder, Store(Path(folder) / "store.sqlite") as store:
-        yield _Sitting(setting, store)
+        yield _OverlapRuns(setting, store)
 
 
 def _choice(one: Schedule) -> Choice:
     return Choice(one.scheme, tuple((name, (value,)) for name, value in one.axes))
 
 
-def _words(problem: Problem, setting: Setting) -> str:
+def _words(problem: Problem, setting: BenchmarkSetting) -> str:
     return f"{problem.operator} of preset {setting.effort.preset}, world {problem.world}, wire as long as compute"
 
 
-def _times(name: str, sat: Sat, how: str) -> Iterator[Row]:
+def _times(name: str, sat: OverlapResult, how: str) -> Iterator[Row]:
     for of, measured in sat.whole.items():
         yield _time(f"{name}_{of.scheme}", measured, how)
 
@@ -563,13 +569,13 @@ def _time(name: str, measured: Measurement, how: str) -> Row:
                n=len(measured.samples[0]))  # fmt: skip
 
 
-def _ratio(name: str, measured: Measurement, to_s: float, how: str, target: Target | None) -> Row:
+def _ratio(name: str, measured: Measurement, to_s: float, how: str, target: BenchmarkTarget | None) -> Row:
     around = spread([seconds / to_s for seconds in _slowest(measured)])
     return Row(name=name, value=measured.time_s / to_s, unit="ratio", how=how, target=target, spread=around,
                n=len(measured.samples[0]))  # fmt: skip
 
 
-def _to_play(sat: Sat, machine: Machine, how: str) -> Iterator[Row]:
+def _to_play(sat: OverlapResult, machine: Machine, how: str) -> Iterator[Row]:
     """Measured over simulated: by the machine's file, and by a machine that computes as fast as this run did."""
     same = _as_fast(machine, sat.compute.time_s / predict(sat.compute.trial, machine, with_spans=False).time_s)
     for of, measured in sat.whole.items():
@@ -606,7 +612,7 @@ PATIENCE_S = 90.0
 END_S = 10.0
 
 
-def fairness(setting: Setting) -> Iterator[Row]:
+def fairness(setting: BenchmarkSetting) -> Iterator[Row]:
     """Most over fewest granted seconds."""
     with ExitStack() as stack:
         lists_s, most_s = setting.effort.lists_s, setting.effort.sweep_s + PATIENCE_S
@@ -625,11 +631,17 @@ def fairness(setting: Setting) -> Iterator[Row]:
     how = (
         f"{len(names)} client processes sweep {setting.effort.sweep_s:g} s at world 2: most over fewest granted seconds"
     )
-    yield Row(name="fairness", value=max(shares) / min(shares), unit="ratio", target=Target(most=1.5), n=sum(lists),
-              how=f"{how} ({words}).")  # fmt: skip
+    yield Row(
+        name="fairness",
+        value=max(shares) / min(shares),
+        unit="ratio",
+        target=BenchmarkTarget(most=1.5),
+        n=sum(lists),
+        how=f"{how} ({words}).",
+    )
 
 
-def _granted_s(setting: Setting) -> dict[str, float]:
+def _granted_s(setting: BenchmarkSetting) -> dict[str, float]:
     seconds: dict[str, float] = setting.cluster.describe()["granted_seconds"]
     return seconds
 

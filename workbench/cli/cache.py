@@ -15,7 +15,7 @@ from kernels.units import about
 from workbench.cli import options
 from workbench.cli.options import option_of
 from workbench.cli.options import request as request_of
-from workbench.cli.output import Column, say, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_rows, show_table, tell
 
 # How rows of simulated caches are shown: a table, what they say in sentences, and how far a long replay has come.
 
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Progress:
+class ReplayProgress:
     """Says on stderr how far replays have come."""
 
     due: float = field(default_factory=lambda: time.monotonic() + QUIET_S)
@@ -78,15 +78,15 @@ def show(rows: list[Row], summary: Row, json: bool) -> None:
         tell(sentence)
 
 
-def _named(rows: list[Row]) -> list[Column]:
+def _named(rows: list[Row]) -> list[TableColumn]:
     """What tells rows apart."""
     several = len({row.get("application") for row in rows}) > 1
     sizes = [_number(row.get("l2_bytes"), "{:,.0f}", MIB) for row in rows]
     return [
-        *([Column("application", [row["application"] for row in rows], "name")] if several else []),
-        *([Column("L2\nMiB", sizes, "number")] if any(sizes) else []),
-        *([Column("source", [row["source"] for row in rows], "name")] if _measured(rows) else []),
-        Column("policy", [row["policy"] for row in rows], "name"),
+        *([TableColumn("application", [row["application"] for row in rows], "name")] if several else []),
+        *([TableColumn("L2\nMiB", sizes, "number")] if any(sizes) else []),
+        *([TableColumn("source", [row["source"] for row in rows], "name")] if _measured(rows) else []),
+        TableColumn("policy", [row["policy"] for row in rows], "name"),
     ]
 
 
@@ -95,16 +95,16 @@ def _measured(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.get("source") == "measured"]
 
 
-def _counted(rows: list[Row]) -> list[Column]:
+def _counted(rows: list[Row]) -> list[TableColumn]:
     """Numbers; a column in which nothing stands is left out."""
     relative = any(row["relative_cycles"] for row in rows)
     columns = [
-        Column("of\nUncached", [_number(row["relative_cycles"], "{:.3f}") for row in rows], "number"),
-        Column("cycles", [_number(row["cycles"], "{:,.0f}") for row in rows], "number", goes_below=int(relative)),
-        Column("L2\nhits", [_number(row["l2_hit_rate"], "{:.1%}") for row in rows], "number"),
-        Column("DRAM\nread", [_number(row.get("dram_read_bytes"), "{:,.0f}") for row in rows], "number"),
-        Column("DRAM\nwritten", [_number(row.get("dram_write_bytes"), "{:,.0f}") for row in rows], "number"),
-        Column("lines\nmissed", [_number(row["l2_line_misses"], "{:,.0f}") for row in rows], "number"),
+        TableColumn("of\nUncached", [_number(row["relative_cycles"], "{:.3f}") for row in rows], "number"),
+        TableColumn("cycles", [_number(row["cycles"], "{:,.0f}") for row in rows], "number", goes_below=int(relative)),
+        TableColumn("L2\nhits", [_number(row["l2_hit_rate"], "{:.1%}") for row in rows], "number"),
+        TableColumn("DRAM\nread", [_number(row.get("dram_read_bytes"), "{:,.0f}") for row in rows], "number"),
+        TableColumn("DRAM\nwritten", [_number(row.get("dram_write_bytes"), "{:,.0f}") for row in rows], "number"),
+        TableColumn("lines\nmissed", [_number(row["l2_line_misses"], "{:,.0f}") for row in rows], "number"),
     ]
     return [column for column in columns if any(cell is not None for cell in column.cells)]
 
@@ -147,7 +147,7 @@ if TYPE_CHECKING:
     from workbench.experiment.question import Request
     from workbench.simulator.cache.hierarchy import Hierarchy
     from workbench.simulator.cache.policies import Policy
-    from workbench.simulator.cache.study import Asked
+    from workbench.simulator.cache.study import StudyQuestion
     from workbench.simulator.cache.trace import Trace
 
     Point = tuple[Problem, Schedule, Place]
@@ -249,14 +249,14 @@ class _Replays:
 
     policies: tuple[Policy, ...]
     optimum: bool
-    progress: Progress
+    progress: ReplayProgress
 
     @classmethod
     def of(cls, names: list[str], sizes: int) -> _Replays:
         """The policies called *names*, each at so many *sizes* of L2."""
         from workbench.simulator.cache.study import chosen_policies
 
-        made = cls(chosen_policies(names), "all" in names, Progress())
+        made = cls(chosen_policies(names), "all" in names, ReplayProgress())
         made.progress.replays = made.count * sizes
         return made
 
@@ -264,11 +264,11 @@ class _Replays:
     def count(self) -> int:
         return len(self.policies) + self.optimum
 
-    def on(self, caches: Hierarchy) -> Asked:
+    def on(self, caches: Hierarchy) -> StudyQuestion:
         """All of them on *caches*."""
-        from workbench.simulator.cache.study import Asked
+        from workbench.simulator.cache.study import StudyQuestion
 
-        return Asked(caches, self.policies, self.optimum)
+        return StudyQuestion(caches, self.policies, self.optimum)
 
     def rows(self, made: Trace, path: Path | None, caches: Hierarchy) -> list[Row]:
         """The rows of *made*; what is wrong with an access that stands in a file is told with the file's name."""
@@ -318,7 +318,7 @@ def _of_file(path: Path, replays: _Replays) -> tuple[partial[list[Row]], Row]:
     return partial(replays.rows, read(path), path), {"trace_file": str(path)}
 
 
-def _swept(on: Hierarchy, rows_at: partial[list[Row]], progress: Progress) -> list[Row]:
+def _swept(on: Hierarchy, rows_at: partial[list[Row]], progress: ReplayProgress) -> list[Row]:
     from workbench.simulator.cache.study import swept
 
     return swept(on, rows_at, progress.told)
@@ -433,10 +433,10 @@ def _traced(point: Point, on: Hierarchy, save: Path | None) -> Trace:
 
 def _saved(made: Trace, path: Path) -> int:
     """How many accesses the new file *path* has; it is there as a whole, or not at all."""
-    from workbench.results.files import FileKind, Target
+    from workbench.results.files import FileKind, FileTarget
     from workbench.simulator.cache.trace import write
 
     counts: list[int] = []
     kind = FileKind("trace", "a trace", lambda _: False)
-    Target(path).write(kind, lambda unfinished: counts.append(write(made, unfinished)))
+    FileTarget(path).write(kind, lambda unfinished: counts.append(write(made, unfinished)))
     return counts[0]

@@ -24,7 +24,7 @@ NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-class Stopped(Exception):
+class Interrupted(Exception):
     """A person's Ctrl-C, by a name that typer does not take for its own."""
 
     def __init__(self, sentence: str = "Stopped.") -> None:
@@ -34,7 +34,7 @@ class Stopped(Exception):
 def of_error(error: BaseException) -> int | None:
     """The status of a command that ended with *error*; None where nobody has a sentence for it, and its trace has."""
     match error:
-        case KeyboardInterrupt() | Stopped() | typer.Abort():
+        case KeyboardInterrupt() | Interrupted() | typer.Abort():
             return STOPPED
         case Failed():
             return FAILED
@@ -84,7 +84,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> str:
 def sentence(error: BaseException) -> str:
     """What a person reads of *error*."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return str(Stopped())
+        return str(Interrupted())
     if isinstance(error, OSError):
         return one_line(_of_system(error))
     if isinstance(error, ImportError) and (what := missing.sentence(error)):

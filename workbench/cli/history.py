@@ -12,7 +12,7 @@ from workbench.cli.output import (
     WHAT,
     WHERE,
     Axes,
-    Column,
+    TableColumn,
     clock_heading,
     facts,
     few,
@@ -66,12 +66,12 @@ def _show_all(every: Row, held: Row) -> None:
     tell(f"Errors of whole trials of {num_text(every['problems'], 'problem')}. {_held_out(held['problems'])} Beside "
          "them a roofline and one wire, the trivial estimate:")  # fmt: skip
     show_table([
-        Column("whole\ntrials", [count for _, count, _, _ in tables], "number"),
-        *(Column(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
+        TableColumn("whole\ntrials", [count for _, count, _, _ in tables], "number"),
+        *(TableColumn(name, [error_text(errors[prefix + name]) for _, _, errors, prefix in tables], "number")
           for name in ERRORS),
-        Column("inside", [None if prefix else percent_text(errors["inside_interval"])
+        TableColumn("inside", [None if prefix else percent_text(errors["inside_interval"])
                           for _, _, errors, prefix in tables], "number", goes_below=20),
-        Column("of", [words for words, *_ in tables]),
+        TableColumn("of", [words for words, *_ in tables]),
     ])  # fmt: skip
 
 
@@ -87,28 +87,32 @@ def _show_by_kind(kinds: Sequence[Row], held: Sequence[Row]) -> None:
     pairs = [(kind, beside.get(_kind(kind))) for kind in kinds]
     tell("By kind, and in brackets what is held out:")
     show_table([
-        Column("whole\ntrials", [_beside(pair, "count", str) for pair in pairs], "number"),
-        Column("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
-        Column("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
-        Column("schedule", _names(kinds)),
+        TableColumn("whole\ntrials", [_beside(pair, "count", str) for pair in pairs], "number"),
+        TableColumn("median", [_beside(pair, "median", error_text) for pair in pairs], "number"),
+        TableColumn("p90", [_beside(pair, "p90", error_text) for pair in pairs], "number"),
+        TableColumn("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
     tell("Weighted by time, and to which side; roofline: the median error of a trivial estimate, to compare with:")
     show_table([
-        Column("weighted", [_beside(pair, "weighted", error_text) for pair in pairs], "number"),
-        Column("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
-        Column("roofline", [_beside(pair, "trivial_median", error_text) for pair in pairs], "number"),
-        Column("schedule", _names(kinds)),
+        TableColumn("weighted", [_beside(pair, "weighted", error_text) for pair in pairs], "number"),
+        TableColumn("bias", [error_text(kind["bias"], "+") for kind in kinds], "number"),
+        TableColumn("roofline", [_beside(pair, "trivial_median", error_text) for pair in pairs], "number"),
+        TableColumn("schedule", _names(kinds)),
     ])  # fmt: skip
     print()
     tell("How well they choose: order, best within 5 %; and how many times lie in their interval:")
-    show_table([
-        Column("order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"),
-        Column("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
-        Column("inside", [_beside(pair, "inside_interval", percent_text) for pair in pairs], "number"),
-        Column("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
-        Column("schedule", _names(kinds)),
-    ])  # fmt: skip
+    show_table(
+        [
+            TableColumn(
+                "order", [_or_none(kind["rank_correlation"], lambda value: f"{value:.2f}") for kind in kinds], "number"
+            ),
+            TableColumn("best", [_or_none(kind["best_within_5_percent"], percent_text) for kind in kinds], "number"),
+            TableColumn("inside", [_beside(pair, "inside_interval", percent_text) for pair in pairs], "number"),
+            TableColumn("half-width", [error_text(kind["half_width"]) for kind in kinds], "number"),
+            TableColumn("schedule", _names(kinds)),
+        ]
+    )
 
 
 def _space_text(space: Row) -> str:
@@ -165,13 +169,13 @@ def show_runs(rows: Sequence[Row]) -> None:
     tell(f"The newest first{alike}{signs}")
     started = [datetime.fromtimestamp(row["started_at"]).isoformat(" ", "minutes") for row in rows]
     show_table([
-        Column("run (date-time)", [row["run"] for row in rows], "name"),
-        Column("started", started, "name", goes_below=24),
-        Column("status", [None if alike else state for state in states], "name"),
-        Column("best", [row["source"] and signed(row["source"], row["best_s"]) for row in rows], "number"),
-        Column("tried", [row["schedules"] for row in rows], "number", goes_below=16),
-        Column("scheme", [row["scheme"] for row in rows], "name"),
-        Column("problem", [_problems(row) for row in rows], "cut"),
+        TableColumn("run (date-time)", [row["run"] for row in rows], "name"),
+        TableColumn("started", started, "name", goes_below=24),
+        TableColumn("status", [None if alike else state for state in states], "name"),
+        TableColumn("best", [row["source"] and signed(row["source"], row["best_s"]) for row in rows], "number"),
+        TableColumn("tried", [row["schedules"] for row in rows], "number", goes_below=16),
+        TableColumn("scheme", [row["scheme"] for row in rows], "name"),
+        TableColumn("problem", [_problems(row) for row in rows], "cut"),
     ])  # fmt: skip
     for row, state in zip(rows, states, strict=True):
         if state == BROKEN_OFF:
@@ -193,14 +197,20 @@ def show_comparison(rows: Sequence[Row], differences: Mapping[str, Any], runs: S
     parts = _by_problem(rows)
     for part, axes in zip(parts, tell_each(parts), strict=True):
         shown = sorted(part, key=lambda row: row["first_s"])[: None if every else few(len(parts))]
-        show_table([
-            *(_clock(which, shown) for which in ("first", "second")),
-            Column("second /\nfirst", [ratio_text(row["ratio"]) for row in shown], "number"),
-            Column("the\nsecond is", [row["second_is"] for row in shown], "name"),
-            *(Column(f"speed-up\nin the {which}", [_speed_up(row, which) for row in shown], "number", goes_below=40)
-              for which in ("first", "second")),
-            Column("schedule", [axes.label(row) for row in shown], "cut"),
-        ])  # fmt: skip
+        show_table(
+            [
+                *(_clock(which, shown) for which in ("first", "second")),
+                TableColumn("second /\nfirst", [ratio_text(row["ratio"]) for row in shown], "number"),
+                TableColumn("the\nsecond is", [row["second_is"] for row in shown], "name"),
+                *(
+                    TableColumn(
+                        f"speed-up\nin the {which}", [_speed_up(row, which) for row in shown], "number", goes_below=40
+                    )
+                    for which in ("first", "second")
+                ),
+                TableColumn("schedule", [axes.label(row) for row in shown], "cut"),
+            ]
+        )
         tell_more(len(part) - len(shown))
     counts = [f"{sum(row['second_is'] == verdict for row in rows)} {verdict}"
               for verdict in ("faster", "slower", "alike")]  # fmt: skip
@@ -217,12 +227,12 @@ def _speed_up(row: Row, which: str) -> str | None:
     return None if ratio is None else ratio_text(ratio)
 
 
-def _clock(which: str, rows: Sequence[Row]) -> Column:
+def _clock(which: str, rows: Sequence[Row]) -> TableColumn:
     """One run's times."""
     sources = [row[f"{which}_source"] for row in rows]
     title, is_mixed = clock_heading({"source": source} for source in sources)
     times = [signed(source, row[f"{which}_s"], is_mixed) for source, row in zip(sources, rows, strict=True)]
-    return Column(f"{which}\n{title}", times, "number")
+    return TableColumn(f"{which}\n{title}", times, "number")
 
 
 def _difference(name: str, one: Any, other: Any) -> str:
@@ -255,10 +265,10 @@ def show_validation(rows: Sequence[Row], summary: Mapping[str, Any], source: str
     shown = worst if every else list(firsts.values())[: few(1)]
     tell("Furthest off:" if every else "Furthest off, each schedule once:")
     show_table([
-        Column("error", [percent_text(row["error"], "+") for row in shown], "number"),
-        Column(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
-        Column(heading("estimated"), [seconds_text(row["estimated_s"]) for row in shown], "number"),
-        Column("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
+        TableColumn("error", [percent_text(row["error"], "+") for row in shown], "number"),
+        TableColumn(heading(source), [seconds_text(row["measured_s"]) for row in shown], "number"),
+        TableColumn(heading("estimated"), [seconds_text(row["estimated_s"]) for row in shown], "number"),
+        TableColumn("schedule", [_in_short(row, axes, common) for row in shown], "cut"),
     ])  # fmt: skip
     tell_more(len(rows) - len(shown))
     print()
@@ -288,11 +298,11 @@ def _show_kinds(kinds: Sequence[Row]) -> None:
     names = [(f"{kind['scheme']} {kind['collective']}".rstrip(), "" if kind["part"] == "whole" else kind["part"],
               operator_title(kind["operator"]) if len(operators) > 1 else "") for kind in kinds]  # fmt: skip
     show_table([
-        Column("estimated /\nmeasured", [ratio_text(kind["ratio"]) for kind in kinds], "number"),
-        Column("from", [ratio_text(kind["lowest"]) for kind in kinds], "number"),
-        Column("to", [ratio_text(kind["highest"]) for kind in kinds], "number"),
-        Column("trials", [kind["count"] for kind in kinds], "number"),
-        Column("schedule", [", ".join(filter(None, name)) for name in names]),
+        TableColumn("estimated /\nmeasured", [ratio_text(kind["ratio"]) for kind in kinds], "number"),
+        TableColumn("from", [ratio_text(kind["lowest"]) for kind in kinds], "number"),
+        TableColumn("to", [ratio_text(kind["highest"]) for kind in kinds], "number"),
+        TableColumn("trials", [kind["count"] for kind in kinds], "number"),
+        TableColumn("schedule", [", ".join(filter(None, name)) for name in names]),
     ])  # fmt: skip
 
 

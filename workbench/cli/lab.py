@@ -16,7 +16,7 @@ import typer
 from kernels.files import Failed
 from workbench import resources
 from workbench.cli import exit_status, options
-from workbench.cli.output import Column, say, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_rows, show_table, tell
 from workbench.cli.sessions import is_elsewhere
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ def status(address: options.Cluster = None, json: options.Json = False) -> None:
         return
     kinds = {"name": "name", "cores": "number", "state": "name", "host": "name", "gpu": "words", "client": "words",
              "trouble": "words"}  # fmt: skip
-    show_table([Column(key, [row.get(key) for row in rows], kind, inline=f"{key} {{}}") for key, kind in kinds.items()])
+    show_table(
+        [TableColumn(key, [row.get(key) for row in rows], kind, inline=f"{key} {{}}") for key, kind in kinds.items()]
+    )
 
 
 @cluster.command()
@@ -191,7 +193,7 @@ def doctor(
         return status
     _show_places(rows)
     print()
-    show_table([Column("", list(facts), "name"), Column("", list(facts.values()))])
+    show_table([TableColumn("", list(facts), "name"), TableColumn("", list(facts.values()))])
     return status
 
 
@@ -204,11 +206,13 @@ def _show_places(rows: Sequence[Mapping[str, Any]]) -> None:
     alike = [key for key in keys if len({text.get(key) for text in texts}) == 1]
     names = [str(row["place"]) for row in places]
     tell(f"{', '.join(names)}:")
-    show_table([Column("", [_title(key) for key in alike], "name"), Column("", [texts[0].get(key) for key in alike])])
+    show_table(
+        [TableColumn("", [_title(key) for key in alike], "name"), TableColumn("", [texts[0].get(key) for key in alike])]
+    )
     if apart := [key for key in keys if key not in alike]:
         print()
-        show_table([Column("", names, "name"),
-                    *(Column(_title(key), [text.get(key) for text in texts], inline=f"{_title(key)} {{}}")
+        show_table([TableColumn("", names, "name"),
+                    *(TableColumn(_title(key), [text.get(key) for text in texts], inline=f"{_title(key)} {{}}")
                       for key in apart)])  # fmt: skip
 
 

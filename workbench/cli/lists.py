@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.options import Json
-from workbench.cli.output import Column, show_rows, show_table, tell, tell_command
+from workbench.cli.output import TableColumn, show_rows, show_table, tell, tell_command
 
 # Commands that list what can be asked for: operators, schemes, machines, presets.
 
@@ -27,12 +27,12 @@ def operators(json: Json = False) -> None:
         show_rows(rows, {"count": len(rows)})
         return
     show_table([
-        Column("operator", [row["operator"] for row in rows], "name"),
-        Column("title", [row["title"] for row in rows]),
-        Column("in words", [row["words"] for row in rows]),
-        Column("flow", [row["flow"] for row in rows]),
-        Column("shape", [", ".join(row["shape"]) for row in rows], inline="shape: {}"),
-        Column("occurs", [row["occurs"] for row in rows], inline="in {}"),
+        TableColumn("operator", [row["operator"] for row in rows], "name"),
+        TableColumn("title", [row["title"] for row in rows]),
+        TableColumn("in words", [row["words"] for row in rows]),
+        TableColumn("flow", [row["flow"] for row in rows]),
+        TableColumn("shape", [", ".join(row["shape"]) for row in rows], inline="shape: {}"),
+        TableColumn("occurs", [row["occurs"] for row in rows], inline="in {}"),
     ])  # fmt: skip
 
 
@@ -48,10 +48,10 @@ def schemes(json: Json = False) -> None:
         return
     show_table(
         [
-            Column("scheme", [row["scheme"] for row in rows], "name"),
-            Column("idea", [row["idea"] for row in rows]),
-            Column("axes", [", ".join(row["axes"]) for row in rows], inline="axes: {}"),
-            Column("on GPUs also", [", ".join(row["axes_on_gpus"]) for row in rows], inline="on GPUs also: {}"),
+            TableColumn("scheme", [row["scheme"] for row in rows], "name"),
+            TableColumn("idea", [row["idea"] for row in rows]),
+            TableColumn("axes", [", ".join(row["axes"]) for row in rows], inline="axes: {}"),
+            TableColumn("on GPUs also", [", ".join(row["axes_on_gpus"]) for row in rows], inline="on GPUs also: {}"),
         ]
     )
 
@@ -76,11 +76,11 @@ def machines(json: Json = False) -> None:
         show_rows(rows, {"count": len(rows), "left_out": resources.sentences()})
         return
     show_table([
-        Column("machine", [row["machine"] for row in rows], "name"),
-        Column("ranks", [row["max_world"] for row in rows], "number", inline="{} ranks"),
-        Column("backend", [row["backend"] for row in rows], "name"),
-        Column("title", [row["title"] for row in rows]),
-        Column("calibrated", [row["calibrated"] and _without_clock(str(row["calibrated"])) for row in rows],
+        TableColumn("machine", [row["machine"] for row in rows], "name"),
+        TableColumn("ranks", [row["max_world"] for row in rows], "number", inline="{} ranks"),
+        TableColumn("backend", [row["backend"] for row in rows], "name"),
+        TableColumn("title", [row["title"] for row in rows]),
+        TableColumn("calibrated", [row["calibrated"] and _without_clock(str(row["calibrated"])) for row in rows],
                inline="calibrated {}"),
     ])  # fmt: skip
 
@@ -106,11 +106,11 @@ def presets(json: Json = False) -> None:
         return
     show_table(
         [
-            Column("preset", [row["preset"] for row in rows], "name"),
-            Column("ranks", [row["world"] for row in rows], "number", inline="{} ranks"),
-            Column("dtype", [row["dtype"] for row in rows], "name"),
-            Column("title", [row["title"] for row in rows]),
-            Column("operators", [", ".join(row["operators"]) for row in rows]),
+            TableColumn("preset", [row["preset"] for row in rows], "name"),
+            TableColumn("ranks", [row["world"] for row in rows], "number", inline="{} ranks"),
+            TableColumn("dtype", [row["dtype"] for row in rows], "name"),
+            TableColumn("title", [row["title"] for row in rows]),
+            TableColumn("operators", [", ".join(row["operators"]) for row in rows]),
         ]
     )
 
@@ -120,7 +120,7 @@ def presets(json: Json = False) -> None:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.analysis.claims import Answer
+    from workbench.analysis.claims import ClaimAnswer
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Some of them, with where ours is from.",
                                                  show_default=False)]  # fmt: skip
@@ -156,35 +156,35 @@ def claims(ids: Ids = None, json: Json = False) -> None:
          "Similar: within a factor of 1.5. `workbench claims ID` says more of one.")  # fmt: skip
 
 
-def _show(rows: Sequence[Answer]) -> None:
+def _show(rows: Sequence[ClaimAnswer]) -> None:
     from workbench.naming import PUBLISHED, SIGNS
 
     show_table([
-        Column("id", [row.published.id for row in rows], "name"),
-        Column("claim", [row.published.scope for row in rows]),
-        Column("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
-        Column(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
-        Column("ours", [_ours(row) for row in rows], "name"),
-        Column("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
-        Column("size", [row.size for row in rows], "name"),
+        TableColumn("id", [row.published.id for row in rows], "name"),
+        TableColumn("claim", [row.published.scope for row in rows]),
+        TableColumn("paper", [f"{row.published.paper} {row.published.version}" for row in rows], "name", goes_below=38),
+        TableColumn(f"{SIGNS[PUBLISHED]} published", [_published(row) for row in rows], "name"),
+        TableColumn("ours", [_ours(row) for row in rows], "name"),
+        TableColumn("same\nsign", [CARRIES.get(row.direction) for row in rows], "name"),
+        TableColumn("size", [row.size for row in rows], "name"),
     ])  # fmt: skip
 
 
-def _published(answer: Answer) -> str:
+def _published(answer: ClaimAnswer) -> str:
     """`max 22 %`, `mean 13 % *`: in few columns."""
     reported = answer.published
     which = f"{reported.aggregate} " if reported.aggregate in ("max", "mean", "min") else ""
     return f"{which}{reported.number}{'' if reported.verified else UNVERIFIED}"
 
 
-def _ours(answer: Answer) -> str | None:
+def _ours(answer: ClaimAnswer) -> str | None:
     from workbench.naming import SIGNS
 
     ours = answer.ours
     return None if ours.value is None or ours.source is None else f"{SIGNS[ours.source]} {answer.in_unit(ours.value)}"
 
 
-def _tell(answer: Answer) -> None:
+def _tell(answer: ClaimAnswer) -> None:
     """Everything about one of them, in sentences."""
     reported, ours = answer.published, answer.ours
     mark = f" It is {reported.mark}." if reported.mark else ""

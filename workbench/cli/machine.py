@@ -12,11 +12,11 @@ import typer
 from kernels.files import Failed
 from kernels.machine import Machine
 from workbench.cli import exit_status, options
-from workbench.cli.exit_status import Stopped
-from workbench.cli.output import Column, say, show_rows, show_table
+from workbench.cli.exit_status import Interrupted
+from workbench.cli.output import TableColumn, say, show_rows, show_table
 
 if TYPE_CHECKING:
-    from workbench.results.files import Target
+    from workbench.results.files import FileTarget
 
 CURVES = ("rate.", "collective.")
 """Values of a machine that are points of curves."""
@@ -62,17 +62,17 @@ def calibrate(
 def _of_ranks(quick: bool, cluster: str | None, name: str | None) -> tuple[Machine, Path]:
     from threading import Event
 
-    from workbench.cli.measuring import OnDemand, stoppable
+    from workbench.cli.measuring import LazyCluster, stoppable
     from workbench.experiment.calibration import calibrate as calibrated
     from workbench.machines.calibrate_cpu import FULL_SECONDS, QUICK_SECONDS
 
     stop = Event()
-    with OnDemand(cluster, 2) as ranks, stoppable(stop):
+    with LazyCluster(cluster, 2) as ranks, stoppable(stop):
         try:
             return calibrated(ranks, QUICK_SECONDS if quick else FULL_SECONDS, stop, name=name)
         except Failed:
             if stop.is_set():
-                raise Stopped("Stopped: the machine stays as it was.") from None
+                raise Interrupted("Stopped: the machine stays as it was.") from None
             raise
 
 
@@ -82,13 +82,13 @@ def _check_sources(probes: Path | None, nccl: Path | None) -> None:
                          "default is among the probes. Accepted: both, or --probes alone.")  # fmt: skip
 
 
-def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> Target | None:
+def _target(to: Path | None, read: list[Path], against: list[str], force: bool) -> FileTarget | None:
     """Where the machine is written; refused before anything is measured."""
     if to is None:
         return None
-    from workbench.results.files import MACHINE, Target
+    from workbench.results.files import MACHINE, FileTarget
 
-    target = Target(to, (*read, *map(Path, against)), force)
+    target = FileTarget(to, (*read, *map(Path, against)), force)
     target.refuse(MACHINE)
     return target
 
@@ -98,7 +98,7 @@ def _of_gpus(
     quick: bool,
     given: tuple[Path | None, Path | None, str | None, bool],
     against: list[str],
-    to: Target | None,
+    to: FileTarget | None,
 ) -> tuple[Machine, Path]:
     """From raw results, from another machine's devices, or by probes on this host."""
     from workbench.machines import calibrate_gpu, matching
@@ -140,18 +140,22 @@ def _show_values(values: Sequence[Mapping[str, Any]]) -> None:
             curves.setdefault(".".join(value["key"].split(".")[:2]), []).append(value)
     show_table(
         [
-            Column("found", [_with_unit(value["key"], value["value"]) for value in single], "number"),
-            Column("value", [value["key"] for value in single], "name"),
-            Column("how", [value["source"] for value in single], goes_below=16),
+            TableColumn("found", [_with_unit(value["key"], value["value"]) for value in single], "number"),
+            TableColumn("value", [value["key"] for value in single], "name"),
+            TableColumn("how", [value["source"] for value in single], goes_below=16),
         ]
     )
     if curves:
         print()
-        show_table([
-            Column("curve", list(curves), "name"),
-            Column("points", [len(points) for points in curves.values()], "number", inline="{} points"),
-            Column("how", ["; ".join(dict.fromkeys(each["source"] for each in points)) for points in curves.values()]),
-        ])  # fmt: skip
+        show_table(
+            [
+                TableColumn("curve", list(curves), "name"),
+                TableColumn("points", [len(points) for points in curves.values()], "number", inline="{} points"),
+                TableColumn(
+                    "how", ["; ".join(dict.fromkeys(each["source"] for each in points)) for points in curves.values()]
+                ),
+            ]
+        )
 
 
 def _with_unit(key: str, number: float) -> str:
@@ -182,13 +186,13 @@ def benchmark(
         show_rows(rows, summary)
         return status
     show_table([
-        Column("found", [_value(row["value"], row["unit"]) for row in rows], "number"),
-        Column("target", [row["target"] and f"{row['target']} {row['unit']}".rstrip() for row in rows], "number",
+        TableColumn("found", [_value(row["value"], row["unit"]) for row in rows], "number"),
+        TableColumn("target", [row["target"] and f"{row['target']} {row['unit']}".rstrip() for row in rows], "number",
                inline="target {}"),
-        Column("met", [{True: "yes", False: "no"}.get(row["met"]) for row in rows], "name", inline="met: {}"),
-        Column("of", [row["n"] for row in rows], "number", goes_below=33),
-        Column("benchmark", [row["name"] for row in rows]),
-        Column("how", [row["how"] for row in rows], goes_below=32),
+        TableColumn("met", [{True: "yes", False: "no"}.get(row["met"]) for row in rows], "name", inline="met: {}"),
+        TableColumn("of", [row["n"] for row in rows], "number", goes_below=33),
+        TableColumn("benchmark", [row["name"] for row in rows]),
+        TableColumn("how", [row["how"] for row in rows], goes_below=32),
     ])  # fmt: skip
     say(f"{summary['met']} of {summary['targets']} targets met; {summary['note']}")
     return status

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cluster.client import Cluster
     from cluster.seating import Ranks
     from workbench.experiment.forecast import Forecast
-    from workbench.experiment.run import Sitting
+    from workbench.experiment.run import StoredRun
 
 STARTING_SECONDS = 10.0
 """Ranks of a command's own are up within this time: so long two of them took on two cores."""
@@ -55,7 +55,7 @@ def connected(address: str | None, num_ranks: int, backend: str = "cpu") -> Iter
         yield cluster
 
 
-class OnDemand:
+class LazyCluster:
     """A cluster that is looked for when the first trial is streamed: what is known needs none.
 
     One that was asked for by address is connected at once, so that a wrong address is told before a run begins.
@@ -68,7 +68,7 @@ class OnDemand:
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
 
-    def __enter__(self) -> OnDemand:
+    def __enter__(self) -> LazyCluster:
         if self._address is not None:
             self._connect()
         return self
@@ -141,7 +141,7 @@ def stoppable(cancelled: threading.Event) -> Iterator[None]:
         yield
 
 
-def watch(sitting: Sitting) -> None:
+def watch(sitting: StoredRun) -> None:
     """Takes *sitting* to its end, its progress on a terminal's stderr; the words go on while ranks are silent."""
     from rich.console import Console
     from rich.progress import Progress
@@ -168,13 +168,13 @@ def bar_columns() -> list[ProgressColumn]:
 
 
 @contextmanager
-def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
+def _telling(sitting: StoredRun, tell: Callable[[float, str], object], quiet: bool) -> Iterator[None]:
     """Calls *tell* with the share that is done and the words of it, every TELL_S, whether something came or not.
 
     *quiet*: there is no bar, and only a long wait for ranks is said.
     """
     ended = threading.Event()
-    patience = Patience()
+    patience = WaitNotices()
 
     def work() -> None:
         goes_on = True
@@ -196,7 +196,7 @@ def _telling(sitting: Sitting, tell: Callable[[float, str], object], quiet: bool
         thread.join()
 
 
-class Patience:
+class WaitNotices:
     """When somebody without a terminal is told that a wait goes on: after WAITED_S, then every WAITING_S."""
 
     def __init__(self) -> None:

@@ -19,13 +19,13 @@ from kernels.units import rate_text, ratio_text, seconds_text
 from workbench.cli.exit_status import counted
 from workbench.naming import OF_ONE, SIGNS, TIMED, is_of_one, operator_title, source_title
 from workbench.results import rows as one_problem
-from workbench.results.comparison import Bases, leading, together
+from workbench.results.comparison import BlockBases, leading, together
 from workbench.results.metrics import gain
 
 # What a command prints: one JSON document and nothing else, or sentences that end their lines between words.
 
 if TYPE_CHECKING:
-    from workbench.analysis.accuracy import Off
+    from workbench.analysis.accuracy import EstimateError
 
 DOCUMENT_KEYS = tuple(key for key in ROW_KEYS if key != "part")
 """What `run --json` and `predict --json` print of one outcome; it is always of the whole."""
@@ -142,7 +142,7 @@ def say_known(rows: Sequence[Mapping[str, Any]]) -> None:
         f"{' and '.join(some)}: --fresh measures them together.")  # fmt: skip
 
 
-def say_off(estimates: Sequence[Off]) -> None:
+def say_off(estimates: Sequence[EstimateError]) -> None:
     """Which estimates are off, and the command that makes them right."""
     for each in estimates:
         say(f"{each} {each.advice}")
@@ -168,7 +168,7 @@ ROOMY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column, and what may happen to it where room is short."""
 
     heading: str
@@ -201,7 +201,7 @@ class Column:
         return max(min(self.natural, max(wanted, LEAST[self.kind])), longest)
 
 
-def show_table(columns: Sequence[Column]) -> None:
+def show_table(columns: Sequence[TableColumn]) -> None:
     """The table in the room there is: first some columns go, then words are wrapped or cut.
 
     Of a list of names with words, each row becomes a name and a sentence where the words would be too narrow.
@@ -236,7 +236,7 @@ def cut(text: str, columns: int) -> str:
     return f"{kept} {some}…".lstrip()
 
 
-def _without_optional(columns: Sequence[Column], room: int) -> list[Column]:
+def _without_optional(columns: Sequence[TableColumn], room: int) -> list[TableColumn]:
     shown = list(columns)
     for column in sorted(columns, key=lambda each: -each.goes_below):
         if column.goes_below and _needed(shown, column.goes_below) > room:
@@ -244,11 +244,11 @@ def _without_optional(columns: Sequence[Column], room: int) -> list[Column]:
     return shown
 
 
-def _needed(columns: Sequence[Column], wanted: int = 0) -> int:
+def _needed(columns: Sequence[TableColumn], wanted: int = 0) -> int:
     return sum(column.least(wanted) for column in columns) + GAP * (len(columns) - 1)
 
 
-def _widths(columns: Sequence[Column], room: int) -> list[int]:
+def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
     """What is left of the room goes to who lacks most."""
     widths = [column.least() for column in columns]
     for _ in range(room - _needed(columns)):
@@ -259,19 +259,19 @@ def _widths(columns: Sequence[Column], room: int) -> list[int]:
     return widths
 
 
-def _merged(columns: Sequence[Column]) -> list[Column]:
+def _merged(columns: Sequence[TableColumn]) -> list[TableColumn]:
     """The first column, and all others as one of sentences."""
     name, *others = columns
     cells = zip(*map(_inline, others), strict=True)
-    return [name, Column("", ["; ".join(text.removesuffix(".") for text in texts if text) for texts in cells])]
+    return [name, TableColumn("", ["; ".join(text.removesuffix(".") for text in texts if text) for texts in cells])]
 
 
-def _inline(column: Column) -> list[str]:
+def _inline(column: TableColumn) -> list[str]:
     """Its cells as parts of sentences; nothing where there is nothing to say."""
     return ["" if cell is None else column.inline.format(cell) for cell in column.cells]
 
 
-def _print(columns: Sequence[Column], widths: Sequence[int]) -> None:
+def _print(columns: Sequence[TableColumn], widths: Sequence[int]) -> None:
     """Each row as high as its highest cell; wider than the terminal rather than without a number."""
     from rich.console import Console
 
@@ -287,7 +287,7 @@ def _print(columns: Sequence[Column], widths: Sequence[int]) -> None:
             print(line)
 
 
-def _fitted(column: Column, wide: int) -> list[list[str]]:
+def _fitted(column: TableColumn, wide: int) -> list[list[str]]:
     """The lines of each cell; texts that are the same down to where they would be cut stand there whole."""
     whole = [wrapped(text, wide, indent="").splitlines() or [""] for text in column.texts]
     if column.kind != "cut":
@@ -299,7 +299,7 @@ def _fitted(column: Column, wide: int) -> list[list[str]]:
     return [[short] if len(texts[short]) == 1 else lines for short, lines in zip(shown, whole, strict=True)]
 
 
-def _lines(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+def _lines(columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:
     """One row of cells that have several lines each."""
     for texts in zip_longest(*cells, fillvalue=""):
         blanks = [" " * (wide - _length(text)) for text, wide in zip(texts, widths, strict=True)]
@@ -442,7 +442,7 @@ FEW_IN_ALL, FEWEST = 30, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TerminalLine:
     """One schedule of one problem: what a clock said, and the estimate."""
 
     clock: Row | None
@@ -508,23 +508,23 @@ def tell_shared(common: Mapping[str, str], axes: Axes, said: Iterable[str] = ())
             tell(line)
 
 
-def by_problem(rows: Iterable[Row]) -> list[list[Entry]]:
+def by_problem(rows: Iterable[Row]) -> list[list[TerminalLine]]:
     """The schedules of each problem: those a clock has timed before those only estimated, each the best first."""
     timed = one_problem.by_problem(row for row in rows if row["time_s"] is not None)
     return [_entries(same) for same in timed.values()]
 
 
-def _entries(rows: Sequence[Row]) -> list[Entry]:
+def _entries(rows: Sequence[Row]) -> list[TerminalLine]:
     """One for each schedule of one problem; of a baseline that stands in several blocks the one beside the best."""
     clocks = [row for row in leading(rows) if row["source"] in TIMED]
     guesses = {row["key"]: row for row in rows if row["source"] not in TIMED}
     firsts = {row["key"]: row for row in reversed(clocks)}
-    timed = [Entry(row, guesses.get(row["key"])) for row in clocks if firsts[row["key"]] is row]
+    timed = [TerminalLine(row, guesses.get(row["key"])) for row in clocks if firsts[row["key"]] is row]
     only = sorted((row for row in guesses.values() if row["key"] not in firsts), key=lambda row: row["time_s"])
-    return [*timed, *(Entry(None, row) for row in only)]
+    return [*timed, *(TerminalLine(None, row) for row in only)]
 
 
-def notes(entries: Sequence[Entry]) -> list[str]:
+def notes(entries: Sequence[TerminalLine]) -> list[str]:
     """How the times of all *entries* are to be read."""
     clocks = [entry.clock for entry in entries if entry.clock]
     guesses = [entry.guess for entry in entries if entry.guess]
@@ -562,28 +562,28 @@ def signed(source: str, seconds: float | None, needed: bool = True) -> str | Non
     return f"{SIGNS[source]} {seconds_text(seconds)}" if needed else seconds_text(seconds)
 
 
-def _show_part(part: Sequence[Entry], axes: Axes, most: int | None) -> None:
+def _show_part(part: Sequence[TerminalLine], axes: Axes, most: int | None) -> None:
     """One problem."""
     shown, rows = part[:most], [row for entry in part for row in (entry.clock, entry.guess) if row]
     clocks = [entry.clock for entry in shown]
     title, is_mixed = clock_heading(row for row in clocks if row)
     # the ratio of an estimate is to an estimate: beside ratios of what was timed it would be taken for one of these
     compared = [entry.row if entry.clock or not any(clocks) else None for entry in shown]
-    bases = Bases.of(rows)
+    bases = BlockBases.of(rows)
     several = len({bases.words(row) for row in compared if row}) > 1
     all_right = all(row["correct"] for row in clocks if row)
     show_table([
-        Column(title, [row and signed(row["source"], row["time_s"], is_mixed) for row in clocks], "number"),
-        Column(heading("estimated"), [entry.guess and seconds_text(entry.guess["time_s"]) for entry in shown],
+        TableColumn(title, [row and signed(row["source"], row["time_s"], is_mixed) for row in clocks], "number"),
+        TableColumn(heading("estimated"), [entry.guess and seconds_text(entry.guess["time_s"]) for entry in shown],
                "number"),
-        Column("of the\nfloor", [row and _ratio(row["time_s"], row["floor_s"]) for row in compared], "number",
+        TableColumn("of the\nfloor", [row and _ratio(row["time_s"], row["floor_s"]) for row in compared], "number",
                goes_below=20),
-        Column("speed-up over\nsequential", [row and (gain_text(row) or NOTHING) for row in compared], "number"),
-        Column("over", [row and bases.words(row) if several else None for row in compared], "name", goes_below=60),
-        Column("skew", [row and _seconds(row["skew_s"]) for row in clocks], "number", goes_below=40),
-        Column("correct", [None if all_right else row and {True: "yes", False: "no"}.get(row["correct"])
+        TableColumn("speed-up over\nsequential", [row and (gain_text(row) or NOTHING) for row in compared], "number"),
+        TableColumn("over", [row and bases.words(row) if several else None for row in compared], "name", goes_below=60),
+        TableColumn("skew", [row and _seconds(row["skew_s"]) for row in clocks], "number", goes_below=40),
+        TableColumn("correct", [None if all_right else row and {True: "yes", False: "no"}.get(row["correct"])
                            for row in clocks], "name", goes_below=30),
-        Column("schedule", [axes.label(entry.row) for entry in shown], "cut"),
+        TableColumn("schedule", [axes.label(entry.row) for entry in shown], "cut"),
     ])  # fmt: skip
     tell_more(len(part) - len(shown))
     if said := together(rows):

@@ -12,10 +12,10 @@ from kernels.machine import Machine
 from kernels.schemes import COMPARED
 from kernels.trial import is_one_call
 from kernels.units import seconds_text
-from workbench.analysis.winners import Tuned, Wanted, Winner, known, tuned
+from workbench.analysis.winners import WantedSchedules, Winner, WinnerAnswer, known, tuned
 from workbench.cli.output import (
     Axes,
-    Column,
+    TableColumn,
     clock_heading,
     facts,
     gain_text,
@@ -39,7 +39,7 @@ RATIOS = ("sequential_s", "plain_s", "time_ratio")
 """What a row says of the baselines of its block: nothing where a faster one is known."""
 
 
-def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, Any]]]:
+def winners_known(request: Request, path: Path) -> tuple[WinnerAnswer, list[dict[str, Any]]]:
     """The winners for what was asked, and their rows; the store at *path* is asked if there is one."""
     machine = request.machine_description()
     problem, fabric = request.problem(machine), request.link(machine)
@@ -47,7 +47,7 @@ def winners_known(request: Request, path: Path) -> tuple[Tuned, list[dict[str, A
         one_call = is_one_call(request.protocol, machine.backend)
         measured = known(problem.operator, store, one_call=one_call)
         answer = tuned(problem, machine, fabric, measured, provenance(machine),
-                       Wanted(dict(request.settings), request.schemes or COMPARED))  # fmt: skip
+                       WantedSchedules(dict(request.settings), request.schemes or COMPARED))  # fmt: skip
         rows = [_joined(each, machine) for each in answer.winners]
     return answer, rows
 
@@ -62,7 +62,7 @@ def _joined(winner: Winner, machine: Machine) -> dict[str, Any]:
     return {**row, **(dict.fromkeys(RATIOS) if winner.lacks else {}), "message": message}
 
 
-def show_recommended(answer: Tuned, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
+def show_recommended(answer: WinnerAnswer, measured: Sequence[Row], estimates: Sequence[Row], num_points: int) -> None:
     """Of which problem, the winners that were measured, and the schedules that are worth measuring."""
     if not answer.winners:
         say(answer.sentence)
@@ -92,9 +92,9 @@ def _show_winners(winners: Sequence[Winner], measured: Sequence[Row]) -> None:
     title, is_mixed = clock_heading(measured)
     times = [signed(row["source"], row["time_s"], is_mixed) for row in measured]
     show_table([
-        Column(title, times, "number"),
-        Column("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
-        Column("schedule", list(map(axes.label, todays)), "cut"),
+        TableColumn(title, times, "number"),
+        TableColumn("speed-up over\nsequential", [gain_text(row) for row in measured], "number"),
+        TableColumn("schedule", list(map(axes.label, todays)), "cut"),
     ])  # fmt: skip
     for words, schemes in _by_words([(str(each.lacks or ""), each) for each in winners]).items():
         if words:
@@ -131,10 +131,10 @@ def _show_estimates(rows: Sequence[Row]) -> None:
     """No two of them are estimated the same: what changes nothing in an estimate stands behind its schedule."""
     axes = Axes.of(rows)
     _tell_lines(axes)
-    times = [Column(title, [seconds_text(row[key]) for row in rows], "number", goes_below=goes_below)
+    times = [TableColumn(title, [seconds_text(row[key]) for row in rows], "number", goes_below=goes_below)
              for title, key, goes_below in ((heading("estimated"), "time_s", 0), ("at least", "low_s", 34),
                                       ("at most", "high_s", 35))]  # fmt: skip
-    show_table([*times, Column("schedule", list(map(axes.label, rows)), "cut")])
+    show_table([*times, TableColumn("schedule", list(map(axes.label, rows)), "cut")])
     for words, numbers in _alike(rows).items():
         which = "all of them" if len(numbers) == len(rows) > 1 else f"number {', '.join(map(str, numbers))}"
         tell(f"The same estimate ({which}) with {words}.")

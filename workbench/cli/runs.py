@@ -13,7 +13,7 @@ from workbench.cli import options
 from workbench.cli.output import say, say_off, show_rows
 
 if TYPE_CHECKING:
-    from workbench.results.files import Target
+    from workbench.results.files import FileTarget
     from workbench.results.store import Store
 
 RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.")]
@@ -139,18 +139,18 @@ def validate(
         )
 
 
-def _drawn_to(output: Path | None, read: list[str]) -> Target | None:
+def _drawn_to(output: Path | None, read: list[str]) -> FileTarget | None:
     """Where the chart is written; refused before anything is estimated."""
     if output is None:
         return None
-    from workbench.results.files import REPORTS, Target
+    from workbench.results.files import REPORTS, FileTarget
 
-    target = Target(output, tuple(map(Path, read)))
+    target = FileTarget(output, tuple(map(Path, read)))
     target.refuse(REPORTS[_kind_of(output)])
     return target
 
 
-def _draw(rows: list[dict[str, Any]], summary: dict[str, Any], target: Target) -> None:
+def _draw(rows: list[dict[str, Any]], summary: dict[str, Any], target: FileTarget) -> None:
     from workbench.analysis.accuracy import bounds
     from workbench.reports.export import export as written
     from workbench.reports.side_by_side import error_report
@@ -175,10 +175,10 @@ def report(
     """Write stored runs or a notebook as one file. An older report of that name is replaced."""
     kind = to or _kind_of(output, "one of these endings, or --to")
     from workbench.reports.export import export as written
-    from workbench.results.files import REPORTS, Target, told
+    from workbench.results.files import REPORTS, FileTarget, told
     from workbench.results.store import place
 
-    target = Target(output, (place(store), *map(Path, sources)), force)
+    target = FileTarget(output, (place(store), *map(Path, sources)), force)
     target.refuse(REPORTS[kind])
     was_there = output.exists()
     notebooks = [source for source in sources if source.endswith(".ipynb")]
@@ -219,10 +219,10 @@ def export(
     from workbench.reports import traces
     from workbench.results import frames, recordings
     from workbench.results.comparison import with_ratios
-    from workbench.results.files import EXPORTS, Target, told
+    from workbench.results.files import EXPORTS, FileTarget, told
     from workbench.results.store import place
 
-    target = Target(output, (place(store),), force)
+    target = FileTarget(output, (place(store),), force)
     target.refuse(EXPORTS[to])
     was_there = output.exists()
     with _reading(store) as opened:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli import options
-from workbench.cli.output import Column, say, show_json, show_rows, show_table, tell
+from workbench.cli.output import TableColumn, say, show_json, show_rows, show_table, tell
 
 # The command that estimates one collective on a hierarchical fabric, by one algorithm or by all of them.
 
@@ -82,13 +82,19 @@ def network_of(fabric: Path | None, machine: str | None, world: int | None) -> N
 def _collective_show(rows: list[Row], network: Network, num_bytes: float) -> None:
     from kernels.units import bytes_text, seconds_text
 
-    show_table([
-        Column("algorithm", [row["algorithm"] for row in rows], "name"),
-        Column("time", [None if row["time_s"] is None else seconds_text(row["time_s"]) for row in rows], "number"),
-        Column("bound", [seconds_text(row["bound_s"]) for row in rows], "number"),
-        Column("of\nbound", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows], "number"),
-        Column("note", [row["message"] for row in rows]),
-    ])  # fmt: skip
+    show_table(
+        [
+            TableColumn("algorithm", [row["algorithm"] for row in rows], "name"),
+            TableColumn(
+                "time", [None if row["time_s"] is None else seconds_text(row["time_s"]) for row in rows], "number"
+            ),
+            TableColumn("bound", [seconds_text(row["bound_s"]) for row in rows], "number"),
+            TableColumn(
+                "of\nbound", [None if row["time_s"] is None else f"{row['of_bound']:.1%}" for row in rows], "number"
+            ),
+            TableColumn("note", [row["message"] for row in rows]),
+        ]
+    )
     ranks = "rank" if network.world == 1 else "ranks"
     tell(f"{rows[0]['collective']} of {bytes_text(num_bytes)} on {network.name}, {network.words} {ranks}. All is "
          "estimated; nothing of it was measured.")  # fmt: skip
@@ -102,7 +108,7 @@ if TYPE_CHECKING:
     from kernels.machine import Machine as Place
     from workbench.simulator.scaling.model import Model
     from workbench.simulator.scaling.network import Network
-    from workbench.simulator.scaling.step import Setting, Step
+    from workbench.simulator.scaling.step import StepSetting, StepTime
 
 
 WORLD = 1024
@@ -164,18 +170,20 @@ def predict_step(
     """
     from workbench.machines import machine as machine_called
     from workbench.reports.traces import KINDS, WAYS
-    from workbench.results.files import Target, told
+    from workbench.results.files import FileTarget, told
     from workbench.simulator.scaling import step as band
     from workbench.simulator.scaling.model import model as model_called
     from workbench.simulator.scaling.prices import Prices
-    from workbench.simulator.scaling.step import Setting, Stragglers
+    from workbench.simulator.scaling.step import StepSetting, Stragglers
 
     _refuse_other_files(Path(model))
     known, on = model_called(model), machine_called(machine)
     network = _network(on, fabric, world)
     slow = Stragglers(probability=stragglers, slowdown=slowdown, imbalance=imbalance, seed=seed)
-    setting = Setting(model=known, prices=Prices(on, network), stragglers=slow)
-    targets = {kind: Target(path, force=force) for kind, path in (("chakra", chakra), ("perfetto", perfetto)) if path}
+    setting = StepSetting(model=known, prices=Prices(on, network), stragglers=slow)
+    targets = {
+        kind: FileTarget(path, force=force) for kind, path in (("chakra", chakra), ("perfetto", perfetto)) if path
+    }
     if targets:
         _one_step({"--network-rate": network_rate, "--dense-scale": dense_scale, "--configuration": configuration})
         for kind, target in targets.items():
@@ -208,7 +216,7 @@ def _one_step(options_given: dict[str, list[Any] | None]) -> None:
             )
 
 
-def _step(setting: Setting, row: Row, configuration: list[str] | None) -> Step:
+def _step(setting: StepSetting, row: Row, configuration: list[str] | None) -> StepTime:
     """The step of the configuration that is named, or the sequential one, at the rate and the dense scale of *row*."""
     from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, step
 
@@ -241,17 +249,26 @@ def _show(rows: Sequence[Row], summary: Row) -> None:
     from workbench.simulator.scaling.step import DRAWS
 
     several = {key: len({row[key] for row in rows}) > 1 for key in ("network_bytes_per_second", "dense_scale")}
-    show_table([
-        Column("configuration", [row["configuration"] for row in rows], "name"),
-        *([Column("network", [rate_text(row["network_bytes_per_second"]) for row in rows], "number")]
-          if several["network_bytes_per_second"] else []),
-        *([Column("dense", [f"{row['dense_scale']:g}x" for row in rows], "number")] if several["dense_scale"] else []),
-        Column("sequential", [seconds_text(row["baseline_s"]) for row in rows], "number"),
-        Column("overlapped", [seconds_text(row["fused_s"]) for row in rows], "number"),
-        Column("less", [percent_text(row["reduction"]) for row in rows], "number"),
-        Column("exposed", [seconds_text(row["exposed_s"]) for row in rows], "number"),
-        Column("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
-    ])  # fmt: skip
+    show_table(
+        [
+            TableColumn("configuration", [row["configuration"] for row in rows], "name"),
+            *(
+                [TableColumn("network", [rate_text(row["network_bytes_per_second"]) for row in rows], "number")]
+                if several["network_bytes_per_second"]
+                else []
+            ),
+            *(
+                [TableColumn("dense", [f"{row['dense_scale']:g}x" for row in rows], "number")]
+                if several["dense_scale"]
+                else []
+            ),
+            TableColumn("sequential", [seconds_text(row["baseline_s"]) for row in rows], "number"),
+            TableColumn("overlapped", [seconds_text(row["fused_s"]) for row in rows], "number"),
+            TableColumn("less", [percent_text(row["reduction"]) for row in rows], "number"),
+            TableColumn("exposed", [seconds_text(row["exposed_s"]) for row in rows], "number"),
+            TableColumn("before", [seconds_text(row["baseline_exposed_s"]) for row in rows], "number"),
+        ]
+    )
     first = rows[0]
     ranks = "rank" if first["world"] == 1 else "ranks"
     tell(f"{summary['title']}: one step of {summary['network']} {ranks} of {summary['machine']}, linked as in "

@@ -14,14 +14,14 @@ from kernels.files import Failed
 from kernels.machine import BACKENDS
 from kernels.schedule import Refusal
 from workbench.cli import exit_status
-from workbench.cli.exit_status import Stopped
-from workbench.experiment.retries import Told
+from workbench.cli.exit_status import Interrupted
+from workbench.experiment.retries import RetryReport
 
 # Where a command's ranks are: their machine is the default, and one that is not theirs is refused at once.
 
 if TYPE_CHECKING:
     from workbench.experiment.question import Request
-    from workbench.machines.matching import Place
+    from workbench.machines.matching import RankSite
 
 
 def is_elsewhere(address: str | None) -> bool:
@@ -68,7 +68,7 @@ def estimated(request: Request, address: str | None) -> Request:
 
 
 @contextmanager
-def _place(address: str | None, backend: str) -> Iterator[Place | None]:
+def _place(address: str | None, backend: str) -> Iterator[RankSite | None]:
     from cluster.client import Cluster
     from cluster.launch.lifetime import attach
     from workbench.machines import matching
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sat:
+class RunResult:
     """What came of a run, however it ended."""
 
     rows: list[dict[str, Any]]
@@ -98,7 +98,7 @@ class Sat:
     stopped: bool
     error: ValueError | None
     """What ended it before its end, if no person did."""
-    again: Told = field(default_factory=Told)
+    again: RetryReport = field(default_factory=RetryReport)
     """What ran again."""
     not_begun: int = 0
     """Schedules that were asked for, and that nothing is said of."""
@@ -135,18 +135,18 @@ class Sat:
 
     def reason(self) -> Exception:
         """Why nothing that was asked for came of it."""
-        return self.error or Stopped("Stopped before anything was measured.")
+        return self.error or Interrupted("Stopped before anything was measured.")
 
 
 def measured(experiment: Experiment, machine: Machine, address: str | None, path: Path | None,
-             wait_s: float) -> Sat:  # fmt: skip
+             wait_s: float) -> RunResult:  # fmt: skip
     """All rows of a run of *experiment*: whatever ends it once it has begun, what was measured is told.
     *wait_s*: how long it waits for ranks.
 
     Rows are marked with whether they were `asked` for (of the baseline, which stands in every block, the best one is),
     and with `known_since`, when they were measured earlier.
     """
-    from workbench.cli.measuring import OnDemand, interrupted, watch
+    from workbench.cli.measuring import LazyCluster, interrupted, watch
     from workbench.experiment.forecast import forecast
     from workbench.experiment.run import run as begin
     from workbench.experiment.sources import FromCluster
@@ -158,7 +158,7 @@ def measured(experiment: Experiment, machine: Machine, address: str | None, path
         sitting: Run | None = None
         was_stopped, error = False, None
         try:
-            with interrupted(default_int_handler), OnDemand(address, world, machine.backend) as cluster:
+            with interrupted(default_int_handler), LazyCluster(address, world, machine.backend) as cluster:
                 of_cluster = partial(cluster.ranks, across=experiment.fabric.across)
                 cluster.ahead = forecast(experiment, machine, store, ranks=of_cluster)
                 home = FromCluster(cluster, starting_s=cluster.starting_s, wait_s=wait_s)
@@ -176,7 +176,7 @@ def measured(experiment: Experiment, machine: Machine, address: str | None, path
                    "known_since": _started_at(store, row["origin"])} for row in rows]  # fmt: skip
         progress, stopped = sitting.progress, was_stopped or sitting.cancelled.is_set()
         not_begun = max(0, progress.total - progress.done)
-        return Sat(marked, sitting.run, stopped, error, progress.again, not_begun)
+        return RunResult(marked, sitting.run, stopped, error, progress.again, not_begun)
 
 
 def _with_sentence(error: BaseException) -> ValueError:

@@ -16,7 +16,7 @@ from kernels.machine import Machine
 from kernels.schedule import Refusal
 from kernels.trial import Trial
 from workbench import machines
-from workbench.experiment.sources import Answers, FromCluster, Streams
+from workbench.experiment.sources import Answers, FromCluster, TrialStreams
 from workbench.machines import matching, own, write
 from workbench.machines.calibrate_cpu import FULL_SECONDS, OFF_MOST, QUICK_SECONDS
 from workbench.machines.calibrate_cpu import calibrate as fit
@@ -32,15 +32,15 @@ LOOK_SECONDS = 1.0
 """How often a calibration that made room looks whether others are still measuring."""
 
 
-class Unsound(Failed):
+class UnsoundFit(Failed):
     """A fit was made, and its own check says that it is none."""
 
 
-class Disturbed(Exception):
+class CalibrationDisturbed(Exception):
     """Somebody else wants to measure."""
 
 
-class Shared(Streams, Protocol):
+class SharedCluster(TrialStreams, Protocol):
     """A cluster that others use, too: `cluster.client.Cluster`."""
 
     def wanted_by_others(self) -> bool:
@@ -48,7 +48,7 @@ class Shared(Streams, Protocol):
 
 
 def calibrate(
-    cluster: Streams,
+    cluster: TrialStreams,
     seconds: float = FULL_SECONDS,
     cancelled: threading.Event | None = None,
     disturbed: Callable[[], bool] = lambda: False,
@@ -66,7 +66,7 @@ def calibrate(
 
     def ask(trials: Sequence[Trial]) -> Answers:
         if disturbed():
-            raise Disturbed
+            raise CalibrationDisturbed
         return home.answer(trials, stop)
 
     base, where = _begun_with(cluster, name, stop)
@@ -74,11 +74,11 @@ def calibrate(
     target.refuse(MACHINE)  # before anything is measured
     fitted = fit(ask, base, seconds, where)
     if not fitted.sound:
-        raise Unsound(_unsound(fitted.ratio, base))
+        raise UnsoundFit(_unsound(fitted.ratio, base))
     return write(fitted.text, target), target.path
 
 
-def _begun_with(cluster: Streams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
+def _begun_with(cluster: TrialStreams, name: str | None, stop: threading.Event) -> tuple[Machine, str]:
     """What is fitted, under the processor that its ranks tell; and where they are."""
     ranks = cluster.ranks(1, "cpu", stop)
     if ranks is None:
@@ -86,7 +86,7 @@ def _begun_with(cluster: Streams, name: str | None, stop: threading.Event) -> tu
     if name in (None, machines.LAPTOP) and ranks.hardware.model == cpu_model():  # whatever it was fitted to before
         described = machines.shipped_machine(machines.LAPTOP)
     else:
-        described = matching.machine_of(matching.Place(ranks.hardware)) if name is None else machines.machine(name)
+        described = matching.machine_of(matching.RankSite(ranks.hardware)) if name is None else machines.machine(name)
         if (sentence := matching.refusal(described, ranks.hardware, 1)) is not None:
             raise Refusal(sentence)
     base = machines.shipped_machine(described.name) if described.name in machines.names() else described
@@ -118,7 +118,7 @@ def is_calibrated_here() -> bool:
 
 @contextmanager
 def in_background(
-    connect: Callable[[], AbstractContextManager[Shared]],
+    connect: Callable[[], AbstractContextManager[SharedCluster]],
     say: Callable[[str], None],
     wait: Callable[[float, threading.Event], bool] = lambda seconds, unwanted: True,
 ) -> Iterator[threading.Thread]:
@@ -138,7 +138,7 @@ def in_background(
                 machine = _undisturbed(cluster, stop) if _is_needed(cluster) else None
             if machine is not None:
                 say(f"Calibrated: {machine.calibrated}. `workbench calibrate` takes longer and fits better.")
-        except Unsound:  # a computer that starts a lab has other things to do; nobody asked
+        except UnsoundFit:  # a computer that starts a lab has other things to do; nobody asked
             return
         except (ValueError, OSError, RuntimeError) as error:  # the lab goes on with assumed numbers, and says so
             if not stop.is_set():
@@ -153,23 +153,23 @@ def in_background(
         thread.join(5)
 
 
-def _is_needed(cluster: Shared) -> bool:
+def _is_needed(cluster: SharedCluster) -> bool:
     """Whether the machine of the CPU ranks of *cluster* was not fitted yet; ranks of GPUs have others to fit."""
     if cluster.ranks(1, "triton") is not None:
         return False
     ranks = cluster.ranks(1, "cpu")
-    known = None if ranks is None else matching.fits(matching.Place(ranks.hardware))
+    known = None if ranks is None else matching.fits(matching.RankSite(ranks.hardware))
     if ranks is None or (known is not None and known.name == machines.LAPTOP):
         return not is_calibrated_here()
     return known is None or known.calibrated is None
 
 
-def _undisturbed(cluster: Shared, stop: threading.Event) -> Machine | None:
+def _undisturbed(cluster: SharedCluster, stop: threading.Event) -> Machine | None:
     """A quick calibration at a time when nobody else measures; None once it is to *stop*."""
     while not stop.is_set():
         try:
             return calibrate(cluster, QUICK_SECONDS, stop, cluster.wanted_by_others)[0]
-        except Disturbed:
+        except CalibrationDisturbed:
             while cluster.wanted_by_others() and not stop.wait(LOOK_SECONDS):
                 pass
     return None

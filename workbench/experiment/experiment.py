@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from kernels.backends.capabilities import Runner, baselines
+from kernels.backends.capabilities import MeasuringRanks, baselines
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.problem import Problem
@@ -53,7 +53,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class BaselinePlan:
     """What stands beside the schedules of one problem in every block."""
 
     base: Trial
@@ -69,12 +69,12 @@ class Beside:
         """All baselines, or *some* that are timed again, with what their floor is made of."""
         return Block(tuple(self._parts(self.base, ())), tuple(some) or self.legal, first=True)
 
-    def chosen(self, seconds: Mapping[str, float]) -> Beside:
+    def chosen(self, seconds: Mapping[str, float]) -> BaselinePlan:
         """The same with the fastest of all baselines, whose times are *seconds* by key; `base` where none is known."""
         timed = sorted((trial for trial in self.legal if trial.key in seconds), key=lambda trial: seconds[trial.key])
         return replace(self, standing=tuple(timed[:FASTEST]))
 
-    def with_all(self) -> Beside:
+    def with_all(self) -> BaselinePlan:
         """The same with all baselines in every block: estimates cost little."""
         return replace(self, standing=self.legal)
 
@@ -165,7 +165,9 @@ def fit(schedules_s: Sequence[float], baselines_s: float, longest_s: float = LON
     return min(len(schedules_s), MOST)
 
 
-def beside(base: Trial, tiles: Iterable[Value], parts: str, machine: Machine, legal: Legal | None = None) -> Beside:
+def beside(
+    base: Trial, tiles: Iterable[Value], parts: str, machine: Machine, legal: Legal | None = None
+) -> BaselinePlan:
     """For a run of schedules with *tiles*, whose *base* has everything else at its default.
 
     *legal* says which baselines with a tile there are to choose from, where there are several.
@@ -173,7 +175,7 @@ def beside(base: Trial, tiles: Iterable[Value], parts: str, machine: Machine, le
     assert parts in PARTS, parts
     made = replace(base, schedule=baseline(tiles, base.problem, machine, base.fabric))
     several = legal(made.schedule["tile"]) if legal is not None and parts != "none" else ()
-    return Beside(made, parts, machine, tuple(replace(base, schedule=one) for one in several))
+    return BaselinePlan(made, parts, machine, tuple(replace(base, schedule=one) for one in several))
 
 
 def baseline(tiles: Iterable[Value], problem: Problem, machine: Machine, fabric: Fabric) -> Schedule:
@@ -412,19 +414,19 @@ class Experiment:
         """
         return points(self.space, problem, machine, self.fabric, self.ranks(machine) if measured else None)
 
-    def ranks(self, machine: Machine) -> Runner:
+    def ranks(self, machine: Machine) -> MeasuringRanks:
         """Who would measure it."""
-        return Runner(machine, self.fabric)
+        return MeasuringRanks(machine, self.fabric)
 
     def baseline(self, problem: Problem, fabric: Fabric, machine: Machine) -> Trial:
         """The sequential schedule, everything at its default."""
         return self.trial(problem, schedule(problem, BASELINE, {}, machine, fabric), fabric)
 
-    def beside(self, problem: Problem, schedules: Sequence[Schedule], fabric: Fabric, machine: Machine) -> Beside:
+    def beside(self, problem: Problem, schedules: Sequence[Schedule], fabric: Fabric, machine: Machine) -> BaselinePlan:
         """What *schedules* are compared with."""
         return self.beside_tiles(problem, [one["tile"] for one in schedules], fabric, machine)
 
-    def beside_tiles(self, problem: Problem, tiles: Iterable[Value], fabric: Fabric, machine: Machine) -> Beside:
+    def beside_tiles(self, problem: Problem, tiles: Iterable[Value], fabric: Fabric, machine: Machine) -> BaselinePlan:
         """The same of schedules with *tiles*. GPU ranks of several have several baselines; CPU ranks have one."""
         several = machine.backend == "triton" and problem.world > 1
         legal = partial(baselines, problem, ranks=self.ranks(machine)) if several else None

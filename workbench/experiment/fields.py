@@ -73,7 +73,7 @@ def _typed(help: str, default: Any = None, **more: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class RequestFields:
     """Nothing in it is checked yet; None stands for what was not stated."""
 
     operator: str = field(
@@ -108,7 +108,7 @@ class Typed:
     )
 
 
-FIELDS: dict[str, Field[Any]] = {each.name: each for each in fields(Typed)}
+FIELDS: dict[str, Field[Any]] = {each.name: each for each in fields(RequestFields)}
 
 
 def option(name: str) -> Option:

@@ -19,10 +19,10 @@ import numpy as np
 
 from cluster.hosts import local_ranks
 from cluster.seating import Ranks
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.backends.triton.recipes import AXES, compilations
 from kernels.fabric import Fabric
-from kernels.hardware import Ran
+from kernels.hardware import Execution
 from kernels.machine import Machine
 from kernels.operators import OPERATORS
 from kernels.problem import Problem
@@ -35,7 +35,7 @@ from kernels.units import about
 from workbench.experiment.experiment import (
     LONGEST_SECONDS,
     RESOLVING,
-    Beside,
+    BaselinePlan,
     Block,
     Experiment,
     compute_alone,
@@ -67,7 +67,7 @@ UNKNOWN_ITERATION_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedTime:
     """Of a list of trials, as far as it can be estimated."""
 
     total_s: float
@@ -76,7 +76,7 @@ class Expected:
     """The longest single stage, in which a rank has nothing to report: one iteration, or the making of operands."""
 
 
-def expected(trials: Sequence[Trial], iterations_s: Sequence[float | None]) -> Expected:
+def expected(trials: Sequence[Trial], iterations_s: Sequence[float | None]) -> ExpectedTime:
     """Of *trials*, one iteration of each of which takes *iterations_s*; None where nobody knows."""
     known = [(seconds or 0.0) * rounds(trial.protocol) for seconds, trial in zip(iterations_s, trials, strict=True)]
     slowest_s = max((UNKNOWN_ITERATION_SECONDS if one is None else one for one in iterations_s), default=0.0)
@@ -84,7 +84,7 @@ def expected(trials: Sequence[Trial], iterations_s: Sequence[float | None]) -> E
     set_up_s = max((SETTING_UP_SECONDS[trial.backend] for trial in trials), default=0.0)
     beginning_s = making_s + set_up_s + PREPARING_SECONDS * len(trials)
     overheads_s = sum(overhead_s(trial.backend, trial.protocol) for trial in trials)
-    return Expected(total_s=sum(known) + overheads_s, silent_s=max(slowest_s, beginning_s))
+    return ExpectedTime(total_s=sum(known) + overheads_s, silent_s=max(slowest_s, beginning_s))
 
 
 def rounds(protocol: Protocol) -> int:
@@ -180,7 +180,7 @@ def _communication_s(of: Durations) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Legal:
+class LegalPoints:
     """The legal points of one choice."""
 
     scheme: str
@@ -228,21 +228,21 @@ class Legal:
 
 
 @lru_cache(maxsize=32)
-def legal(durations: Durations, choice: Choice, most: int, by_ranks: bool) -> Legal:
+def legal(durations: Durations, choice: Choice, most: int, by_ranks: bool) -> LegalPoints:
     """The points of *choice* that are legal, or that ranks run; Refusal of more points than *most*."""
     problem, fabric, machine = durations.problem, durations.fabric, durations.machine
-    lists = values(choice, problem, machine, fabric, most, Runner(machine, fabric) if by_ranks else None)
+    lists = values(choice, problem, machine, fabric, most, MeasuringRanks(machine, fabric) if by_ranks else None)
     if not all(lists.values()):
-        return Legal(choice.scheme, lists, np.zeros(0), np.zeros(0), [], np.zeros(0, dtype=int))
+        return LegalPoints(choice.scheme, lists, np.zeros(0), np.zeros(0), [], np.zeros(0, dtype=int))
     crossed = columns(lists)
     seconds = grid.times(problem, choice.scheme, crossed, machine, fabric)
     is_legal = np.isfinite(seconds) & once(problem, choice.scheme, crossed, machine)
     places = np.where(is_legal, np.cumsum(is_legal) - 1, -1)
     count = crossed.get(MICRO_BATCHES, np.ones(len(seconds), dtype=int))[is_legal]
-    return Legal(choice.scheme, lists, seconds[is_legal], count, crossed["tile"][is_legal].tolist(), places)
+    return LegalPoints(choice.scheme, lists, seconds[is_legal], count, crossed["tile"][is_legal].tolist(), places)
 
 
-def all_forms(choices: Sequence[Legal]) -> np.ndarray:
+def all_forms(choices: Sequence[LegalPoints]) -> np.ndarray:
     """Of all legal points, choice by choice: a number that those share whose kernels are compiled alike."""
     each = [one.forms() for one in choices]
     ends = np.cumsum([0, *(int(some.max()) + 1 if len(some) else 0 for some in each)])
@@ -256,7 +256,7 @@ SECONDS = {"send": 0.7, "send and sum": 2.8, "receive": 1.7, "gemv": 0.8, "looku
 watched takes as long."""
 
 
-class Compiled:
+class CompiledKernels:
     """The kernels that ranks have: those that they have compiled in a run, and those of what is known from before."""
 
     def __init__(self, trials: Iterable[Trial] = ()) -> None:
@@ -291,7 +291,7 @@ class FirstNeeded:
 
 
 def first_needed(
-    compiled: Compiled, around: Beside, forms: Sequence[int], trial: Callable[[int], Trial]
+    compiled: CompiledKernels, around: BaselinePlan, forms: Sequence[int], trial: Callable[[int], Trial]
 ) -> FirstNeeded:
     """Of schedules in order: *trial* makes one by its place. Those of one form are compiled alike: its first counts."""
     base_s = compiled.seconds(around.block([around.base]).trials)
@@ -312,7 +312,7 @@ def first_needed(
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class WorkTotals:
     """Some blocks, added up."""
 
     blocks: int = 0
@@ -324,13 +324,13 @@ class Cut:
     def seconds(self, correction: float = 1.0) -> float:
         return self.overhead_s + correction * self.calls_s
 
-    def and_also(self, more: Cut) -> Cut:
-        return Cut(self.blocks + more.blocks, self.trials + more.trials, self.overhead_s + more.overhead_s,
+    def and_also(self, more: WorkTotals) -> WorkTotals:
+        return WorkTotals(self.blocks + more.blocks, self.trials + more.trials, self.overhead_s + more.overhead_s,
                    self.calls_s + more.calls_s)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ahead:
+class RemainingWork:
     """The schedules of one problem that are to be measured, as numbers."""
 
     durations: Durations
@@ -363,7 +363,7 @@ class Ahead:
     def count(self) -> int:
         return sum(self.schedules.values())
 
-    def cut(self, position: int = 0, correction: float = 1.0) -> Cut:
+    def cut(self, position: int = 0, correction: float = 1.0) -> WorkTotals:
         """The blocks from schedule number *position* on."""
         if position < 0:
             return self._first().and_also(self.cut(0, correction))
@@ -371,9 +371,9 @@ class Ahead:
         overhead = overhead_s(self.experiment.backend, self.experiment.protocol)
         base_s, whole_s, tiles = self.base_s, self.whole_s, self.tiles
         total = (
-            Cut(1, len(base_s), len(base_s) * overhead + self._compiling_s(None), calls * sum(base_s))
+            WorkTotals(1, len(base_s), len(base_s) * overhead + self._compiling_s(None), calls * sum(base_s))
             if self.base_alone and not position
-            else Cut()
+            else WorkTotals()
         )
         blocks, trials, called_s, compiled_s = total.blocks, total.trials, total.calls_s, total.overhead_s
         compiled_s -= trials * overhead
@@ -385,7 +385,7 @@ class Ahead:
             called_s += calls * (sum(alone_s) + sum(whole_s[position:end]))
             compiled_s += self._compiling_s(slice(position, end))
             position = end
-        return Cut(blocks, trials, trials * overhead + compiled_s, called_s)
+        return WorkTotals(blocks, trials, trials * overhead + compiled_s, called_s)
 
     def fits(self, position: int, correction: float = 1.0) -> int:
         """How many schedules the block from number *position* on holds."""
@@ -405,10 +405,10 @@ class Ahead:
             return 0.0
         return self.compiling.base_s if some is None else self.compiling.seconds(some)
 
-    def _first(self) -> Cut:
+    def _first(self) -> WorkTotals:
         count, protocol = len(self.first_s), self.experiment.protocol
         overheads_s = count * overhead_s(self.experiment.backend, protocol) + self.first_compiling_s
-        return Cut(1, count, overheads_s, rounds(protocol) * sum(self.first_s))
+        return WorkTotals(1, count, overheads_s, rounds(protocol) * sum(self.first_s))
 
     def _others_s(self, tiles: Sequence[Any], each: bool) -> list[float]:
         """The computations alone of schedules with *tiles*, beside the baseline's."""
@@ -449,7 +449,7 @@ class TimeLeft:
     """A run tells it of blocks and samples; anybody may ask it, from any thread."""
 
     def __init__(
-        self, ahead: Sequence[Ahead], starting_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+        self, ahead: Sequence[RemainingWork], starting_s: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """*starting_s*: what ranks of one's own take to start, from now on."""
         self._ahead, self._clock = ahead, clock
@@ -464,8 +464,8 @@ class TimeLeft:
         """Measured over estimated time of a call, lately."""
         self.block = 0
         """The number of the block that is timed now, or was last."""
-        self._done = Cut()
-        self._now: _Running | None = None
+        self._done = WorkTotals()
+        self._now: _RunningBlock | None = None
         self._first_at: float | None = None
         self._opening_s: float | None = None
         """What passed before the ranks began, who start and open their benches once."""
@@ -476,7 +476,7 @@ class TimeLeft:
         """All blocks of the run, as far as they can be counted now."""
         return self.block + sum(cut.blocks for cut in self._left)
 
-    def begin(self, problem: int, cut: Cut, schedules: int, samples: int, timed: float) -> None:
+    def begin(self, problem: int, cut: WorkTotals, schedules: int, samples: int, timed: float) -> None:
         """A block of *cut* begins: so many schedules that were left, so many samples in all, and which share of the
         calls is *timed*. A block that runs again has none that were left."""
         with self._lock:
@@ -488,7 +488,7 @@ class TimeLeft:
             self._at = problem, start + schedules
             self._count_left()
             begins_at = now if self._opening_s is not None else max(now, self._started_at)
-            self._now = _Running(cut, begins_at, samples, timed)
+            self._now = _RunningBlock(cut, begins_at, samples, timed)
 
     def sample(self) -> None:
         """One came back of the block that is timed."""
@@ -515,7 +515,7 @@ class TimeLeft:
             self.correction = correction
             if self._now is not None:
                 cut, done = self._now.cut, self._done
-                self._done = Cut(done.blocks + 1, done.trials + cut.trials, done.overhead_s + cut.overhead_s,
+                self._done = WorkTotals(done.blocks + 1, done.trials + cut.trials, done.overhead_s + cut.overhead_s,
                                  done.calls_s + cut.calls_s)  # fmt: skip
             self._now = None
             self._count_left()
@@ -525,7 +525,7 @@ class TimeLeft:
 
     def _count_left(self) -> None:
         problem, position = self._at
-        left = [Cut()] * min(problem, len(self._ahead))
+        left = [WorkTotals()] * min(problem, len(self._ahead))
         if problem < len(self._ahead):
             left.append(self._ahead[problem].cut(position, self.correction))
         later = self._ahead[problem + 1 :]
@@ -573,10 +573,10 @@ class TimeLeft:
             return found_s
 
 
-class _Running:
+class _RunningBlock:
     """The block that is timed now."""
 
-    def __init__(self, cut: Cut, began_at: float, samples_due: int, timed: float) -> None:
+    def __init__(self, cut: WorkTotals, began_at: float, samples_due: int, timed: float) -> None:
         self.cut, self.began_at = cut, began_at
         self._samples_due, self._timed = samples_due, timed
         self.samples = 0
@@ -620,7 +620,7 @@ class Forecast:
     samples: int = 0
     seconds: float | None = None
     """None where nothing is timed."""
-    ahead: tuple[Ahead, ...] = field(default=(), repr=False, compare=False)
+    ahead: tuple[RemainingWork, ...] = field(default=(), repr=False, compare=False)
     """By problem: what the time left is counted from."""
 
     @property
@@ -668,7 +668,7 @@ def forecast(experiment: Experiment, machine: Machine, store: Store, *, measured
 
 
 def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, Ranks | None], store: Store,
-                how: tuple[bool, int]) -> Ahead:  # fmt: skip
+                how: tuple[bool, int]) -> RemainingWork:  # fmt: skip
     (machine, ranks), (measured, most) = where, how
     hardware = ranks.hardware if ranks else None
     fabric = known_link(experiment.fabric, problem, machine, store, hardware)
@@ -689,14 +689,14 @@ def _of_problem(experiment: Experiment, problem: Problem, where: tuple[Machine, 
     return _ahead(replace(experiment, problems=(), title=""), durations, before, (resolves, measured, most))
 
 
-def _baseline_times(wholes: Sequence[Trial], store: Store, ran: Ran) -> frozenset[tuple[Schedule, float]]:
+def _baseline_times(wholes: Sequence[Trial], store: Store, ran: Execution) -> frozenset[tuple[Schedule, float]]:
     """What the store knows of the baselines that GPU ranks choose from."""
     baselines = [trial for trial in wholes if trial.backend != "cpu" and trial.schedule.scheme == BASELINE]
     measured = ((trial.schedule, store.known(trial.key, ran)) for trial in baselines)
     return frozenset((schedule, known[0].time_s) for schedule, known in measured if known is not None)
 
 
-def compiled_before(experiment: Experiment, problem: Problem, store: Store, ran: Ran | None) -> tuple[Trial, ...]:
+def compiled_before(experiment: Experiment, problem: Problem, store: Store, ran: Execution | None) -> tuple[Trial, ...]:
     """What GPU ranks such as *ran* measured of *problem*: its kernels lie in files on their hosts."""
     return () if experiment.backend == "cpu" or ran is None else store.known_trials(problem, ran)
 
@@ -704,7 +704,7 @@ def compiled_before(experiment: Experiment, problem: Problem, store: Store, ran:
 @lru_cache(maxsize=32)
 def _ahead(experiment: Experiment, durations: Durations,
            before: tuple[frozenset[Schedule], frozenset[Trial], frozenset[tuple[Schedule, float]]],
-           how: tuple[bool, bool, int]) -> Ahead:  # fmt: skip
+           how: tuple[bool, bool, int]) -> RemainingWork:  # fmt: skip
     """Kept: a slider of a swept axis changes nothing here, and forty milliseconds are felt."""
     (known, compiled, times), (resolves, by_ranks, most) = before, how
     problem, fabric, machine = durations.problem, durations.fabric, durations.machine
@@ -740,10 +740,10 @@ def _ahead(experiment: Experiment, durations: Durations,
     forms = [] if experiment.backend == "cpu" else all_forms(choices)[rest].tolist()
     if experiment.search.proposes and len(rest):  # which it will come to is not known yet
         whole_s = np.full(len(rest), calls_s.mean())
-    before_first, in_first = Compiled(compiled), first.trials if first else []
+    before_first, in_first = CompiledKernels(compiled), first.trials if first else []
     first_compiling_s = before_first.seconds(in_first)
     before_first.add(in_first)
-    return Ahead(
+    return RemainingWork(
         durations=durations, experiment=experiment, base_tile=around.base.schedule["tile"],
         schedules=Counter(schemes[number] for number in measured), whole_s=tuple(whole_s.tolist()),
         tiles=tuple(around.tile_alone(trial(place).schedule) if schemes[number] == BASELINE else tiles[number]
@@ -755,8 +755,8 @@ def _ahead(experiment: Experiment, durations: Durations,
     )  # fmt: skip
 
 
-def _chosen(around: Beside, durations: Durations, known_s: Mapping[Schedule, float], *,
-            missing: bool) -> tuple[Beside, Block | None]:  # fmt: skip
+def _chosen(around: BaselinePlan, durations: Durations, known_s: Mapping[Schedule, float], *,
+            missing: bool) -> tuple[BaselinePlan, Block | None]:  # fmt: skip
     """*around* with the baselines that will stand in every block, and the first block where they are not known."""
     if not around.legal:
         return around, None
@@ -768,7 +768,7 @@ def _chosen(around: Beside, durations: Durations, known_s: Mapping[Schedule, flo
     return expected, around.first() if missing else None
 
 
-def _standing_s(around: Beside, of: Durations) -> tuple[float, ...]:
+def _standing_s(around: BaselinePlan, of: Durations) -> tuple[float, ...]:
     """One call of each that stands in every block."""
     if around.parts == "none":
         return ()

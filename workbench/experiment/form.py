@@ -21,7 +21,7 @@ SCHEME = "scheme"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FormQuestion:
     """The state of the form. Nothing in it is checked: `problem`, `trial` and `experiment` raise Refusal."""
 
     operator: str

@@ -13,14 +13,14 @@ from kernels.problem import Problem
 from workbench.simulator.predict import resolved
 
 
-class Remembers(Protocol):
+class LinkStore(Protocol):
     """A store, as far as links are concerned."""
 
     def compute_seconds(self, machine: str, problem: Problem, hardware: Hardware | None) -> float | None:
         """The computation alone that links of *problem* on *machine* are resolved with, as measured on *hardware*."""
 
 
-def known_link(fabric: Fabric, problem: Problem, machine: Machine, store: Remembers | None,
+def known_link(fabric: Fabric, problem: Problem, machine: Machine, store: LinkStore | None,
                hardware: Hardware | None) -> Fabric:  # fmt: skip
     """*fabric* with its bandwidth: from the computation that *store* knows, else as *machine* estimates it.
 
@@ -32,7 +32,7 @@ def known_link(fabric: Fabric, problem: Problem, machine: Machine, store: Rememb
     return link_of(fabric, problem, seconds)
 
 
-def link_here(fabric: Fabric, problem: Problem, machine: Machine, store: Remembers | None) -> Fabric:
+def link_here(fabric: Fabric, problem: Problem, machine: Machine, store: LinkStore | None) -> Fabric:
     """The same of this host's ranks: every estimate before a run is over this link."""
     ranks = local_ranks(problem.world, machine.backend)
     return known_link(fabric, problem, machine, store, ranks.hardware if ranks else None)

@@ -21,7 +21,7 @@ from kernels.trial import protocol
 from kernels.units import DTYPE_BYTES
 from workbench import machines
 from workbench.experiment.experiment import PARTS, Experiment, Search
-from workbench.experiment.fields import Typed
+from workbench.experiment.fields import RequestFields
 from workbench.experiment.space import EVERY, Space, choices, elsewhere
 from workbench.machines import matching, presets
 from workbench.naming import operator_title
@@ -32,7 +32,7 @@ WORLD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Typed):
+class Request(RequestFields):
     """What was typed, and what it means here."""
 
     def machine_description(self) -> Machine:

@@ -8,7 +8,7 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from kernels.backends.capabilities import Runner, fitting
+from kernels.backends.capabilities import MeasuringRanks, fitting
 from kernels.fabric import Fabric
 from kernels.machine import Machine
 from kernels.outcome import Estimate
@@ -33,7 +33,7 @@ UNSEEN = ("group_rows",)
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class RecommendedSchedule:
     """One estimate that no other recommended schedule has."""
 
     estimate: Estimate
@@ -41,15 +41,15 @@ class Recommended:
     """Axis -> the other values with which it would be estimated the same, all else being equal."""
 
 
-def recommend(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, count: int, *,
-              measured: bool = True) -> tuple[list[Recommended], int]:  # fmt: skip
+def recommend(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Protocol, count: int, *,
+              measured: bool = True) -> tuple[list[RecommendedSchedule], int]:  # fmt: skip
     """The *count* schedules that `fastest` has, each with what does not matter to it, and how many points it saw."""
     best, num_points = fastest(problem, ranks, space, protocol, count, measured=measured)
     looked = _looked(problem, ranks, protocol, measured)
-    return [Recommended(estimate, looked.alike(estimate, space)) for estimate in best], num_points
+    return [RecommendedSchedule(estimate, looked.alike(estimate, space)) for estimate in best], num_points
 
 
-def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, count: int, *,
+def fastest(problem: Problem, ranks: MeasuringRanks, space: Space, protocol: Protocol, count: int, *,
             measured: bool = True) -> tuple[list[Estimate], int]:  # fmt: skip
     """The *count* schedules estimated fastest, fastest first, and how many points were looked at.
 
@@ -70,7 +70,7 @@ def fastest(problem: Problem, ranks: Runner, space: Space, protocol: Protocol, c
     return [next(same) for _, same in groupby(played, key=_Steps())][:count], num_points
 
 
-def _refuse(choice: Choice, problem: Problem, ranks: Runner, measured: bool) -> None:
+def _refuse(choice: Choice, problem: Problem, ranks: MeasuringRanks, measured: bool) -> None:
     """Refusal where the ranks run nothing of *choice*'s scheme, or a stated value alone makes it illegal."""
     if measured:
         fitting(problem, choice.scheme, ranks)
@@ -101,12 +101,12 @@ def _same(one: float, other: float) -> bool:
     return abs(one - other) <= SAME * max(one, other)
 
 
-def _looked(problem: Problem, ranks: Runner, protocol: Protocol, measured: bool) -> _Looked:
-    return _Looked(problem, ranks.machine, resolved(ranks.fabric, problem, ranks.machine), protocol, measured)
+def _looked(problem: Problem, ranks: MeasuringRanks, protocol: Protocol, measured: bool) -> _ProblemSpace:
+    return _ProblemSpace(problem, ranks.machine, resolved(ranks.fabric, problem, ranks.machine), protocol, measured)
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _ProblemSpace:
     """One problem, and who would measure it."""
 
     problem: Problem
@@ -116,8 +116,8 @@ class _Looked:
     measured: bool
 
     @property
-    def _ranks(self) -> Runner | None:
-        return Runner(self.machine, self.fabric) if self.measured else None
+    def _ranks(self) -> MeasuringRanks | None:
+        return MeasuringRanks(self.machine, self.fabric) if self.measured else None
 
     def _runs(self, schedule: Schedule) -> bool:
         return self._ranks is None or self._ranks.refusal(self.problem, schedule) is None

@@ -27,7 +27,7 @@ NEVER_RAN = frozenset({"lost", "launch", "cancelled", "refused"})
 
 
 @dataclass(slots=True)
-class Told:
+class RetryReport:
     """What a person is told of the trials of a run that ran again."""
 
     attempts: Counter[str] = field(default_factory=Counter)
@@ -73,10 +73,10 @@ class Told:
         self.trials[trial.key], self.causes[trial.key] = trial, cause
 
 
-class Again:
+class Retries:
     """Of one list of trials that is asked for block by block."""
 
-    def __init__(self, record: Told) -> None:
+    def __init__(self, record: RetryReport) -> None:
         self.told = record
         self._together: list[Trial] = []
         self._alone: list[Trial] = []

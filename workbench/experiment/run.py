@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeGuard
 from cluster.seating import Ranks
 from kernels.fabric import Fabric
 from kernels.files import Failed
-from kernels.hardware import Hardware, Ran, versions_print
+from kernels.hardware import Execution, Hardware, versions_print
 from kernels.machine import Machine
 from kernels.outcome import Estimate, Failure, Measurement, Outcome, Sample
 from kernels.problem import Problem
@@ -23,7 +23,7 @@ from kernels.trial import Trial
 from kernels.units import about
 from workbench.experiment.experiment import (
     RESOLVING,
-    Beside,
+    BaselinePlan,
     Block,
     Experiment,
     compute_alone,
@@ -33,12 +33,12 @@ from workbench.experiment.experiment import (
     rounds as search_rounds,
 )
 from workbench.experiment.forecast import (
-    Compiled,
-    Cut,
+    CompiledKernels,
     Durations,
-    Expected,
+    ExpectedTime,
     Forecast,
     TimeLeft,
+    WorkTotals,
     compiled_before,
     expected,
     forecast,
@@ -47,8 +47,8 @@ from workbench.experiment.forecast import (
     rounds,
 )
 from workbench.experiment.links import known_link, link_of
-from workbench.experiment.retries import Again, Told, is_broken_off
-from workbench.experiment.sources import Answer, Compiling, FromRecordings, Waiting
+from workbench.experiment.retries import Retries, RetryReport, is_broken_off
+from workbench.experiment.sources import Answer, CompileProgress, FromRecordings, WaitReport
 from workbench.experiment.space import Points
 from workbench.machines import matching
 from workbench.results import metrics
@@ -62,7 +62,7 @@ from workbench.simulator.predict import predict, resolved
 Events = Iterator[Sample | Outcome]
 
 
-class Left(Protocol):
+class RemainingTime(Protocol):
     """What a run that measures has before it: workbench.experiment.forecast.TimeLeft."""
 
     correction: float
@@ -93,13 +93,13 @@ class Progress:
     """Combinations of the space that cannot be."""
     samples: int = 0
     started_at: float = field(default_factory=time.monotonic)
-    left: Left | None = None
+    left: RemainingTime | None = None
     """Of a run that measures."""
-    compiling: Compiling = field(default_factory=Compiling)
+    compiling: CompileProgress = field(default_factory=CompileProgress)
     """What the ranks compile just now."""
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: WaitReport = field(default_factory=WaitReport)
     """For whom it waits just now."""
-    again: Told = field(default_factory=Told)
+    again: RetryReport = field(default_factory=RetryReport)
     """What ran again after a rank was lost."""
 
     @property
@@ -133,7 +133,7 @@ class Progress:
         return "running"
 
 
-class Sitting:
+class StoredRun:
     """Iterate it in the thread that is to do the work; set `cancelled` from any other to end it."""
 
     def __init__(self, store: Store, question: Mapping[str, Any], facts: Mapping[str, Any], title: str = "") -> None:
@@ -200,7 +200,7 @@ class Sitting:
         self.progress.failed += isinstance(outcome, Failure)
 
 
-class Replay(Sitting):
+class Replay(StoredRun):
     """Recorded trials played into a run of their own, with the estimates of *machine* beside them if one is given."""
 
     def __init__(self, recorded: Iterable[Recorded], store: Store, *, machine: Machine | None = None,
@@ -234,7 +234,7 @@ class Replay(Sitting):
 # A run keeps its outcomes: an estimate beside each measurement, and one outcome by which each trial is settled.
 
 
-class Settling(Sitting):
+class EstimatedRun(StoredRun):
     """A sitting that estimates before it measures, and knows which trials are settled."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
@@ -290,7 +290,7 @@ LOST_IN_A_ROW = 3
 """So many blocks may be lost one after the other through no rank's fault; then there is no cluster any more."""
 
 
-class Run(Settling):
+class Run(EstimatedRun):
     """One sitting of an experiment."""
 
     def __init__(self, experiment: Experiment, store: Store, answer: Answer, machine: Machine) -> None:
@@ -298,10 +298,10 @@ class Run(Settling):
         self._shown: set[tuple[str, str | None]] = set()
         """Keys and blocks of what was known and is shown."""
         self._left: TimeLeft | None = None
-        self._compiled = Compiled()
+        self._compiled = CompiledKernels()
         self._blocks = self._lost = 0
         self._problem = 0
-        self._standing: dict[Problem, Beside] = {}
+        self._standing: dict[Problem, BaselinePlan] = {}
         self._first: set[str] = set()
         """Keys of first blocks; before it, by problem, what stands in every further one."""
         self._ranks_of: dict[int, Ranks | None] = {}
@@ -336,17 +336,17 @@ class Run(Settling):
     def _ranks(self, world: int, backend: str) -> Ranks | None:
         """What *world* ranks of *backend* would run on; written down with the run."""
         if world not in self._ranks_of:
-            self.progress.waiting = Waiting(world, 0.0, "they have not said yet what they are")
+            self.progress.waiting = WaitReport(world, 0.0, "they have not said yet what they are")
             self._ranks_of[world] = granted = self._answer.ranks(
                 world, backend, self.cancelled, self.experiment.fabric.across)  # fmt: skip
-            self.progress.waiting = Waiting()
+            self.progress.waiting = WaitReport()
             if granted is not None and self._measures:
                 gangs = {f"world {each}": str(ranks.hardware) for each, ranks in self._ranks_of.items() if ranks}
                 prints = {"versions": dict(granted.versions), "versions_print": versions_print(granted.versions)}
                 self.store.add_facts(self.run, {"ranks": {**prints, "hardware": gangs}})
         return self._ranks_of[world]
 
-    def _ran(self, world: int) -> Ran | None:
+    def _ran(self, world: int) -> Execution | None:
         """What would run a trial of *world* ranks; None where nobody could tell, and so nothing is known."""
         ranks = self._ranks(world, self.experiment.backend)
         return ranks.ran(self.experiment.backend) if ranks else None
@@ -427,7 +427,7 @@ class Run(Settling):
 
     # asking
 
-    def _ask(self, wholes: Sequence[Trial], beside: Beside, durations: Durations) -> Events:
+    def _ask(self, wholes: Sequence[Trial], beside: BaselinePlan, durations: Durations) -> Events:
         """What is known is shown, the rest is timed in blocks. Nothing is timed by simulators and recordings."""
         if not self._measures:
             beside = beside.with_all() if self._answer.source == "estimated" else beside
@@ -457,8 +457,8 @@ class Run(Settling):
     def _until_settled(
         self, trials: Sequence[Trial], blocks: Callable[[Sequence[Trial]], Iterable[Block]], durations: Durations
     ) -> Events:
-        """*trials* in *blocks*; what is broken off when a rank is lost runs again, as often as `Again` allows."""
-        again = Again(self.progress.again)
+        """*trials* in *blocks*; what is broken off when a rank is lost runs again, as often as `Retries` allows."""
+        again = Retries(self.progress.again)
         groups: Sequence[Sequence[Trial]] = [trials]
         while groups:
             for block in chain.from_iterable(map(blocks, groups)):
@@ -467,7 +467,7 @@ class Run(Settling):
                     return
             groups = again.groups()
 
-    def _chosen(self, beside: Beside, durations: Durations) -> Generator[Sample | Outcome, None, Beside]:
+    def _chosen(self, beside: BaselinePlan, durations: Durations) -> Generator[Sample | Outcome, None, BaselinePlan]:
         """*beside* with the fastest of several baselines: of a first block, where not all of them are known."""
         problem = beside.base.problem
         if beside.legal and problem not in self._standing:
@@ -513,7 +513,7 @@ class Run(Settling):
 
     # timing a block
 
-    def _time(self, block: Block, durations: Durations, again: Again) -> Events:
+    def _time(self, block: Block, durations: Durations, again: Retries) -> Events:
         """One grant. What was broken off is told to *again*, and settled where it does not run again."""
         trials, left = block.trials, self._left
         self._blocks += 1
@@ -539,27 +539,31 @@ class Run(Settling):
         if left is not None:
             left.end(correction)
 
-    def _cut(self, trials: Sequence[Trial], durations: Durations, before: Sequence[Trial] = ()) -> Cut:
+    def _cut(self, trials: Sequence[Trial], durations: Durations, before: Sequence[Trial] = ()) -> WorkTotals:
         calls_s = sum((one or 0.0) * rounds(trial.protocol)
                       for trial, one in zip(trials, durations.of(trials), strict=True))  # fmt: skip
         overheads_s = sum(overhead_s(trial.backend, trial.protocol) for trial in trials)
-        return Cut(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
+        return WorkTotals(1, len(trials), overheads_s + self._compiled.seconds(trials, before), calls_s)
 
-    def _expected(self, trials: Sequence[Trial], durations: Durations) -> Expected:
+    def _expected(self, trials: Sequence[Trial], durations: Durations) -> ExpectedTime:
         """Verification, warm-ups and repeats of *trials*, as far as they can be estimated."""
         correction = self._left.correction if self._left else 1.0
         estimated = expected(trials, [one if one is None else correction * one for one in durations.of(trials)])
         return replace(estimated, total_s=estimated.total_s + self._compiled.seconds(trials))
 
     def _answered(
-        self, trials: Sequence[Trial], expected: Expected | None, block: str | None, came: list[Outcome] | None = None
+        self,
+        trials: Sequence[Trial],
+        expected: ExpectedTime | None,
+        block: str | None,
+        came: list[Outcome] | None = None,
     ) -> Events:
         """What comes back of one grant, all of it in *came*. What was broken off is not settled yet."""
         outcomes: list[Outcome] = [] if came is None else came
         for news in self._answer.answer(trials, self.cancelled, expected):
-            if isinstance(news, Waiting):
+            if isinstance(news, WaitReport):
                 self.progress.waiting = news
-            elif isinstance(news, Compiling):
+            elif isinstance(news, CompileProgress):
                 self.progress.compiling = news
                 if self._left is not None:
                     self._left.opened()
@@ -572,7 +576,7 @@ class Run(Settling):
                 outcomes.append(outcome)
                 if not self._is_broken_off(outcome):
                     yield self._settle(outcome)
-        self.progress.compiling, self.progress.waiting = Compiling(), Waiting()
+        self.progress.compiling, self.progress.waiting = CompileProgress(), WaitReport()
         self._give_up_without(outcomes)
 
     def _is_broken_off(self, outcome: Outcome) -> TypeGuard[Failure]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from cluster.hosts import local_ranks
 from cluster.seating import Ranks
-from cluster.watchdog import WAIT_S, Limits
+from cluster.watchdog import WAIT_S, Deadlines
 from kernels.backends.base import LONGEST_COMPILATION_SECONDS
 from kernels.events import ToldEvent, TrialEvent, WaitingEvent
 from kernels.fabric import Fabric
@@ -24,7 +24,7 @@ from kernels.schedule import Refusal
 from kernels.schemes import axis_rules, needs_peer_memory
 from kernels.trial import Trial
 from workbench.experiment.experiment import Experiment, is_baseline
-from workbench.experiment.forecast import Expected
+from workbench.experiment.forecast import ExpectedTime
 from workbench.experiment.links import link_here
 from workbench.results import metrics
 from workbench.results.recordings import Recorded
@@ -35,7 +35,7 @@ from workbench.simulator.predict import predict
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReport:
     """For a grant; for nobody any more where *world* is 0."""
 
     world: int = 0
@@ -45,7 +45,7 @@ class Waiting:
     """Who is granted nothing within it gives up; None where nobody said."""
 
     @classmethod
-    def heard(cls, event: WaitingEvent, most_s: float) -> Waiting:
+    def heard(cls, event: WaitingEvent, most_s: float) -> WaitReport:
         """What a cluster's `waiting` event says; the one that says nothing ends the wait. *most_s*: its limit."""
         return cls(event["world"], event["seconds"], event["why"], most_s) if event["why"] else cls()
 
@@ -61,7 +61,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiling:
+class CompileProgress:
     """What the slowest rank compiles now; nothing any more where *number* is 0."""
 
     number: int = 0
@@ -72,16 +72,16 @@ class Compiling:
         return f"compiling {self.number:,} of {self.of:,}" if self.number else ""
 
 
-class Slowest:
+class SlowestRank:
     """Takes every event of a gang of *world* ranks; says when the slowest rank has got further."""
 
     def __init__(self, world: int) -> None:
         self._at: list[float] = [0.0] * world
         """By rank: the trial that it compiles, 0 before the first, infinity after the last."""
         self._of = 0
-        self._told = Compiling()
+        self._told = CompileProgress()
 
-    def heard(self, event: TrialEvent) -> Compiling | None:
+    def heard(self, event: TrialEvent) -> CompileProgress | None:
         """What to tell now, or None where it was told before."""
         if event["kind"] == "stage" and event["stage"] == "open":
             self._at[event["rank"]] = 0.0
@@ -90,7 +90,7 @@ class Slowest:
         elif event["kind"] == "stage" or event["kind"] == "sample":
             self._at[event["rank"]] = inf
         slowest = min(self._at)
-        now = Compiling(int(slowest), self._of) if 0 < slowest < inf else Compiling()
+        now = CompileProgress(int(slowest), self._of) if 0 < slowest < inf else CompileProgress()
         if now == self._told:
             return None
         self._told = now
@@ -111,7 +111,7 @@ PATIENCE = 20.0
 LONGEST_PAUSE_SECONDS = 1.0
 """Replay shortens longer gaps: nobody wants to watch a compiler again."""
 
-Answers = Iterator[Sample | Outcome | Compiling | Waiting]
+Answers = Iterator[Sample | Outcome | CompileProgress | WaitReport]
 
 
 class Answer(Protocol):
@@ -122,7 +122,9 @@ class Answer(Protocol):
     starting_s: float
     """How long those take to start who are to answer, before anything comes back."""
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+    def answer(
+        self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
+    ) -> Answers:
         """One grant; soon after *cancelled* is set it ends."""
 
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
@@ -135,7 +137,7 @@ class Answer(Protocol):
         """The link that it has answers for where *link* is relative; None: any, so the run finds the bandwidth."""
 
 
-class Afresh:
+class NoReplay:
     """Answers every trial as it is asked for, over the link that the run found."""
 
     def meant(self, trial: Trial) -> Trial:
@@ -145,10 +147,10 @@ class Afresh:
         return None
 
 
-class Streams(Protocol):
+class TrialStreams(Protocol):
     """What is asked of a cluster: `cluster.client.Cluster`."""
 
-    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Limits,
+    def stream(self, trials: Sequence[Trial], *, world: int, shares_heap: bool, deadline_s: float | Deadlines,
                cancelled: threading.Event | None = None,
                source_print: str | None = None) -> Iterator[ToldEvent]:  # fmt: skip
         """The ranks' events as they come."""
@@ -158,17 +160,19 @@ class Streams(Protocol):
         """What a gang would run on; *across*: one on several hosts."""
 
 
-class FromCluster(Afresh):
+class FromCluster(NoReplay):
     """Measures on a gang of ranks."""
 
     source = "measured"
 
-    def __init__(self, cluster: Streams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
+    def __init__(self, cluster: TrialStreams, deadline_s: float = DEADLINE_SECONDS, starting_s: float = 0.0,
                  wait_s: float = WAIT_S) -> None:  # fmt: skip
         """*wait_s*: how long it waits for a grant."""
         self._cluster, self._deadline_s, self.starting_s, self._wait_s = cluster, deadline_s, starting_s, wait_s
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+    def answer(
+        self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
+    ) -> Answers:
         for (world, backend), same in groupby(trials, key=lambda trial: (trial.world, trial.backend)):
             together = list(same)
             limits = self._limits(backend, len(together), expected)
@@ -177,25 +181,25 @@ class FromCluster(Afresh):
     def ranks(self, world: int, backend: str, cancelled: threading.Event, across: bool = False) -> Ranks | None:
         return self._cluster.ranks(world, backend, cancelled, across)
 
-    def _limits(self, backend: str, count: int, expected: Expected | None) -> Limits:
+    def _limits(self, backend: str, count: int, expected: ExpectedTime | None) -> Deadlines:
         """A hang is found by the longest single stage of *count* trials; their sum only bounds a list that talks on."""
         least_s = LEAST_DEADLINE_SECONDS.get(backend, self._deadline_s)
         compiling_s, longest_s = COMPILING_SECONDS.get(backend, 0.0), self._deadline_s
         if expected is None:
-            return Limits(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
+            return Deadlines(longest_s, (longest_s + compiling_s) * count, compiling_s, wait_s=self._wait_s)
         silence_s = max(min(longest_s, least_s), PATIENCE * expected.silent_s)
         total_s = max((longest_s + compiling_s) * count, PATIENCE * expected.total_s)
-        return Limits(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
+        return Deadlines(silence_s, total_s, compiling_s, expected_s=expected.total_s, wait_s=self._wait_s)
 
     def _one_gang(
-        self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Limits
+        self, gang: tuple[int, str], trials: list[Trial], cancelled: threading.Event, limits: Deadlines
     ) -> Answers:
         world, backend = gang
-        open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, Slowest(world)
+        open_trials, slowest = {trial.key: Gather(trial) for trial in trials}, SlowestRank(world)
         for event in self._cluster.stream(trials, world=world, shares_heap=share_memory(trials), deadline_s=limits,
                                           cancelled=cancelled, source_print=source_print(backend)):  # fmt: skip
             if event["kind"] == "waiting":
-                yield Waiting.heard(event, self._wait_s)
+                yield WaitReport.heard(event, self._wait_s)
                 continue
             if (compiling := slowest.heard(event)) is not None:
                 yield compiling
@@ -212,7 +216,7 @@ def share_memory(trials: Iterable[Trial]) -> bool:
     return any(trial.backend == "triton" or needs_peer_memory(trial.schedule) for trial in trials)
 
 
-class FromSimulator(Afresh):
+class FromSimulator(NoReplay):
     """Plays the trials' plans on a machine description."""
 
     source, starting_s = "estimated", 0.0
@@ -224,7 +228,9 @@ class FromSimulator(Afresh):
         """Those that a relative link is estimated for."""
         return self._ranks(world, backend)
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+    def answer(
+        self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
+    ) -> Answers:
         for trial in trials:
             if cancelled.is_set():
                 return
@@ -279,7 +285,9 @@ class FromRecordings:
         met = (trial.fabric for trial in self.trials if trial.problem == problem and trial.fabric.emulated)
         return next((fabric for fabric in met if fabric.as_asked == link.as_asked), link)
 
-    def answer(self, trials: Sequence[Trial], cancelled: threading.Event, expected: Expected | None = None) -> Answers:
+    def answer(
+        self, trials: Sequence[Trial], cancelled: threading.Event, expected: ExpectedTime | None = None
+    ) -> Answers:
         for trial in trials:
             entry = self._by_question.get(_question(trial))
             if entry is None:

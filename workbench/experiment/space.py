@@ -96,7 +96,7 @@ class Points:
 
 
 def points(
-    space: Space, problem: Problem, machine: Machine, fabric: Fabric, ranks: capabilities.Runner | None = None
+    space: Space, problem: Problem, machine: Machine, fabric: Fabric, ranks: capabilities.MeasuringRanks | None = None
 ) -> Points:
     """The legal schedules of *space*, and where *ranks* are to measure them, those that they run.
 
@@ -132,7 +132,7 @@ def left_out_words(by_problem: Sequence[Points]) -> str:
 
 def _complete(
     problem: Problem, scheme: str, settings: Mapping[str, Value], machine: Machine, fabric: Fabric,
-    ranks: capabilities.Runner | None,
+    ranks: capabilities.MeasuringRanks | None,
 ) -> Schedule:  # fmt: skip
     if ranks is not None:
         return capabilities.complete(problem, scheme, settings, ranks)
@@ -182,7 +182,7 @@ def values(
     machine: Machine,
     fabric: Fabric,
     most: int,
-    ranks: capabilities.Runner | None = None,
+    ranks: capabilities.MeasuringRanks | None = None,
 ) -> dict[str, tuple[Value, ...]]:
     """The values that each axis of *choice* takes, in the scheme's order; Refusal of more than *most* combinations.
 

@@ -14,7 +14,7 @@ from kernels.schedule import Refusal
 from workbench import resources
 from workbench.resources import LAPTOP as LAPTOP
 from workbench.resources import data_directory, runs_directory
-from workbench.results.files import MACHINE, Target, sentences
+from workbench.results.files import MACHINE, FileTarget, sentences
 
 DAMAGED = ".damaged"
 """How the name of a machine file ends that could not be read, and was calibrated anew."""
@@ -25,7 +25,7 @@ TOLD = "assumed: as its worker tells"
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedValue:
     """One value of a machine file and where it comes from."""
 
     key: str
@@ -121,11 +121,11 @@ def calibrated_path(name: str) -> Path:
     return runs_directory() / "machines" / f"{name}.toml"
 
 
-def stated(of: Machine) -> Iterator[Stated]:
+def stated(of: Machine) -> Iterator[StatedValue]:
     """Every value of a machine with its provenance, in the order of its file."""
     for key, value in _values(of):
         kind, _, source = of.provenance_of(key).partition(":")
-        yield Stated(key, value, kind, source.strip())
+        yield StatedValue(key, value, kind, source.strip())
 
 
 def _files(name: str) -> tuple[Path, Path]:
@@ -181,15 +181,15 @@ def _values(of: Machine) -> Iterator[tuple[str, object]]:
         yield f"collective.{call.name}.{call.world}.{call.num_bytes:g}", call.seconds
 
 
-def own(name: str) -> Target:
+def own(name: str) -> FileTarget:
     """The file of the calibrated machine *name* beside the runs, whatever stands there now."""
     path = calibrated_path(name)
     with sentences(path, MACHINE.noun):
         path.parent.mkdir(parents=True, exist_ok=True)
-    return Target(path, force=True)
+    return FileTarget(path, force=True)
 
 
-def write(text: str, target: Target) -> Machine:
+def write(text: str, target: FileTarget) -> Machine:
     """The machine that *text* is, in a file: whole or not at all."""
     read: list[Machine] = []
 

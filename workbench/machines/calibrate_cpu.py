@@ -43,7 +43,7 @@ OPERATORS = (*ONE_OPERATOR, "all_gather_gemm", "gemm_reduce_scatter", "embedding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedMachine:
     """A machine file and how well it fits."""
 
     text: str
@@ -56,13 +56,13 @@ class Fitted:
         return _is_sound(self.ratio)
 
 
-def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> Fitted:
+def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, where: str = "") -> FittedMachine:
     """*machine*'s file with what was measured in about *seconds_budget* (QUICK_SECONDS or more), *where* ranks are.
 
     What there was no time for stays as it was, and its provenance says so. What the check finds to be off is measured
     again while there is time. ValueError if the ranks cannot measure.
     """
-    fit = _Fit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
+    fit = _CpuFit(ask, machine, time.monotonic() + seconds_budget, quick=seconds_budget < FULL_SECONDS / 2,
                where=where or platform.node())  # fmt: skip
     _until_sound(fit, (_fixed_costs, _gemm_curve, _copies), ONE_OPERATOR)
     for more in (_gemvs, _gathers):
@@ -73,10 +73,10 @@ def calibrate(ask: Ask, machine: Machine, seconds_budget: float = FULL_SECONDS, 
     if not fit.quick:
         _rest(fit)
     _peaks(fit)
-    return Fitted(text=toml(fit.machine), ratio=fit.ratio)
+    return FittedMachine(text=toml(fit.machine), ratio=fit.ratio)
 
 
-def _until_sound(fit: _Fit, steps: Sequence[Callable[[_Fit], None]], operators: Sequence[str]) -> None:
+def _until_sound(fit: _CpuFit, steps: Sequence[Callable[[_CpuFit], None]], operators: Sequence[str]) -> None:
     """The *steps* and a check by *operators*; all of it again while the check is off and there is time."""
     while True:
         for step in steps:
@@ -90,15 +90,15 @@ def _is_sound(ratio: float) -> bool:
     return abs(ratio - 1) <= OFF_MOST
 
 
-def _gemm_curve(fit: _Fit) -> None:
+def _gemm_curve(fit: _CpuFit) -> None:
     _curve(fit, _gemms("float32", fit.quick))
 
 
-def _gather_curve(fit: _Fit) -> None:
+def _gather_curve(fit: _CpuFit) -> None:
     _curve(fit, _gathers("float32", fit.quick))
 
 
-def _rest(fit: _Fit) -> None:
+def _rest(fit: _CpuFit) -> None:
     """What only a full calibration has time for."""
     for more in (_gemvs, _gathers):
         if fit.has_time:
@@ -112,7 +112,7 @@ def _rest(fit: _Fit) -> None:
 
 
 @dataclass
-class _Fit:
+class _CpuFit:
     """The machine so far, and how it is asked for more."""
 
     ask: Ask
@@ -178,7 +178,7 @@ class _Fit:
         self.machine = replace(self.machine, rates=(*self.machine.rates, rate), provenance=provenance)
 
 
-def _fixed_costs(fit: _Fit) -> None:
+def _fixed_costs(fit: _CpuFit) -> None:
     """Hardly any arithmetic in 1 step of 2 tiles, in 1 step of 128, and in 48 steps; then a wait for a signal."""
     small = problem("gemm_all_to_all", {"m": 256, "n": 2, "k": 8}, world=WORLD)
     link = Fabric(bandwidth_bytes_per_second=1e12, latency_seconds=LATENCY_SECONDS)
@@ -204,7 +204,7 @@ def _undisturbed(measured: Measurement) -> float:
     return quantiles(slowest, n=4)[0]
 
 
-def _curve(fit: _Fit, points: Sequence[tuple[Problem, int, int]]) -> None:
+def _curve(fit: _CpuFit, points: Sequence[tuple[Problem, int, int]]) -> None:
     """Speed of tiles (rows, columns) of a problem, from computation alone in one step of each rank."""
     trials = [fit.trial(of, "sequential", "compute", {"tile": f"{m}x{n}x{_extent(of)[2]}"}) for of, m, n in points]
     times = fit.seconds(trials)
@@ -249,7 +249,7 @@ def _gathers(dtype: str, quick: bool) -> list[tuple[Problem, int, int]]:
     return made
 
 
-def _copies(fit: _Fit) -> None:
+def _copies(fit: _CpuFit) -> None:
     """Copies into a peer's memory, then sums: communication alone, in pieces, so that the call itself weighs little."""
     every = ((4, 64), (16, 32), (64, 16), (256, 8), (1024, 4))
     costs = fit.costs
@@ -277,7 +277,7 @@ def _rate(work: str, dtype: str, size: float, seconds: float, measured: float) -
     return Rate(work, dtype, size, size / max(seconds, measured / 10))
 
 
-def _peaks(fit: _Fit) -> None:
+def _peaks(fit: _CpuFit) -> None:
     """The device's own numbers follow from the curves."""
     speeds = {rate.dtype: rate.per_second for rate in sorted(fit.machine.rates, key=lambda rate: rate.per_second)
               if rate.work == "gemm"}  # fmt: skip
@@ -296,7 +296,7 @@ def _peaks(fit: _Fit) -> None:
     )  # fmt: skip
 
 
-def _library(fit: _Fit) -> None:
+def _library(fit: _CpuFit) -> None:
     """Two sizes of one all-to-all: what is the same is the fixed cost, what grows the share of a copy's bandwidth."""
     sizes = [{"m": WORLD * rows, "n": 1024, "k": 8} for rows in (4, 1024)]
     made = [problem("gemm_all_to_all", each, world=WORLD) for each in sizes]
@@ -313,7 +313,7 @@ def _library(fit: _Fit) -> None:
     fit.keep("all-to-alls of 16 kB and 4 MB through gloo", library_share=share, library_seconds=max(0.0, small))
 
 
-def _check(fit: _Fit, operators: Sequence[str]) -> None:
+def _check(fit: _CpuFit, operators: Sequence[str]) -> None:
     """Whole trials of all schemes against their estimates: how far single iterations are off is the file's spread."""
     ratios: list[float] = []
     for name in operators:

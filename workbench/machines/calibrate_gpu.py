@@ -29,7 +29,7 @@ from kernels.schemes.base import num_tiles
 from workbench import machines
 from workbench.machines import own, write
 from workbench.results import recordings
-from workbench.results.files import Target
+from workbench.results.files import FileTarget
 from workbench.simulator.predict import predict
 from workbench.simulator.price import tiles
 from workbench.simulator.price.collectives import measured_seconds
@@ -99,7 +99,7 @@ def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
                          "file that the probes wrote, with rows.")  # fmt: skip
     for row in known:
         machine = machine if row in rows else _without_curves(machine, row)
-    fit = _Fit(machine, rows, f"{raw['world']} x {raw['gpu']}, {raw['date'][:10]}", int(raw["world"]))
+    fit = _GpuFit(machine, rows, f"{raw['world']} x {raw['gpu']}, {raw['date'][:10]}", int(raw["world"]))
     for step in (_fixed_costs, _memory, _puts, _collectives, _tiles, _curves):
         step(fit)
     title = fit.machine.title.replace(UNFITTED, FITTED)
@@ -109,7 +109,7 @@ def fitted(raw: Mapping[str, Any], machine: Machine, but: str = "") -> Machine:
 
 
 @dataclass
-class _Fit:
+class _GpuFit:
     """The machine so far."""
 
     machine: Machine
@@ -176,7 +176,7 @@ class _Fit:
         return self.machine.dimensions[0].latency_seconds + self.machine.costs.signal_seconds
 
 
-def _fixed_costs(fit: _Fit) -> None:
+def _fixed_costs(fit: _GpuFit) -> None:
     fit.cost("launch_seconds", fit.seconds("graph_node"), "a kernel of one block, as one of many nodes of a graph")
     fit.cost("step_seconds", 0.0 if fit.of("gemm", by="ours") else None, "tiles were timed in whole kernels, with it")
     packet, signal = fit.seconds("packets"), fit.seconds("signal")
@@ -185,7 +185,7 @@ def _fixed_costs(fit: _Fit) -> None:
         fit.cost("signal_seconds", max(0.0, signal - packet), "half a ping-pong of signals, less that of packets")
 
 
-def _memory(fit: _Fit) -> None:
+def _memory(fit: _GpuFit) -> None:
     reads = [row["bytes"] / _beyond(row, fit.machine.costs.launch_seconds) for row in fit.of("read")]
     if reads:
         device = replace(fit.machine.device, memory_bytes_per_second=max(reads))
@@ -205,7 +205,7 @@ def _beyond(row: Row, fixed_s: float) -> float:
     return float(max(row["seconds"] - fixed_s, row["seconds"] / 10))
 
 
-def _puts(fit: _Fit) -> None:
+def _puts(fit: _GpuFit) -> None:
     """Per way a straight line through the smallest and the fastest says what is fixed; the rest is the ramp."""
     fixed: dict[str, float] = {}
     best: list[float] = []
@@ -251,7 +251,7 @@ def _fixed_of(ramp: Sequence[Row]) -> float:
     return float(max(0.0, least["seconds"] - least["bytes"] * per_byte))
 
 
-def _collectives(fit: _Fit) -> None:
+def _collectives(fit: _GpuFit) -> None:
     rows = fit.of("nccl")
     if not rows:
         return
@@ -269,7 +269,7 @@ def _collectives(fit: _Fit) -> None:
         fit.cost("library_share", share, "the largest all-to-all, of the best put")
 
 
-def _tiles(fit: _Fit) -> None:
+def _tiles(fit: _GpuFit) -> None:
     """Two waves less one, at several depths: what does not grow with the depth is fixed."""
     waves = _by_depth(fit)
     if len(waves) < 2:
@@ -281,7 +281,7 @@ def _tiles(fit: _Fit) -> None:
         fit.cost("tile_seconds", fixed, "a second wave of GEMM tiles at five depths, at depth 0")
 
 
-def _by_depth(fit: _Fit) -> dict[int, float]:
+def _by_depth(fit: _GpuFit) -> dict[int, float]:
     """Seconds of a wave of GEMM tiles by its contraction."""
     times = {
         waves: {row["shape"]["k"]: row["seconds"] for row in fit.of("gemm", by="ours", waves=waves)} for waves in (1, 2)
@@ -289,7 +289,7 @@ def _by_depth(fit: _Fit) -> dict[int, float]:
     return {k: two - times[1][k] for k, two in sorted(times[2].items()) if k in times[1] and two > times[1][k]}
 
 
-def _curves(fit: _Fit) -> None:
+def _curves(fit: _GpuFit) -> None:
     for work in ("gemm", "gather"):
         ours = [row for row in fit.of(work, by="ours") if "waves" not in row]
         for name, rows in _by_curve(fit, ours).items():
@@ -308,7 +308,7 @@ def listed(of: Problem) -> str:
     return f"{of.operator} {shape} {of.dtype} on {of.world} ranks"
 
 
-def _asked(fit: _Fit, row: Row) -> Problem:
+def _asked(fit: _GpuFit, row: Row) -> Problem:
     return _problem(row, fit.world)
 
 
@@ -334,7 +334,7 @@ def _without_curves(machine: Machine, row: Row) -> Machine:
     return replace(machine, rates=rates, provenance=sources)
 
 
-def _tile_rates(fit: _Fit, rows: Iterable[Row]) -> Iterator[Rate]:
+def _tile_rates(fit: _GpuFit, rows: Iterable[Row]) -> Iterator[Rate]:
     """What tiles must have run at for a kernel to take as long, by the rule that estimates are made with."""
     for row in rows:
         of, size, slots = _asked(fit, row), tile(row["axes"]["tile"]), fit.machine.device.slots
@@ -347,7 +347,7 @@ def _tile_rates(fit: _Fit, rows: Iterable[Row]) -> Iterator[Rate]:
             yield Rate(work, dtype, amount, speed, float(tile_width(of, size.m, size.n)))
 
 
-def _wave_rates(fit: _Fit) -> Iterator[Rate]:
+def _wave_rates(fit: _GpuFit) -> Iterator[Rate]:
     rows = {row["shape"]["k"]: row for row in fit.of("gemm", by="ours", waves=2)}
     for depth, seconds in _by_depth(fit).items():
         size = tile(rows[depth]["axes"]["tile"])
@@ -357,7 +357,7 @@ def _wave_rates(fit: _Fit) -> Iterator[Rate]:
             yield Rate("gemm", dtype, amount, speed, float(size.m))
 
 
-def _by_curve(fit: _Fit, rows: Iterable[Row]) -> dict[str, list[Row]]:
+def _by_curve(fit: _GpuFit, rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows by the curve that they tell: lookups with skewed indices have one of their own."""
     curves: dict[str, list[Row]] = {}
     for row in rows:
@@ -366,7 +366,7 @@ def _by_curve(fit: _Fit, rows: Iterable[Row]) -> dict[str, list[Row]]:
     return curves
 
 
-def _call_rates(fit: _Fit, work: str, by: str) -> Iterator[Rate]:
+def _call_rates(fit: _GpuFit, work: str, by: str) -> Iterator[Rate]:
     """What whole calls ran at, as *by* computes them."""
     for row in fit.of(work, by=by):
         of = _asked(fit, row)
@@ -618,7 +618,7 @@ def probe(machine: Machine, seconds: float, raw: Path) -> None:
 
 
 def calibrate_here(
-    name: str, seconds: float, against: Iterable[str] = (), to: Target | None = None
+    name: str, seconds: float, against: Iterable[str] = (), to: FileTarget | None = None
 ) -> tuple[Machine, Path]:
     """Probes machine *name* on this host's GPUs, and writes it fitted to what they tell."""
     place = machines.shipped_machine(name)
@@ -673,7 +673,7 @@ def carry(source: str, onto: str, against: Iterable[str] = (), *, links: bool = 
     return checked(machine, list(ratios(machine, measured(onto, against))), f"by devices of {source}")
 
 
-def keep(machine: Machine, to: Target | None) -> tuple[Machine, Path]:
+def keep(machine: Machine, to: FileTarget | None) -> tuple[Machine, Path]:
     """Writes *machine* to file *to*, or beside the runs, from where it is preferred to the shipped one."""
     target = to or own(machine.name)
     return write(toml(machine), target), target.path

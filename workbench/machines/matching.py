@@ -35,7 +35,7 @@ ONE_THREAD = "one thread of "
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class GpuModel:
     """What the name of a GPU says."""
 
     chip: str
@@ -46,7 +46,7 @@ class Model:
     """As far as the name tells."""
 
 
-def model(name: str) -> Model:
+def model(name: str) -> GpuModel:
     """*name* of a GPU taken apart, by a driver or in a machine's file: `NVIDIA A100-SXM4-80GB`, `NVIDIA H100 SXM`."""
     text = name.upper()
     sizes = re.findall(r"\b(\d+)\s?GB\b", text)
@@ -56,7 +56,7 @@ def model(name: str) -> Model:
         form = "sxm"
     known = VENDORS | WITHOUT_MEANING | MEMORY_OF_SXM | set(FORMS)
     chip = " ".join(word for word in words if word not in known)
-    return Model(chip, form or PLAIN.get(chip, ""), float(sizes[0]) * 1e9 if sizes else None)
+    return GpuModel(chip, form or PLAIN.get(chip, ""), float(sizes[0]) * 1e9 if sizes else None)
 
 
 def misfit(machine: Machine, ranks: Hardware, processor: str | None) -> str | None:
@@ -264,7 +264,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankSite:
     """Where ranks of one backend would run."""
 
     hardware: Hardware
@@ -278,24 +278,24 @@ class Place:
         return self.hardware.cores is not None
 
 
-def here(backend: str) -> Place | None:
+def here(backend: str) -> RankSite | None:
     """This host; None where it has nothing for *backend*."""
     count = 1 if backend == "cpu" else len(gpus_here())
     ranks = local_ranks(count, backend) if count else None
-    return None if ranks is None else Place(ranks.hardware, count)
+    return None if ranks is None else RankSite(ranks.hardware, count)
 
 
-def of(cluster: Cluster, backend: str) -> Place | None:
+def of(cluster: Cluster, backend: str) -> RankSite | None:
     """Where a *cluster* has its ranks; None while they do not tell, or where none is of *backend*."""
     one = cluster.ranks(1, backend)
     if one is None or backend == "cpu":
-        return None if one is None else Place(one.hardware)
+        return None if one is None else RankSite(one.hardware)
     described = cluster.describe()["workers"]
     seats = [worker for worker in described if worker.get("backend") == backend]
     hosts = [worker["host"] for worker in seats]
     count = max(map(hosts.count, hosts))
     ranks = Workers.described({"workers": seats}).ranks(count, backend) or one
-    return Place(ranks.hardware, count, partial(specification.of_worker, cluster.client, seats[0]["address"]))
+    return RankSite(ranks.hardware, count, partial(specification.of_worker, cluster.client, seats[0]["address"]))
 
 
 def of_gpus() -> Machine:
@@ -310,12 +310,12 @@ def of_gpus() -> Machine:
     )
 
 
-def fits(place: Place) -> Machine | None:
+def fits(place: RankSite) -> Machine | None:
     """The machine whose description fits *place*, or None."""
     return fitting(machines.readable(), place.hardware, place.count, cpu_model())
 
 
-def machine_of(place: Place) -> Machine:
+def machine_of(place: RankSite) -> Machine:
     """The machine that fits *place*, or one made of what its ranks tell; Refusal where they are of two kinds."""
     known = fits(place)
     if known is not None:
@@ -332,7 +332,7 @@ def machine_of(place: Place) -> Machine:
     return derived_machine_of_gpus(place.hardware, place.count, place.gpu(), costs_of)
 
 
-def settled(place: Place) -> Machine:
+def settled(place: RankSite) -> Machine:
     """The same, and a made one is written beside the runs: it has a name and a file like any other from then on."""
     machine = machine_of(place)
     if machine.name not in machines.names():
@@ -347,4 +347,4 @@ def refusal(machine: Machine, ranks: Hardware, count: int) -> str | None:
     processor = cpu_model()
     if misfit(machine, ranks, processor) is None:
         return None
-    return fitting_refusal(machine, ranks, processor, fits(Place(ranks, 1 if ranks.cores is not None else count)))
+    return fitting_refusal(machine, ranks, processor, fits(RankSite(ranks, 1 if ranks.cores is not None else count)))

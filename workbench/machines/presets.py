@@ -28,7 +28,7 @@ Size = int | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class PresetEntry:
     """One operator of a preset."""
 
     operator: str
@@ -54,7 +54,7 @@ class Preset:
     """By what the model's sizes were divided; empty where they were not."""
     fabric: str | None
     """The fabric it is meant to be run on, as text; None: whatever is there."""
-    entries: tuple[Entry, ...]
+    entries: tuple[PresetEntry, ...]
 
     def problem(self, operator: str, *, world: int | None = None, dtype: str | None = None) -> Problem:
         """The checked problem of *operator*; Refusal if there is none, or *world* does not divide its sizes."""
@@ -117,7 +117,7 @@ def preset(
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ProblemSizes:
     """Shapes of one problem side by side: what one rank holds, and the same over all ranks."""
 
     local: Mapping[str, tuple[int, ...]]
@@ -129,12 +129,12 @@ class Sizes:
         return f"one rank: {_shapes(self.local)} ({bytes_text(self.local_bytes)}); all ranks: {_shapes(self.whole)}"
 
 
-def sizes(of: Problem) -> Sizes:
+def sizes(of: Problem) -> ProblemSizes:
     """Local and global sizes of *of*."""
     operator = operator_called(of.operator)
     local = operator.local(of)
     num_bytes = sum(prod(shape) * (INDEX_BYTES if name == "indices" else of.itemsize) for name, shape in local.items())
-    return Sizes(local, operator.whole(of), num_bytes)
+    return ProblemSizes(local, operator.whole(of), num_bytes)
 
 
 def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -186,11 +186,11 @@ def _preset(data: Any, source: str | None, where: str) -> Preset:
     return preset
 
 
-def _entry(data: Any, where: str) -> Entry:
+def _entry(data: Any, where: str) -> PresetEntry:
     _check_keys(data, {"note"}, {"operator", "shape"}, f"{where} [[preset.problem]]")
     if not isinstance(data["shape"], dict):
         raise ValueError(f"{where}: shape = {data['shape']!r} does not fit. Accepted: a table of sizes.")
-    return Entry(operator=str(data["operator"]), shape=data["shape"], note=str(data.get("note", "")))
+    return PresetEntry(operator=str(data["operator"]), shape=data["shape"], note=str(data.get("note", "")))
 
 
 def _check_keys(data: Any, optional: set[str], needed: set[str], where: str) -> None:

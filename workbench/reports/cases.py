@@ -20,7 +20,7 @@ from workbench.naming import TIMED, baseline_title, operator_title
 from workbench.reports.tables import (
     NOTHING,
     Cell,
-    Column,
+    ReportColumn,
     Table,
     is_failure,
     is_stop,
@@ -389,7 +389,7 @@ def in_short(of: Sequence[Case], mark: str) -> list[NotebookNode]:
     if not known:
         return []
     headings = ("Problem", "Fastest", "Time", "Best sequential", "Gain", "Above the floor")
-    columns = tuple(Column(heading=name, figure=place in (2, 3, 4)) for place, name in enumerate(headings))
+    columns = tuple(ReportColumn(heading=name, figure=place in (2, 3, 4)) for place, name in enumerate(headings))
     table = Table(columns=columns, rows=tuple(_line(title, case) for title, case in known))
     return [new_markdown_cell(f"{mark} In short"), table.to_cell()]
 

@@ -29,7 +29,7 @@ from traitlets import CaselessStrEnum, Type
 from kernels import files
 from workbench.reports.render import browser, markdown, page, pdf
 from workbench.results import files as targets
-from workbench.results.files import PICTURE, REPORTS, Target
+from workbench.results.files import PICTURE, REPORTS, FileTarget
 
 # A kernel that is reached by files of its own, and whose answers are seen within a second.
 
@@ -128,7 +128,7 @@ def _sentence(begun: list[int], notebook: NotebookNode, what: str) -> str:
 KIND = files.TextKind("notebook", "a notebook", "an .ipynb file", most_bytes=2**29)
 
 
-class Kind(StrEnum):
+class ReportFormat(StrEnum):
     """What a report is written as."""
 
     HTML = "html"
@@ -138,9 +138,9 @@ class Kind(StrEnum):
 
 def export(
     source: NotebookNode | Path | str,
-    target: Target | Path | str,
+    target: FileTarget | Path | str,
     *,
-    kind: Kind | str,
+    kind: ReportFormat | str,
     execute: bool = False,
     show_code: bool = False,
     deadline_s: float = 600.0,
@@ -152,28 +152,28 @@ def export(
     """
     wanted, target = _kind(kind), targets.of(target, *([] if isinstance(source, NotebookNode) else [Path(source)]))
     target.refuse(REPORTS[wanted])
-    if wanted is Kind.PDF:
+    if wanted is ReportFormat.PDF:
         browser()  # before minutes are spent on running the notebook
     directory = Path.cwd() if isinstance(source, NotebookNode) else Path(source).parent
     notebook = source if isinstance(source, NotebookNode) else _read(Path(source))
     if execute:
         notebook = executed(notebook, directory, deadline_s=deadline_s)
-    if wanted is Kind.MD:
+    if wanted is ReportFormat.MD:
         return _with_pictures(target, *markdown(notebook, f"{target.path.stem}_files", show_code=show_code))
-    html = page(notebook, interactive=wanted is Kind.HTML, show_code=show_code, directory=directory)
-    return target.write(REPORTS[wanted], pdf(html) if wanted is Kind.PDF else html.encode())
+    html = page(notebook, interactive=wanted is ReportFormat.HTML, show_code=show_code, directory=directory)
+    return target.write(REPORTS[wanted], pdf(html) if wanted is ReportFormat.PDF else html.encode())
 
 
-def file_name(title: str, kind: Kind | str) -> str:
+def file_name(title: str, kind: ReportFormat | str) -> str:
     """A file name for a report called *title*, of letters, digits and dashes whatever the title holds."""
     stem = re.sub(r"[^\w]+", "-", title, flags=re.ASCII).strip("-_").lower()[:80].rstrip("-_")
     return f"{stem or 'report'}.{_kind(kind)}"
 
 
-def _kind(kind: Kind | str) -> Kind:
-    if kind not in list(Kind):
-        raise ValueError(f"There is no report as {kind!r}. Accepted: {', '.join(Kind)}.")
-    return Kind(kind)
+def _kind(kind: ReportFormat | str) -> ReportFormat:
+    if kind not in list(ReportFormat):
+        raise ValueError(f"There is no report as {kind!r}. Accepted: {', '.join(ReportFormat)}.")
+    return ReportFormat(kind)
 
 
 def _read(path: Path) -> NotebookNode:
@@ -190,7 +190,7 @@ def _read(path: Path) -> NotebookNode:
         raise KIND.unreadable(path, "it has another form") from None
 
 
-def _with_pictures(target: Target, text: str, pictures: Mapping[str, bytes]) -> Path:
+def _with_pictures(target: FileTarget, text: str, pictures: Mapping[str, bytes]) -> Path:
     """Markdown and the folder of its pictures."""
     parts = [(replace(target, path=target.path.parent / name), PICTURE, content) for name, content in pictures.items()]
     folders = {picture.path.parent for picture, _, _ in parts}

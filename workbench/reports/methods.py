@@ -18,7 +18,7 @@ from workbench.naming import OF_ONE, PUBLISHED, TIMED, is_of_one, operator_title
 from workbench.reports.cases import Case
 from workbench.reports.tables import (
     Cell,
-    Column,
+    ReportColumn,
     Table,
     is_failure,
     is_stop,
@@ -51,7 +51,11 @@ def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
     lines = [(source_title(name), meaning, counts[name]) for name, meaning in MEANINGS.items()]
     lines += [(str(name), "a source that this report does not know", counts[name]) for name in strange]
     return Table(
-        columns=(Column(heading="Source"), Column(heading="What it means"), Column(heading="Rows", figure=True)),
+        columns=(
+            ReportColumn(heading="Source"),
+            ReportColumn(heading="What it means"),
+            ReportColumn(heading="Rows", figure=True),
+        ),
         rows=tuple(
             (Cell(name), Cell(meaning), Cell(str(count) if count else "none")) for name, meaning, count in lines
         ),
@@ -243,7 +247,7 @@ HEADINGS = ("Operator and scheme", "Source", "Time saved", "Against", "Where")
 def beside_published(cases: Sequence[Case]) -> Table | None:
     """Published reductions of the operators and schemes of *cases*, each below what was found; None without any."""
     rows = [row for case in cases for row in _rows(case)]
-    columns = tuple(Column(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
+    columns = tuple(ReportColumn(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
     return Table(columns=columns, rows=tuple(dict.fromkeys(rows))) if rows else None
 
 
@@ -295,7 +299,7 @@ MEANING: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedNumber:
     """One derived number of one schedule."""
 
     name: str
@@ -304,7 +308,7 @@ class Derived:
     meaning: str
 
 
-def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[Derived]:
+def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[DerivedNumber]:
     """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `busy.waterfall`."""
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
@@ -333,12 +337,16 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
         "algbw": _said(rate_text, metrics.algbw, problem, wire_s),
         "busbw": _said(rate_text, metrics.busbw, problem, wire_s),
     }
-    return [Derived(name, text, MEANING[name]) for name, text in known.items() if text is not None]
+    return [DerivedNumber(name, text, MEANING[name]) for name, text in known.items() if text is not None]
 
 
-def derived_table(numbers: Sequence[Derived]) -> Table:
+def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
     """One line a number."""
-    columns = (Column(heading="Derived number"), Column(heading="Value", figure=True), Column(heading="What it means"))
+    columns = (
+        ReportColumn(heading="Derived number"),
+        ReportColumn(heading="Value", figure=True),
+        ReportColumn(heading="What it means"),
+    )
     return Table(columns=columns, rows=tuple(tuple(map(Cell, (n.name, n.text, n.meaning))) for n in numbers))
 
 

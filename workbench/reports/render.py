@@ -217,7 +217,7 @@ def _exporter() -> HTMLExporter:
     )
 
 
-class _Beside(IPythonRenderer):
+class _PictureInliner(IPythonRenderer):
     """Pictures that lie beside the notebook become part of the page; what a link leads to elsewhere is not read."""
 
     def _src_to_base64(self, src: str) -> str | None:
@@ -233,7 +233,7 @@ class _Beside(IPythonRenderer):
 @pass_context
 def _html_of(context: Context, source: str) -> str:
     """A markdown cell as HTML."""
-    renderer = _Beside(
+    renderer = _PictureInliner(
         escape=False,
         attachments=context.get("cell", {}).get("attachments", {}),
         embed_images=True,

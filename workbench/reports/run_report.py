@@ -25,7 +25,7 @@ from workbench.naming import TIMED, operator_title
 from workbench.reports.cases import Case, cards, cases, headline, in_short, lead, problem_text, recommended, titles
 from workbench.reports.methods import (
     CAUTION,
-    Derived,
+    DerivedNumber,
     beside_published,
     cautions,
     derived,
@@ -37,7 +37,7 @@ from workbench.reports.methods import (
 from workbench.reports.pictures import bundle, plain
 from workbench.reports.tables import (
     Cell,
-    Column,
+    ReportColumn,
     Table,
     common,
     failure_table,
@@ -73,15 +73,15 @@ _ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CaseDrawing:
     """What is drawn of one case, and what follows from the times of its fastest schedule."""
 
     charts: Sequence[tuple[str, alt.TopLevelMixin]] = ()
     """Titles and Altair charts, in reading order."""
-    numbers: Sequence[Derived] = ()
+    numbers: Sequence[DerivedNumber] = ()
 
 
-def run_report(facts: Facts, rows: Sequence[TablesRow], shown: Sequence[Shown] = ()) -> NotebookNode:
+def run_report(facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
     """The report of one run, in memory; `export` writes it.
 
     *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; what was asked (`operator`,
@@ -126,12 +126,12 @@ def note(text: str) -> list[NotebookNode]:
 
 
 def run_cells(
-    facts: Facts, rows: Sequence[TablesRow], shown: Sequence[Shown] = (), level: int = 2
+    facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = (), level: int = 2
 ) -> list[NotebookNode]:
     """All of one run below its title: what was found first, how it was found last. Headings begin at *level*."""
     rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
     problems, mark = cases(rows), "#" * level
-    drawn = [*shown, *[Shown()] * (len(problems) - len(shown))]
+    drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
     cells = [lead(problems, facts.get("status"))]
     if said := cautions(facts, rows):
         cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in said)))
@@ -148,7 +148,7 @@ def run_cells(
     return cells
 
 
-def _case_cells(title: str, case: Case, shown: Shown, mark: str) -> list[NotebookNode]:
+def _case_cells(title: str, case: Case, shown: CaseDrawing, mark: str) -> list[NotebookNode]:
     """One problem: its sentence if it is one of several, its charts, what follows from them, every outcome."""
     cells = []
     if title:
@@ -206,7 +206,7 @@ def _asked(facts: Facts, mark: str) -> list[NotebookNode]:
     if local or whole:
         headings = ("Sizes", "On one rank", "Over all ranks")
         rows = _sizes(local, whole)
-        columns = tuple(Column(heading=heading) for heading in headings)
+        columns = tuple(ReportColumn(heading=heading) for heading in headings)
         cells.append(Table(columns=columns, rows=tuple(tuple(map(Cell, row)) for row in rows)).to_cell())
     return cells
 
@@ -262,7 +262,7 @@ def stored_report(store: Store, run: str, *, note: str = "", login: bool = False
 
 def whole_run(
     store: Store, run: Row, *, login: bool = False
-) -> tuple[dict[str, Any], list[dict[str, Any]], list[Shown]]:
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[CaseDrawing]]:
     """Facts, rows, and what is shown of each case of *run*."""
     rows = store.rows(run["id"])
     problems = cases(rows)
@@ -272,11 +272,13 @@ def whole_run(
     return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
 
 
-def _shown(store: Store, run: str, case: Case, named: Collection[str]) -> Shown:
+def _shown(store: Store, run: str, case: Case, named: Collection[str]) -> CaseDrawing:
     drawn = charts(store, run, case.rows)
     along: list[Titled] = [("", sweep.chart(case.rows, axis)) for axis in swept(case.rows, named)]
     best = case.fastest
-    return Shown([*drawn[:1], *along, *drawn[1:]], [] if best is None else derived_of(store, run, case.rows, best))
+    return CaseDrawing(
+        [*drawn[:1], *along, *drawn[1:]], [] if best is None else derived_of(store, run, case.rows, best)
+    )
 
 
 def swept(rows: Sequence[Row], named: Collection[str] = ()) -> list[str]:
@@ -369,7 +371,7 @@ def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, f
     return steps if steps is not None and len(metrics.unknown(steps)) < len(metrics.LOSSES) else None
 
 
-def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[Derived]:
+def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[DerivedNumber]:
     """What follows from the times of one trial, as far as its parts were timed."""
     return derived(row, store.spans(run, row["key"], row["source"], row.get("block")), pieces_alone_s(rows, row))
 

@@ -17,11 +17,20 @@ from workbench.charts import accuracy
 from workbench.naming import operator_title
 from workbench.reports.cases import number, problem_text
 from workbench.reports.pictures import bundle
-from workbench.reports.run_report import Shown, as_notebook, heads, note, run_cells, stored_report, title_of, whole_run
+from workbench.reports.run_report import (
+    CaseDrawing,
+    as_notebook,
+    heads,
+    note,
+    run_cells,
+    stored_report,
+    title_of,
+    whole_run,
+)
 from workbench.reports.tables import (
     NOTHING,
     Cell,
-    Column,
+    ReportColumn,
     Table,
     label,
     markdown_text,
@@ -59,12 +68,12 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunSummary:
     """One run as its report tells it."""
 
     facts: Mapping[str, Any]
     rows: Sequence[Row]
-    shown: Sequence[Shown] = ()
+    shown: Sequence[CaseDrawing] = ()
 
 
 def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bool = False) -> NotebookNode:
@@ -80,10 +89,10 @@ def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bo
             f"{len(runs)} runs are too many for one report: {len(runs)} > {RUNS_MOST}. "
             f"Accepted: at most {RUNS_MOST} side by side."
         )
-    return side_by_side([Told(*whole_run(store, run, login=login)) for run in runs], author=note)
+    return side_by_side([RunSummary(*whole_run(store, run, login=login)) for run in runs], author=note)
 
 
-def side_by_side(runs: Sequence[Told], *, author: str = "") -> NotebookNode:
+def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNode:
     """The report of *runs*; the first one is what the others are compared with."""
     titles = list(dict.fromkeys(title_of(run.facts) for run in runs))
     title = f"{len(runs)} runs side by side" + (f": {titles[0]}" if len(titles) == 1 else "")
@@ -112,16 +121,19 @@ def _lead(of_runs: Sequence[Mapping[str, Row]]) -> NotebookNode:
     return shown_cell(Markup('<p class="wb-lead">{}</p>').format(text), markdown_text(text), text)
 
 
-def _differences(runs: Sequence[Told]) -> NotebookNode:
+def _differences(runs: Sequence[RunSummary]) -> NotebookNode:
     """One line for each circumstance that is not the same in all runs."""
     known = [dict(_circumstances(run)) for run in runs]
     differ = differences(known)
-    columns = (Column(heading=""), *(Column(heading=f"Run {number_of}") for number_of in range(1, len(runs) + 1)))
+    columns = (
+        ReportColumn(heading=""),
+        *(ReportColumn(heading=f"Run {number_of}") for number_of in range(1, len(runs) + 1)),
+    )
     rows = tuple((Cell(name), *(Cell(value or NOTHING) for value in values)) for name, values in differ.items())
     return Table(columns=columns, rows=rows).to_cell()
 
 
-def _circumstances(run: Told) -> Iterator[tuple[str, str]]:
+def _circumstances(run: RunSummary) -> Iterator[tuple[str, str]]:
     """Everything that might tell one run from another, as name and text."""
     yield "Run", str(run.facts.get("run") or NOTHING)
     for key in _FACTS:
@@ -164,7 +176,7 @@ def _times(of_runs: Sequence[Mapping[str, Row]], questions: Sequence[str]) -> Ta
         body.append((Cell(scheme, axes), *times, *(_ratio(line[0], other) for other in line[1:])))
     runs = range(1, len(of_runs) + 1)
     headings = [*(f"Run {each}" for each in runs), *(f"Run {each} / run 1" for each in runs if each > 1)]
-    columns = (Column(heading="Schedule"), *(Column(heading=heading, figure=True) for heading in headings))
+    columns = (ReportColumn(heading="Schedule"), *(ReportColumn(heading=heading, figure=True) for heading in headings))
     return Table(columns=columns, rows=tuple(body))
 
 
@@ -192,7 +204,7 @@ def error_report(rows: Sequence[Row], summary: Mapping[str, Any], bounds: Sequen
     """*rows* and *summary* are those of `workbench.analysis.accuracy`, *bounds* those of the committed file."""
     drawn = new_code_cell(outputs=[new_output("display_data", bundle(accuracy.chart(rows, bounds), themed=True))])
     cells = [new_markdown_cell(f"# {TITLE}\n\n{SAYS}"), drawn, new_markdown_cell("## By operator and scheme")]
-    table = Table(columns=tuple(Column(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
+    table = Table(columns=tuple(ReportColumn(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
     return as_notebook(TITLE, [*cells, table.to_cell()])
 
 

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_output
 from kernels.schemes import BASELINE
 from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_and_spread
 from workbench.naming import SIGNS, TIMED, axes_title, source_title
-from workbench.results.comparison import Bases, leading
+from workbench.results.comparison import BlockBases, leading
 from workbench.results.metrics import agreed, gain
 
 # A plain value as a person reads it: the end of its key says its unit, the table of labels says its name.
@@ -123,7 +123,7 @@ UPRIGHT_MOST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ReportColumn:
     """One column of a table."""
 
     heading: str
@@ -150,7 +150,7 @@ class Cell:
 class Table:
     """Columns and rows; the first `shown` rows stand open, the others unfold."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     best: int | None = None
     """Row to lift out."""
@@ -212,11 +212,11 @@ def shown_cell(html: str, markdown: str, plain: str) -> NotebookNode:
     return new_code_cell(outputs=[new_output("display_data", data)])
 
 
-def _class(column: Column) -> Markup:
+def _class(column: ReportColumn) -> Markup:
     return Markup(' class="wb-figure"') if column.figure else Markup("")
 
 
-def _cell_html(column: Column, cell: Cell) -> Markup:
+def _cell_html(column: ReportColumn, cell: Cell) -> Markup:
     text = Markup("{}").format(cell.text)
     if cell.aside:
         text += Markup(' <span class="wb-aside">{}</span>').format(cell.aside)
@@ -240,7 +240,7 @@ _FIGURES = ("floor_s", "compute_s", "comm_s", "sequential_s", "skew_s", "samples
 
 
 @dataclass(slots=True)
-class Line:
+class ReportLine:
     """One schedule of one problem, with at most one row of each source."""
 
     by_source: dict[str, Row] = field(default_factory=dict)
@@ -276,9 +276,9 @@ def _part(row: Row) -> str:
     return row.get("part") or "whole"
 
 
-def lines(rows: Sequence[Row]) -> list[Line]:
+def lines(rows: Sequence[Row]) -> list[ReportLine]:
     """The rows that have a time, joined by schedule, fastest first."""
-    groups: dict[str, list[Line]] = {}
+    groups: dict[str, list[ReportLine]] = {}
     for row in rows:
         if is_failure(row):
             continue
@@ -286,7 +286,7 @@ def lines(rows: Sequence[Row]) -> list[Line]:
         source = str(row.get("source"))
         line = next((line for line in same if source not in line.by_source), None)
         if line is None:
-            same.append(line := Line())
+            same.append(line := ReportLine())
         line.by_source[source] = row
     return sorted((line for same in groups.values() for line in same), key=lambda line: line.leading["time_s"])
 
@@ -308,7 +308,7 @@ def _compared(rows: Sequence[Row]) -> Sequence[Row]:
     return agreed([row for row in known if row.get("source") in TIMED] or known)
 
 
-def _speed_ups(rows: Sequence[Row], shown: Sequence[Line]) -> tuple[list[Column], list[list[Cell]]]:
+def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[ReportColumn], list[list[Cell]]]:
     """The column that says how many times as fast as the baseline each line is, and its cells; none without one."""
     compared = {_identity(row): row for row in _compared(rows) if gain(row) is not None}
     if not compared or len(shown) < 2:
@@ -324,13 +324,13 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[Line]) -> tuple[list[Column]
     )
     source = next(iter(compared.values())).get("source")
     heading = f"Speed-up over {words}" + ("" if source in TIMED else f", {source}")
-    cells, bases = [], Bases.of(every)
+    cells, bases = [], BlockBases.of(every)
     for line in shown:
         row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
         ratio = None if row is None else gain(row)
         over = bases.words(row) if row is not None and several else ""
         cells.append([Cell("–" if ratio is None else ratio_text(ratio), over, order=ratio)])
-    return [Column(heading=heading, figure=True, descends=True)], cells
+    return [ReportColumn(heading=heading, figure=True, descends=True)], cells
 
 
 def _identity(row: Row) -> str:
@@ -349,10 +349,10 @@ def outcome_table(rows: Sequence[Row]) -> Table:
     first = next(map(_identity, leading(rows)), None)
     best = next((index for index in ran if first in [_identity(row) for row in shown[index].by_source.values()]), None)
     best = best if len(ran) > 1 else None
-    columns = [Column(heading="Schedule"), *(Column(heading=label(key)) for key in keys)]
-    columns += [Column(heading=source_title(source), figure=True) for source in sources]
+    columns = [ReportColumn(heading="Schedule"), *(ReportColumn(heading=label(key)) for key in keys)]
+    columns += [ReportColumn(heading=source_title(source), figure=True) for source in sources]
     faster, ratios = _speed_ups(rows, shown)
-    columns += [*faster, *(Column(heading=label(key), figure=True) for key in figures)]
+    columns += [*faster, *(ReportColumn(heading=label(key), figure=True) for key in figures)]
     body = [
         (
             Cell(*_schedule(line.leading, axes), badge="fastest" if index == best else ""),
@@ -370,7 +370,7 @@ def stop_table(rows: Sequence[Row]) -> Table:
     """The schedules whose turn had not come when the run was stopped."""
     axes = _varying_axes(rows)
     body = [(Cell(*_schedule(row, axes)), Cell("not measured, stopped")) for row in rows if is_stop(row)]
-    return Table(columns=(Column(heading="Schedule"), Column(heading="Outcome")), rows=tuple(body))
+    return Table(columns=(ReportColumn(heading="Schedule"), ReportColumn(heading="Outcome")), rows=tuple(body))
 
 
 def failure_table(rows: Sequence[Row]) -> Table:
@@ -387,7 +387,7 @@ def failure_table(rows: Sequence[Row]) -> Table:
         )
         for row in failed
     ]
-    return Table(columns=tuple(Column(heading=heading) for heading in headings), rows=tuple(body))
+    return Table(columns=tuple(ReportColumn(heading=heading) for heading in headings), rows=tuple(body))
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
@@ -410,7 +410,7 @@ def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return alike
 
 
-def _values(shown: Sequence[Line], key: str) -> list[Any]:
+def _values(shown: Sequence[ReportLine], key: str) -> list[Any]:
     """The different values of *key*, where it applies."""
     return list({_text(value): value for line in shown if (value := line.value(key)) is not None}.values())
 
@@ -436,7 +436,7 @@ def _schedule(row: Row, varying: Mapping[str, Sequence[str]]) -> tuple[str, str]
     return scheme, axes_title({name: axes[name] for name in varying[scheme] if name in axes})
 
 
-def _time(line: Line, source: str, slowest: float | None) -> Cell:
+def _time(line: ReportLine, source: str, slowest: float | None) -> Cell:
     row = line.by_source.get(source)
     if row is None:
         return Cell(value_text("time_s", None))

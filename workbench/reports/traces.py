@@ -17,10 +17,10 @@ from kernels.outcome import Span, TileTimes
 from workbench.charts.timeline import Engine, has_one_stream
 from workbench.naming import engine_title
 from workbench.results import files
-from workbench.results.files import CHAKRA, EXPORTS, MADE, Target
+from workbench.results.files import CHAKRA, EXPORTS, MADE, FileTarget
 from workbench.results.store import Store
 from workbench.simulator.scaling.graph import COMPUTE, Task
-from workbench.simulator.scaling.step import Step
+from workbench.simulator.scaling.step import StepTime
 
 # A run's spans in the Trace Event Format, which Perfetto and Chrome's tracing page open; on GPUs tiles, too, by SM.
 
@@ -31,7 +31,7 @@ BLOCKS_MOST = 64
 Event = dict[str, Any]
 
 
-def write(store: Store, run: str, target: Target | Path) -> Path:
+def write(store: Store, run: str, target: FileTarget | Path) -> Path:
     """One process per trial and rank, one thread per stream, engine and SM.
 
     ValueError when no outcome of *run* has spans.
@@ -129,7 +129,7 @@ VARINT, BYTES = 0, 2
 """Wire types of protobuf."""
 
 
-def chakra(step: Step, title: str) -> bytes:
+def chakra(step: StepTime, title: str) -> bytes:
     """The tasks of *step* as one rank's `.et` file; the rank stands for all. The format has no place for *title*.
 
     Durations are whole microseconds in the schema, so `duration_nanos` has them exactly. A task that computes and
@@ -202,7 +202,7 @@ def _varint(value: int) -> bytes:
     return bytes(parts)
 
 
-def perfetto(step: Step, title: str) -> bytes:
+def perfetto(step: StepTime, title: str) -> bytes:
     """When the tasks of *step* hold the processor and the links of each level, in the Trace Event Format."""
     resources = [COMPUTE, *sorted({resource for task in step.tasks for resource in task.holds} - {COMPUTE})]
     events: list[dict[str, Any]] = [_meta("process_name", 0, title)]

@@ -121,13 +121,13 @@ def alike(rows: Sequence[Row]) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bases:
+class BlockBases:
     """The best sequential schedule of each block of rows of any problems: what the ratios of that block are over."""
 
     best: Mapping[Key, Row]
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Bases:
+    def of(cls, rows: Iterable[Row]) -> BlockBases:
         best: dict[Key, Row] = {}
         for row in rows:
             if row.get("scheme") == BASELINE and row.get("part") in (None, "whole") and row.get("time_s") is not None:
@@ -178,11 +178,11 @@ def _is_replayed(row: Row) -> bool:
 
 def with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """*rows*, joined already, with `speed_up` and `speed_up_over`: what it is over, or why there is none."""
-    bases = Bases.of(rows)
+    bases = BlockBases.of(rows)
     return [{**row, **dict(zip(("speed_up", "speed_up_over"), _told(row, bases), strict=True))} for row in rows]
 
 
-def _told(row: Row, bases: Bases) -> tuple[float | None, str | None]:
+def _told(row: Row, bases: BlockBases) -> tuple[float | None, str | None]:
     if row.get("part") not in (None, "whole") or row.get("time_s") is None:
         return None, None
     missing = " ".join([f"-: {ALONE}.", *_measure_again([row])]) if row.get("source") in TIMED else None

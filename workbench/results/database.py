@@ -155,7 +155,7 @@ _VERSION_AT, _APPLICATION_AT = slice(60, 64), slice(68, 72)
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class DatabaseLabel:
     """What a database says of itself."""
 
     application: int
@@ -196,12 +196,12 @@ def version_in(path: Path) -> int:
     return int.from_bytes(header[_VERSION_AT], signed=True) if header.startswith(_MAGIC) else 0
 
 
-def label_of(connection: sqlite3.Connection) -> Label:
+def label_of(connection: sqlite3.Connection) -> DatabaseLabel:
     """What the database behind *connection* says of itself."""
     application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0]
                             for name in ("application_id", "user_version"))  # fmt: skip
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return Label(application, version, frozenset(name for name in names if not name.startswith("sqlite_")))
+    return DatabaseLabel(application, version, frozenset(name for name in names if not name.startswith("sqlite_")))
 
 
 def _header(path: Path) -> bytes:
@@ -211,13 +211,13 @@ def _header(path: Path) -> bytes:
         return file.read(_HEADER_BYTES)
 
 
-def _label(path: Path) -> Label:
+def _label(path: Path) -> DatabaseLabel:
     """Read without SQLite's own files beside it: what stands in a WAL is not seen."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
         return label_of(connection)
 
 
-def _label_with_wal(path: Path) -> Label:
+def _label_with_wal(path: Path) -> DatabaseLabel:
     """Of a copy, as reading a WAL writes beside the file."""
     with tempfile.TemporaryDirectory(prefix="workbench-store-") as folder:
         copy = Path(folder) / "copy"
@@ -233,7 +233,7 @@ def _companion(path: Path, ending: str) -> bool:
     return beside.is_file() and beside.stat().st_size > 0
 
 
-def _told(label: Label) -> str:
+def _told(label: DatabaseLabel) -> str:
     names = sorted(label.tables)
     some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     held = f"its tables are {some}" if names else "it has no tables"

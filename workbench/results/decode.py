@@ -31,7 +31,7 @@ class WrongForm(ValueError):
     """A value is not what it must be: which one, what it is, what would be accepted."""
 
 
-class Form(NamedTuple):
+class ValueForm(NamedTuple):
     """What one value may be."""
 
     words: str
@@ -47,42 +47,46 @@ def _is_finite(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < MOST and isfinite(value)
 
 
-TEXT = Form("a text", lambda value: isinstance(value, str))
-TRUTH = Form("true or false", lambda value: isinstance(value, bool))
-WHOLE = Form("a whole number from 0", lambda value: _is_count(value, 0))
-COUNT = Form("a whole number from 1", lambda value: _is_count(value, 1))
-NUMBER = Form("a finite number", _is_finite)
-SECONDS = Form("a finite number above 0", lambda value: _is_finite(value) and value > 0)
-ANY_NUMBER = Form("a number", lambda value: type(value) in (int, float))
-MOMENT = Form("a moment in Unix seconds", lambda value: _is_finite(value) and 0 <= value < 250e9)
-PROCESS = Form("the number of a process", lambda value: _is_count(value, 1) and value < 2**31)
-TABLE = Form("a table", lambda value: isinstance(value, dict))
-LIST = Form("a list", lambda value: isinstance(value, list | tuple))
-TABLES = Form("a list of tables", lambda value: LIST.holds(value) and all(isinstance(entry, dict) for entry in value))
-SIZES = Form(
+TEXT = ValueForm("a text", lambda value: isinstance(value, str))
+TRUTH = ValueForm("true or false", lambda value: isinstance(value, bool))
+WHOLE = ValueForm("a whole number from 0", lambda value: _is_count(value, 0))
+COUNT = ValueForm("a whole number from 1", lambda value: _is_count(value, 1))
+NUMBER = ValueForm("a finite number", _is_finite)
+SECONDS = ValueForm("a finite number above 0", lambda value: _is_finite(value) and value > 0)
+ANY_NUMBER = ValueForm("a number", lambda value: type(value) in (int, float))
+MOMENT = ValueForm("a moment in Unix seconds", lambda value: _is_finite(value) and 0 <= value < 250e9)
+PROCESS = ValueForm("the number of a process", lambda value: _is_count(value, 1) and value < 2**31)
+TABLE = ValueForm("a table", lambda value: isinstance(value, dict))
+LIST = ValueForm("a list", lambda value: isinstance(value, list | tuple))
+TABLES = ValueForm(
+    "a list of tables", lambda value: LIST.holds(value) and all(isinstance(entry, dict) for entry in value)
+)
+SIZES = ValueForm(
     "a table of whole numbers from 1, or words",
     lambda value: (
         isinstance(value, dict) and all(_is_count(size, 1) or isinstance(size, str) for size in value.values())
     ),
 )
-VALUES = Form(
+VALUES = ValueForm(
     "a table of whole numbers or words",
     lambda value: isinstance(value, dict) and all(type(each) in (int, str) for each in value.values()),
 )
 
 
-def one_of(words: Sequence[str] | Mapping[str, Any]) -> Form:
+def one_of(words: Sequence[str] | Mapping[str, Any]) -> ValueForm:
     """One of these words."""
     known = frozenset(words)
-    return Form(", ".join(words), lambda value: isinstance(value, str) and value in known)
+    return ValueForm(", ".join(words), lambda value: isinstance(value, str) and value in known)
 
 
-def optional(form: Form) -> Form:
+def optional(form: ValueForm) -> ValueForm:
     """That, or nothing."""
-    return Form(f"{form.words}, or null", lambda value: value is None or form.holds(value))
+    return ValueForm(f"{form.words}, or null", lambda value: value is None or form.holds(value))
 
 
-def checked(data: Any, forms: Mapping[str, Form], what: str, optional: Mapping[str, Form] | None = None) -> Any:
+def checked(
+    data: Any, forms: Mapping[str, ValueForm], what: str, optional: Mapping[str, ValueForm] | None = None
+) -> Any:
     """*data*, a table in which every key of *forms* has its form, and of *optional*, if it is there.
 
     WrongForm names the first value that has another; *what* is what the table is of. Other keys are not looked at.
@@ -100,7 +104,7 @@ def checked(data: Any, forms: Mapping[str, Form], what: str, optional: Mapping[s
     return data
 
 
-def entries(data: Any, forms: Sequence[Form], what: str, least: int | None = None) -> Any:
+def entries(data: Any, forms: Sequence[ValueForm], what: str, least: int | None = None) -> Any:
     """*data*, a list of values of these forms in this order; those after *least* may be absent."""
     most = len(forms)
     if not LIST.holds(data) or not (most if least is None else least) <= len(data) <= most:
@@ -127,8 +131,8 @@ _TRIAL = {"problem": TABLE, "schedule": TABLE, "backend": _BACKENDS, "machine": 
           "protocol": TABLE, "part": one_of(PARTS)}  # fmt: skip
 _PROBLEM = {"operator": one_of(OPERATORS), "shape": SIZES, "dtype": one_of(DTYPE_BYTES), "world": COUNT}
 _SCHEDULE = {"scheme": one_of(SCHEMES), "axes": VALUES}
-_TILE = Form("a tile such as 128x256x64", is_tile)
-_AXES: Mapping[str, Mapping[str, Form]] = {
+_TILE = ValueForm("a tile such as 128x256x64", is_tile)
+_AXES: Mapping[str, Mapping[str, ValueForm]] = {
     "sequential": {"tile": _TILE, "collective": TEXT},
     "concurrent": {"tile": _TILE, "micro_batches": COUNT, "collective": TEXT, "comm_priority": TEXT},
     "decomposed": {"tile": _TILE, "pieces": COUNT, "pattern": TEXT, "steps": TEXT, "grouping": TEXT, "engine": TEXT},
@@ -169,7 +173,7 @@ _ROW = dict.fromkeys(ROW_KEYS, _NUMBER_OR_NOT) | {
     "outcome": one_of(("measurement", "estimate", "failure")), "source": one_of(SOURCES), "key": TEXT,
     "run": _TEXT_OR_NOT, "operator": one_of(OPERATORS), "shape": SIZES, "dtype": one_of(DTYPE_BYTES), "world": COUNT,
     "scheme": one_of(SCHEMES), "axes": VALUES, "backend": _BACKENDS, "machine": TEXT,
-    "fabric": Form("a fabric such as shared_memory", _is_fabric), "protocol": TEXT, "part": one_of(PARTS),
+    "fabric": ValueForm("a fabric such as shared_memory", _is_fabric), "protocol": TEXT, "part": one_of(PARTS),
     "time_s": optional(SECONDS), "low_s": optional(SECONDS), "high_s": optional(SECONDS),
     "calibrated": optional(TRUTH), "correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
     "samples": optional(WHOLE), "stage": optional(one_of(STAGES)), "message": _TEXT_OR_NOT, "block": _TEXT_OR_NOT,
@@ -324,9 +328,9 @@ def by_rank(entries: Sequence[tuple[int, float]], world: int) -> tuple[tuple[flo
     return tuple(tuple(seconds_of[rank]) for rank in range(world))
 
 
-_SEEN: Mapping[str, Form] = {"correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
+_SEEN: Mapping[str, ValueForm] = {"correct": optional(TRUTH), "max_relative_error": optional(ANY_NUMBER),
                              "message": _TEXT_OR_NOT}  # fmt: skip
-_MAYBE_SEEN: Mapping[str, Form] = {"block": _TEXT_OR_NOT, "source_print": _TEXT_OR_NOT, "conditions": TABLES,
+_MAYBE_SEEN: Mapping[str, ValueForm] = {"block": _TEXT_OR_NOT, "source_print": _TEXT_OR_NOT, "conditions": TABLES,
                                    "facts": TABLE, "versions_print": _TEXT_OR_NOT}  # fmt: skip
 
 
@@ -350,7 +354,7 @@ LOST = "lost"
 Entry = Mapping[str, Any]
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
-_PLACED: Mapping[str, Form] = {"run": TEXT, "origin": optional(TEXT), "at": MOMENT, "block": optional(TEXT)}
+_PLACED: Mapping[str, ValueForm] = {"run": TEXT, "origin": optional(TEXT), "at": MOMENT, "block": optional(TEXT)}
 
 
 class HasDatabase(Protocol):

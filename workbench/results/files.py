@@ -137,7 +137,7 @@ COMPANIONS = ("", "-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FileTarget:
     """A place for a file, with what it must not be."""
 
     path: Path
@@ -178,13 +178,13 @@ class Target:
         return write([(self, kind, fill)])
 
 
-def of(target: Target | Path | str, *inputs: Path) -> Target:
+def of(target: FileTarget | Path | str, *inputs: Path) -> FileTarget:
     """*target* with *inputs* among what it must not be."""
-    target = target if isinstance(target, Target) else Target(Path(target))
+    target = target if isinstance(target, FileTarget) else FileTarget(Path(target))
     return replace(target, inputs=(*target.inputs, *inputs))
 
 
-def write(parts: Sequence[tuple[Target, FileKind, Fill]]) -> Path:
+def write(parts: Sequence[tuple[FileTarget, FileKind, Fill]]) -> Path:
     """Files that belong together, all of them or none; the first names the others, and comes into its place last."""
     for target, kind, _ in parts:
         target.refuse(kind)

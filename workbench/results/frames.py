@@ -11,7 +11,7 @@ import pandas as pd
 
 from kernels.outcome import ROW_KEYS
 from workbench.results import files
-from workbench.results.files import EXPORTS, Target
+from workbench.results.files import EXPORTS, FileTarget
 from workbench.results.metrics import EXTRA_KEYS
 
 KINDS = ("parquet", "csv")
@@ -26,7 +26,7 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(flat, columns=list(dict.fromkeys([*COLUMNS, *(key for entry in flat for key in entry)])))
 
 
-def export(table: pd.DataFrame, kind: str, target: Target | Path) -> Path:
+def export(table: pd.DataFrame, kind: str, target: FileTarget | Path) -> Path:
     """Write *table* to *target* whole or not at all; ValueError says what is missing or in the way."""
     if kind not in KINDS:
         raise ValueError(f"There is no export to {kind!r}. Accepted: {', '.join(KINDS)}.")

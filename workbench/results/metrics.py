@@ -449,7 +449,7 @@ STREAMS, ANY_BLOCK = "two streams without controls", "any block"
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class PiecesAlone:
     """What the pieces of one schedule take alone, each part in seconds; None where it was not timed in the block."""
 
     compute_s: float | None = None
@@ -459,7 +459,7 @@ class Alone:
     moving_s: float | None = None
 
 
-def signatures(row: Row, alone: Alone) -> dict[str, Any]:
+def signatures(row: Row, alone: PiecesAlone) -> dict[str, Any]:
     """The losses and the share of ideal of a filled *row*; None where a part is missing, and of parts themselves.
 
     Decomposition: pieces alone over the whole alone, T_c and T_comm. Contention: pieces together over pieces alone.
@@ -557,11 +557,11 @@ class Joins:
         whole = controlled and row.get("part") in (None, "whole") and row.get("time_s")
         return {"against_streams": against_streams(row["time_s"], streams_s) if whole and streams_s else None}
 
-    def _alone(self, row: Row) -> Alone:
+    def _alone(self, row: Row) -> PiecesAlone:
         """What the row's own pieces take alone, and for how long they are busy then where spans said it."""
         times = [self._best.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
         busy = [self._busy.get((part, *own_part(row, part))) for part in (COMPUTE, COMMUNICATION)]
-        return Alone(*times, *busy)
+        return PiecesAlone(*times, *busy)
 
 
 def fill(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from workbench import resources
 from workbench.results import decode
 from workbench.results import files as targets
 from workbench.results.decode import LIST, TABLE, checked
-from workbench.results.files import EXPORTS, Target
+from workbench.results.files import EXPORTS, FileTarget
 from workbench.results.provenance import for_others
 from workbench.results.store import Store
 
@@ -121,7 +121,7 @@ def of_run(store: Store, run: str) -> list[Recorded]:
             for measured, raw in store.recorded(run)]  # fmt: skip
 
 
-def write(store: Store, run: str, target: Target | Path, *, login: bool = False) -> Path:
+def write(store: Store, run: str, target: FileTarget | Path, *, login: bool = False) -> Path:
     """The measurements of *run* as a recording; ValueError when there are none. *login*: it names who measured."""
     entries = of_run(store, run)
     if not entries:

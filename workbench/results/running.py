@@ -44,7 +44,7 @@ def _outside(count: int) -> int:
 Row = Mapping[str, Any]
 
 
-class Running:
+class RunningMedians:
     """Feed it samples and rows; `rows` are of the trials that have samples and no outcome yet."""
 
     def __init__(self) -> None:

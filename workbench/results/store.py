@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.hardware import Hardware, Ran
+from kernels.hardware import Execution, Hardware
 from kernels.outcome import Estimate, Measurement, Outcome, Sample, Span, span_values, timed_how
 from kernels.problem import Problem
 from kernels.schemes import BASELINE
@@ -32,7 +32,7 @@ def same_source(source_print: str) -> tuple[str, ...]:
     return source_print, *SAME_SOURCES.get(source_print, ())
 
 
-def values(ran: Ran) -> tuple[str, str, str]:
+def values(ran: Execution) -> tuple[str, str, str]:
     """What CONDITION compares with."""
     return json.dumps(same_source(ran.source_print)), ran.versions_print, ran.hardware.text
 
@@ -69,7 +69,7 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = place(path)
         self._database = Database(self.path)
-        self._known: dict[tuple[Problem, Ran], tuple[int | None, tuple[Trial, ...]]] = {}
+        self._known: dict[tuple[Problem, Execution], tuple[int | None, tuple[Trial, ...]]] = {}
 
     def close(self) -> None:
         self._database.close()
@@ -197,7 +197,7 @@ class Store:
     # What is known
 
     @reads
-    def known(self, key: str, ran: Ran) -> tuple[Measurement, str] | None:
+    def known(self, key: str, ran: Execution) -> tuple[Measurement, str] | None:
         """The newest measurement of this trial by these kernels and libraries on this hardware, and its run.
 
         It is recorded. Failures are not known: what was lost or hung may work now.
@@ -209,7 +209,7 @@ class Store:
         return (self.measurement(entries[0]["id"]), entries[0]["run"]) if entries else None
 
     @reads
-    def known_trials(self, problem: Problem, ran: Ran) -> tuple[Trial, ...]:
+    def known_trials(self, problem: Problem, ran: Execution) -> tuple[Trial, ...]:
         """All trials of *problem* of which `known` has an answer. Looked up again when something was added."""
         newest = self._database.read("SELECT max(id) FROM outcomes")[0][0]
         kept_at, kept = self._known.get((problem, ran), (None, ()))

@@ -66,7 +66,7 @@ def followers(plan: Plan, gate: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Shares:
+class PoolShares:
     """Columns by step, but for *capacity*. Every pool of every rank has one queue."""
 
     queue: Ints
@@ -78,7 +78,7 @@ class Shares:
     """Units by queue."""
 
 
-def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> Shares:
+def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> PoolShares:
     """What the steps of *plan* hold: each *share* units of its *pool*; *capacity* has units by rank and pool.
 
     EVERYTHING is all that the largest stated share on that rank and pool leaves: a kernel that keeps 16 of 132 SMs for
@@ -91,7 +91,7 @@ def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> Shares:
     is_stated = share != EVERYTHING
     if not is_stated.any():
         nobody = np.full(len(plan), -1)
-        return Shares(queue=queue, units=units_of_pool[queue], crew=nobody, capacity=units_of_pool)
+        return PoolShares(queue=queue, units=units_of_pool[queue], crew=nobody, capacity=units_of_pool)
     if (too_large := np.flatnonzero(share > units_of_pool[queue])).size:
         step = int(too_large[0])
         raise AssertionError(
@@ -100,7 +100,7 @@ def shares(plan: Plan, pool: Ints, share: Ints, capacity: Ints) -> Shares:
     most = np.zeros_like(units_of_pool)
     np.maximum.at(most, queue, share)
     rest = np.where(most < units_of_pool, units_of_pool - most, units_of_pool)
-    return Shares(queue=queue, units=np.where(is_stated, share, rest[queue]),
+    return PoolShares(queue=queue, units=np.where(is_stated, share, rest[queue]),
                   crew=np.where(has_crew(plan, pool, share), plan.launch, -1), capacity=units_of_pool)  # fmt: skip
 
 
@@ -120,7 +120,7 @@ Event = tuple[float, int, int]
 blocks of it on n units have ended, or are at the end of a tile."""
 
 
-class Dealer:
+class UnitDealer:
     """Deals the units of pools to the blocks of grids.
 
     Blocks of the highest priority go first; of one priority those of the grid that has begun, then the lowest place.
@@ -237,7 +237,7 @@ class Dealer:
 # A large Plan laid out for the compiled loop: the same columns that `play` reads, as arrays.
 
 
-class Ended(NamedTuple):
+class StepEvents(NamedTuple):
     """When everything happened: columns by step."""
 
     start: Floats
@@ -247,7 +247,7 @@ class Ended(NamedTuple):
     waited_for: Ints
 
 
-def played(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[Ended, int]:
+def played(plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints, begin: float) -> tuple[StepEvents, int]:
     """*plan* played by compiled code from *begin*, and how many steps never finish.
 
     *costs*: issue, transit, ahead and delay of StepCosts; *links*: its numbers of egress links.
@@ -257,10 +257,12 @@ def played(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints, begin
     rows = seconds[: len(plan) * compiled.SECONDS].reshape(len(plan), compiled.SECONDS)
     start, issued, left, finish = (rows[:, column].copy() for column in range(compiled.START, compiled.SECONDS))
     waited_for = numbers[at.waited_for : at.waited_for + len(plan)]
-    return Ended(start, issued, left, finish, waited_for), len(plan) - finished
+    return StepEvents(start, issued, left, finish, waited_for), len(plan) - finished
 
 
-def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> tuple[compiled.Places, Ints, Floats]:
+def laid_out(
+    plan: Plan, held: PoolShares, costs: Sequence[Floats], links: Ints
+) -> tuple[compiled.ColumnPlaces, Ints, Floats]:
     """*plan* as it stands before its first event: where its columns begin, its numbers and its seconds."""
     count, num_launches, num_queues = len(plan), len(plan.launches), len(held.capacity)
     order, place = waits_order(plan)
@@ -270,7 +272,7 @@ def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> 
     link = np.where(links >= 0, plan.rank * (int(links.max(initial=0)) + 1) + links, -1)
     ready, waiting = _first_ready(held, missing[gate] == 0, place)
     of_launch, nobody = _rows(plan.launch, num_launches), np.zeros(num_launches, dtype=np.int64)
-    numbers = _Numbers()
+    numbers = _IntColumns()
     crews = np.where(held.crew >= 0, held.crew, num_launches)
     places = {
         "steps": numbers.add(np.stack([held.queue, held.units, held.crew, link, plan.launch, place], axis=1)),
@@ -288,10 +290,14 @@ def laid_out(plan: Plan, held: Shares, costs: Sequence[Floats], links: Ints) -> 
     rows = seconds[:free_at].reshape(count, compiled.SECONDS)
     for column, values in enumerate(costs):
         rows[:, column] = values
-    return compiled.Places(**places, seconds=0, free_at=free_at, times=free_at + num_links), numbers.laid(), seconds
+    return (
+        compiled.ColumnPlaces(**places, seconds=0, free_at=free_at, times=free_at + num_links),
+        numbers.laid(),
+        seconds,
+    )
 
 
-class _Numbers:
+class _IntColumns:
     """Columns of whole numbers, end to end."""
 
     def __init__(self) -> None:
@@ -313,7 +319,7 @@ class _Numbers:
         return np.concatenate(self._columns).astype(np.int64, copy=False)
 
 
-def _first_ready(held: Shares, is_ready: NDArray[np.bool_], place: Ints) -> tuple[tuple[Ints, Ints], Ints]:
+def _first_ready(held: PoolShares, is_ready: NDArray[np.bool_], place: Ints) -> tuple[tuple[Ints, Ints], Ints]:
     """By queue, the places of what is ready at the start before room for the others, and how many they are.
 
     Numbers in order are a heap.
@@ -352,7 +358,7 @@ LAUNCH_BEHIND = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Played:
+class PlayedTimes:
     """When everything happened, in seconds from the common start; columns by step."""
 
     start: Floats
@@ -375,7 +381,7 @@ class Played:
         return float(self.rank_end.max(initial=0.0))
 
 
-def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Played:
+def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> PlayedTimes:
     """Plays *plan*: whenever units of a pool are free, the first of the steps that are ready for it takes its share.
 
     First is who belongs to the launch with the highest priority, and of those who has the lowest turn. It waits until
@@ -393,17 +399,17 @@ def play(plan: Plan, costs: StepCosts, *, compiled: bool | None = None) -> Playe
         np.maximum.at(ends, plan.rank, issued)
         lands = np.where((plan.kind == Kind.PUT), plan.peer, plan.rank)
         np.maximum.at(ends, lands, finish)
-    return Played(start=np.asarray(stage.start), issued=issued, left=np.asarray(stage.left), finish=finish,
+    return PlayedTimes(start=np.asarray(stage.start), issued=issued, left=np.asarray(stage.left), finish=finish,
                   waited_for=np.asarray(stage.waited_for, dtype=np.int64), rank_end=ends)  # fmt: skip
 
 
-def _plainly(plan: Plan, costs: StepCosts) -> tuple[_Stage, int]:
-    stage = _Stage(plan, costs)
+def _plainly(plan: Plan, costs: StepCosts) -> tuple[_PlayState, int]:
+    stage = _PlayState(plan, costs)
     stage.run()
     return stage, stage.unfinished
 
 
-def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
+def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[StepEvents, int]:
     pass  # numba takes half a second: Plans that are small go without
 
     held = shares(plan, costs.pool, costs.share, costs.capacity)
@@ -411,7 +417,7 @@ def _by_compiled(plan: Plan, costs: StepCosts) -> tuple[Ended, int]:
     return played(plan, held, seconds, costs.link, costs.start_seconds)
 
 
-class _Stage:
+class _PlayState:
     """The state of one play, in lists: numpy's elements are slow one by one."""
 
     def __init__(self, plan: Plan, costs: StepCosts) -> None:
@@ -438,9 +444,9 @@ class _Stage:
         self._missing = waits_missing(plan, gate, launches).tolist()
         self._followers = _by_step(*followers(plan, gate))
         self._ready = self._first_ready(gate)
-        self._dealer: Dealer | None = None
+        self._dealer: UnitDealer | None = None
         if (grids := costs.grids) is not None:
-            self._dealer = Dealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue, plan.rank)
+            self._dealer = UnitDealer(grids, held.queue, plan.launches.priority[plan.launch], costs.issue, plan.rank)
             self._units = np.where(grids.blocks > 0, 0, held.units).tolist()  # which their blocks give back
 
     def run(self) -> None:
@@ -576,7 +582,7 @@ def _by_step(bounds: Ints, flat: Ints) -> list[list[int]]:
     return [values[first:stop] for first, stop in pairwise(start)]
 
 
-def spans(plan: Plan, played: Played, costs: StepCosts) -> tuple[Span, ...]:
+def spans(plan: Plan, played: PlayedTimes, costs: StepCosts) -> tuple[Span, ...]:
     """What the timeline draws: a step on its pool, and a put on its link while its bytes leave.
 
     Puts that workgroups of their own move are drawn on the link alone. A put whose bytes are in place already does

@@ -18,7 +18,7 @@ SECONDS = 8
 """The same of its seconds: what it costs, then when it began and ended."""
 
 
-class Places(NamedTuple):
+class ColumnPlaces(NamedTuple):
     """Where each column begins in *n*, and of the last four in *x*. Rows have bounds: theirs are absolute."""
 
     steps: int

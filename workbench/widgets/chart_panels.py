@@ -18,7 +18,7 @@ from kernels.trial import is_one_call
 from kernels.units import percent_text, seconds_text
 from workbench.charts import landscape, layers, scale_out, sweep, waterfall
 from workbench.experiment.forecast import COUNTED_MOST
-from workbench.experiment.form import Asked
+from workbench.experiment.form import FormQuestion
 from workbench.experiment.space import columns, combinations, values
 from workbench.machines import shipped_machine
 from workbench.naming import axis_title
@@ -33,7 +33,7 @@ from workbench.simulator.price.shared import shares_are_measured
 from workbench.simulator.scaling.model import model, names
 from workbench.simulator.scaling.network import of_machine
 from workbench.simulator.scaling.prices import Prices
-from workbench.simulator.scaling.step import Setting, named, rows
+from workbench.simulator.scaling.step import StepSetting, named, rows
 from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html, note_html, refusal_html
 from workbench.widgets.live_chart import LiveChart, ready
 
@@ -42,7 +42,7 @@ from workbench.widgets.live_chart import LiveChart, ready
 Row = Mapping[str, Any]
 
 
-def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
+def cells(asked: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
     """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
     problem = asked.problem()
     choice = replace(asked, swept=(x, y)).choice(asked.scheme, machine)
@@ -62,7 +62,7 @@ def cells(asked: Asked, machine: Machine, fabric: Fabric, x: str, y: str) -> lis
     ]
 
 
-def same_problem(asked: Asked) -> Callable[[Row], bool]:
+def same_problem(asked: FormQuestion) -> Callable[[Row], bool]:
     """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
     problem, link = asked.problem(), link_of(str(asked.link()))
     question = question_of(problem.to_json())
@@ -377,5 +377,5 @@ def _steps(name: str, configuration: str) -> list[dict[str, Any]]:
     """One row for each of WORLDS; shapes that several of them have are priced once."""
     machine = shipped_machine(MACHINE)
     first = Prices(machine, of_machine(machine, WORLDS[0]))
-    settings = [Setting(model=model(name), prices=first.over(of_machine(machine, world))) for world in WORLDS]
+    settings = [StepSetting(model=model(name), prices=first.over(of_machine(machine, world))) for world in WORLDS]
     return [row for setting in settings for row in rows(setting, (configuration,))]

@@ -10,13 +10,13 @@ import ipywidgets
 
 from cluster.client import Cluster
 from cluster.hosts import local_ranks
-from cluster.seating import Described, Ranks, Workers
+from cluster.seating import Ranks, WorkerDescription, Workers
 from kernels.machine import Machine
 from workbench import machines
 from workbench.analysis.accuracy import off
-from workbench.experiment.calibration import Unsound, calibrate
-from workbench.experiment.form import Asked
-from workbench.experiment.run import Replay, Sitting
+from workbench.experiment.calibration import UnsoundFit, calibrate
+from workbench.experiment.form import FormQuestion
+from workbench.experiment.run import Replay, StoredRun
 from workbench.experiment.run import run as experiment_run
 from workbench.experiment.sources import Answer, FromCluster, FromRecordings, FromSimulator
 from workbench.machines import matching
@@ -40,7 +40,7 @@ from workbench.widgets.controls import (
     tick,
     warning_html,
 )
-from workbench.widgets.form import Judge, Question
+from workbench.widgets.form import Availability, QuestionForm
 
 # Who measures: the cluster is looked for in the background, and looked at again, so that the page says how it is.
 
@@ -57,7 +57,7 @@ PATIENCE_SECONDS = 1.0
 """So long may somebody who needs a cluster wait for one that is being found."""
 
 
-class Finder:
+class ClusterWatcher:
     """*tell* is called with the workers, or None, and with a sentence, whenever these have changed.
 
     Only the finder's own thread connects: a connection may hang, and whoever presses Run must not hang with it.
@@ -146,7 +146,7 @@ class Finder:
             self._why = str(error) or type(error).__name__
             return None, NOBODY
         troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
-        silent = [worker.name for worker in workers.here if isinstance(worker, Described) and worker.is_away]
+        silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
             troubles.append(f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer now.")
         hosts = len({worker.host for worker in workers.here})
@@ -159,7 +159,7 @@ class Finder:
 Row = Mapping[str, Any]
 
 
-class Calibrating:
+class CalibrationNotice:
     """`show` tells what is off; the button fits that machine in the background, and then calls *done*."""
 
     def __init__(self, find: Callable[[], Cluster], done: Callable[[], None]) -> None:
@@ -204,7 +204,7 @@ class Calibrating:
         said = ""
         try:
             said = self._fit(name)
-        except (Unsound, ValueError, OSError, RuntimeError) as error:
+        except (UnsoundFit, ValueError, OSError, RuntimeError) as error:
             said = refusal_html(str(error))
         finally:
             self._busy = False
@@ -227,13 +227,13 @@ class Calibrating:
 # The form begins with the machine of the ranks that measure: the one that fits them, or one made of what they tell.
 
 
-def begin_with(question: Question, workers: Workers | None, find: Callable[[], Cluster]) -> None:
+def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[], Cluster]) -> None:
     """Sets the machine of *question* to that of *workers*, where it is the usual one and not theirs.
 
     What a person chose stays, and is refused with the name of the one that fits.
     """
     machine = question.machine_value
-    if not workers or machine.name != LAPTOP or Judge(True, workers).of_machine(machine) is None:
+    if not workers or machine.name != LAPTOP or Availability(True, workers).of_machine(machine) is None:
         return
     backend = "triton" if all(worker.backend == "triton" for worker in workers.here) else "cpu"
     try:
@@ -293,7 +293,7 @@ class SourceChoice:
         kind, name = self.recording.value
         return recordings.recordings(name) if kind == "shipped" else recordings.of_run(self._store, name)
 
-    def refusal(self, question: Asked, machine: Machine) -> str | None:
+    def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
         """Why nothing can be replayed, or None; of a sweep what was recorded is played."""
         if self.value != REPLAY:
             return None
@@ -311,7 +311,7 @@ class SourceChoice:
             self._read = self.recording.value, self.recorded()
         return self._read[1]
 
-    def sitting(self, question: Asked, machine: Machine) -> Sitting:
+    def sitting(self, question: FormQuestion, machine: Machine) -> StoredRun:
         """What Run iterates; ValueError in one sentence when it cannot be."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())

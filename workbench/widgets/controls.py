@@ -56,7 +56,7 @@ WIDE = {"description_width": "130px"}
 HIDDEN, SHOWN = "none", None
 
 
-class Quiet:
+class QuietControls:
     """A form whose own changes of its controls are no news: it makes them `with self._silently()`.
 
     What a person changes meanwhile, in the kernel's thread, is news all the same.

@@ -22,7 +22,7 @@ from workbench.charts import theme
 from workbench.charts.labels import context
 from workbench.experiment.forecast import COUNTED_MOST, Forecast, forecast
 from workbench.experiment.links import known_link
-from workbench.experiment.run import Sitting
+from workbench.experiment.run import StoredRun
 from workbench.experiment.sources import FromRecordings
 from workbench.machines import crowded
 from workbench.naming import TIMED
@@ -37,8 +37,8 @@ from workbench.widgets.cluster_watch import (
     MEASURE,
     REPLAY,
     SIMULATE,
-    Calibrating,
-    Finder,
+    CalibrationNotice,
+    ClusterWatcher,
     SourceChoice,
     begin_with,
 )
@@ -53,12 +53,12 @@ from workbench.widgets.controls import (
     refusal_html,
     warning_html,
 )
-from workbench.widgets.form import Judge, Question
+from workbench.widgets.form import Availability, QuestionForm
 from workbench.widgets.live_chart import Click, charts_in
-from workbench.widgets.panels import ALONG, TRIALS, Begun, Panels
+from workbench.widgets.panels import ALONG, TRIALS, Panels, RunStart
 from workbench.widgets.results import ReportButton, Results
-from workbench.widgets.session import News, Session
-from workbench.widgets.timeline_view import Frozen, Loading, Shown, is_of
+from workbench.widgets.session import RunNews, RunSession
+from workbench.widgets.timeline_view import FrozenOutput, RowLoader, TimelineView, is_of
 
 # Where everything stands on the explorer's page: the question on the left, what is known about it on the right.
 
@@ -66,25 +66,25 @@ FORM_PIXELS = 392
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class PageParts:
     """What is made elsewhere."""
 
-    question: Question
+    question: QuestionForm
     source: SourceChoice
     results: Results
     panels: Panels
     report: ReportButton
-    shown: Shown
+    shown: TimelineView
     calibrating: ipywidgets.Widget
     """Which estimates are off, and the button that fits their machine."""
     loaded: ipywidgets.Widget
     """What a click has changed, and its Undo."""
 
 
-class Page:
+class ExplorerPage:
     """`view` is shown; the controls are what the explorer listens to and writes on."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self.run = button("Run", "wb-run", "play", "Measure, simulate or replay what the form asks")
         self.run.button_style = "primary"
         self.stop = button("Stop", "wb-stop", "stop", "End the run; what was measured stays", disabled=True)
@@ -96,7 +96,7 @@ class Page:
         self.guess, self.pin, self.headline, self.timeline = shown.guess, shown.pin, shown.headline, shown.timeline
         self.view = self._laid_out(parts)
 
-    def _laid_out(self, parts: Parts) -> ipywidgets.Widget:
+    def _laid_out(self, parts: PageParts) -> ipywidgets.Widget:
         left = marked(ipywidgets.VBox(self._left(parts)), "wb-card")
         left.layout = ipywidgets.Layout(flex=f"0 0 {FORM_PIXELS}px", width=f"{FORM_PIXELS}px")
         head = marked(ipywidgets.HBox([self.headline, self.pin, parts.report.note, parts.report.button]), "wb-head")
@@ -110,7 +110,7 @@ class Page:
         box = ipywidgets.VBox([ipywidgets.HTML(STYLE), Keyboard(), page], layout=ipywidgets.Layout(width="100%"))
         return marked(box, "wb-explorer")
 
-    def _left(self, parts: Parts) -> list[ipywidgets.Widget]:
+    def _left(self, parts: PageParts) -> list[ipywidgets.Widget]:
         buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
         guess = [self.guess, parts.shown.guess_refusal]
         answered = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
@@ -135,17 +135,17 @@ class Explorer:
         self.store = store or Store()
         self.run_id: str | None = None
         self._seen: set[str] = set()  # runs that were shown here: none comes back by itself over what the form says
-        self.question = Question(DEFAULT_PRESET, DEFAULT_MACHINE)
-        self.session = Session(self.store, self._hear)
+        self.question = QuestionForm(DEFAULT_PRESET, DEFAULT_MACHINE)
+        self.session = RunSession(self.store, self._hear)
         self.panels = Panels(self.store, self._cells)
-        self.results, self.frozen = Results(), Frozen(self.store)
-        self.shown = Shown(self.store)
+        self.results, self.frozen = Results(), FrozenOutput(self.store)
+        self.shown = TimelineView(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
-        self.finder = Finder(self._found, cluster)
+        self.finder = ClusterWatcher(self._found, cluster)
         self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks, lambda: self.question.wait_s)
-        self.loading = Loading(self.question, self.shown)
-        self.calibrating = Calibrating(self.finder.cluster, self.refresh)
-        self.page = Page(Parts(
+        self.loading = RowLoader(self.question, self.shown)
+        self.calibrating = CalibrationNotice(self.finder.cluster, self.refresh)
+        self.page = ExplorerPage(PageParts(
             question=self.question, source=self.source, results=self.results, panels=self.panels, report=self.report,
             shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
         ))  # fmt: skip
@@ -225,7 +225,7 @@ class Explorer:
 
     def _ask_judge(self) -> None:
         """What can be answered follows from source and cluster."""
-        self.question.ask(Judge(self.source.value == MEASURE, self._workers))
+        self.question.ask(Availability(self.source.value == MEASURE, self._workers))
 
     def _predicted(self) -> Estimate:
         question, machine = self.question.asked, self.question.machine_value
@@ -330,7 +330,7 @@ class Explorer:
             self._begin(sitting)
         self.session.start(sitting)
 
-    def _begin(self, sitting: Sitting) -> None:
+    def _begin(self, sitting: StoredRun) -> None:
         self.run_id, self.shown.row = sitting.run, None
         self._seen.add(sitting.run)
         self.report.forget()
@@ -338,7 +338,7 @@ class Explorer:
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
         guess_s, estimate = self.shown.guess_s(), self.shown.estimate
         self.panels.begin(
-            Begun(
+            RunStart(
                 swept=swept,
                 context="" if estimate is None else self._context(estimate),
                 timed=self.source.value != SIMULATE,
@@ -374,7 +374,7 @@ class Explorer:
         self.page.stop.disabled = True
         self.session.stop()
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: RunNews) -> None:
         """What came back since the last tick; called by the session's thread, which logs what cannot be drawn."""
         try:
             self._draw_news(news)
@@ -382,7 +382,7 @@ class Explorer:
             if news.ended:
                 self._end(news)
 
-    def _draw_news(self, news: News) -> None:
+    def _draw_news(self, news: RunNews) -> None:
         with self._drawing:
             self.panels.add(news)
             self.results.add(news)
@@ -393,7 +393,7 @@ class Explorer:
                 self._show_measured()
                 self.shown.draw()
 
-    def _end(self, news: News) -> None:
+    def _end(self, news: RunNews) -> None:
         self._running = False
         self.calibrating.show(self.panels.rows)
         failed = self.results.failures

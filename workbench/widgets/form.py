@@ -21,14 +21,14 @@ from kernels.trial import PROTOCOLS, Trial
 from kernels.units import DTYPE_BYTES
 from workbench import machines
 from workbench.charts.labels import LINKS, fabric_words
-from workbench.experiment.form import SCHEME, Asked
+from workbench.experiment.form import SCHEME, FormQuestion
 from workbench.experiment.sources import share_memory
 from workbench.machines import machine as machine_named
 from workbench.machines import matching
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
-    Quiet,
+    QuietControls,
     dropdown,
     fold,
     html,
@@ -54,7 +54,7 @@ Choice = TypeVar("Choice", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class Availability:
     """Of one source. What is simulated has to be legal; what is measured has to find ranks that run it, too."""
 
     measures: bool = False
@@ -67,7 +67,7 @@ class Judge:
         seats = known.seats(machine.backend) if known is not None else 0
         return min(seats or machine.max_world, machine.max_world)
 
-    def refusal(self, asked: Asked, machine: Machine) -> str | None:
+    def refusal(self, asked: FormQuestion, machine: Machine) -> str | None:
         """Why *asked* cannot be answered, or None."""
         try:
             trial = asked.trial(machine)
@@ -86,13 +86,13 @@ class Judge:
         ranks = self.workers.ranks(world, machine.backend) if self.measures and self.workers is not None else None
         return None if ranks is None else matching.refusal(machine, ranks.hardware, world)
 
-    def of_scheme(self, asked: Asked, scheme: str, machine: Machine) -> str | None:
+    def of_scheme(self, asked: FormQuestion, scheme: str, machine: Machine) -> str | None:
         """Why no schedule of *scheme* can be answered, or None."""
         plain = replace(asked, scheme=scheme, values=())
         sentence = self.refusal(plain, machine)
         return None if sentence is None or self.fitting(plain, machine) is not None else sentence
 
-    def of_link(self, asked: Asked, link: str, machine: Machine) -> str | None:
+    def of_link(self, asked: FormQuestion, link: str, machine: Machine) -> str | None:
         """Why no scheme can be answered over *link*, or None."""
         sentences = []
         for scheme in schemes.SCHEMES:
@@ -102,7 +102,7 @@ class Judge:
             sentences.append(sentence)
         return sentences[0]
 
-    def of_values(self, asked: Asked, axis: Axis, machine: Machine) -> dict[Value, str | None]:
+    def of_values(self, asked: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
         """Why the ranks cannot run the scheme's usual schedule with each value of *axis*; None where they can."""
         if not self.measures:
             return {}
@@ -113,7 +113,7 @@ class Judge:
         refused = capabilities.refused_values(asked.problem(), usual, axis, self._ranks(asked, machine))
         return {value: refused.get(value) for value in axis.values}
 
-    def fitting(self, asked: Asked, machine: Machine) -> Schedule | None:
+    def fitting(self, asked: FormQuestion, machine: Machine) -> Schedule | None:
         """A schedule that the ranks run, where the usual one is legal and theirs alone refuse it; None without."""
         if not self.measures:
             return None
@@ -123,8 +123,8 @@ class Judge:
             return None
         return None if usable == replace(asked, values=()).schedule(machine) else usable
 
-    def _ranks(self, asked: Asked, machine: Machine) -> capabilities.Runner:
-        return capabilities.Runner(machine, asked.link())
+    def _ranks(self, asked: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
+        return capabilities.MeasuringRanks(machine, asked.link())
 
     def _of_ranks(self, trial: Trial) -> str | None:
         if not self.measures:
@@ -154,22 +154,22 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FormState:
     """All that the form says, to come back to."""
 
-    asked: Asked
+    asked: FormQuestion
     machine: str
     preset: str
 
 
-class Question(Quiet):
+class QuestionForm(QuietControls):
     """Controls of one question. `asked` is its state, `on_change` is called after every change of it."""
 
     def __init__(self, default_preset: str, machine: str) -> None:
         self._listeners: list[Callable[[], Any]] = []
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
-        self.judge = Judge()
+        self.judge = Availability()
         """Whether what the form says would be answered; whoever knows source and cluster sets another."""
         self.refused: dict[str, dict[Any, str]] = {}
         """By the class name of a control: the choices that cannot be taken here, each with its reason."""
@@ -217,9 +217,9 @@ class Question(Quiet):
         return machine_named(self.machine.value)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> FormQuestion:
         """The state of the form; it may be illegal."""
-        return Asked(
+        return FormQuestion(
             operator=self.problem.operator.value,
             shape=self.problem.shape,
             dtype=self.problem.dtype.value,
@@ -293,11 +293,11 @@ class Question(Quiet):
         self.machine.value = name
 
     @property
-    def state(self) -> State:
+    def state(self) -> FormState:
         """What the form says, all of it."""
-        return State(self.asked, str(self.machine.value), str(self.problem.preset.value))
+        return FormState(self.asked, str(self.machine.value), str(self.problem.preset.value))
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: FormState) -> None:
         """Sets the form to what it said before."""
         question = state.asked
         with self._silently():
@@ -353,7 +353,7 @@ class Question(Quiet):
         for listener in self._listeners:
             listener()
 
-    def ask(self, judge: Judge) -> None:
+    def ask(self, judge: Availability) -> None:
         """Another source, or news of the cluster: other things can be answered. Listeners are not told."""
         if judge != self.judge:
             self.judge = judge
@@ -422,7 +422,7 @@ class Question(Quiet):
         choices |= {f"wb-axis-{axis.name}": judge.of_values(question, axis, machine) for axis in known}
         self.refused = {mark: refused for mark, sentences in choices.items() if (refused := refused_choices(sentences))}
 
-    def _of_world(self, question: Asked, world: int) -> str | None:
+    def _of_world(self, question: FormQuestion, world: int) -> str | None:
         try:
             shape = self.problem.shape_for(world)
         except Refusal as refusal:
@@ -452,7 +452,7 @@ class Question(Quiet):
         self._changed()
 
 
-def _complete(question: Asked, machine: Machine) -> dict[str, Value] | None:
+def _complete(question: FormQuestion, machine: Machine) -> dict[str, Value] | None:
     """The schedule that Run would take: what a person has not set may follow from what was. None if there is none."""
     try:
         return axis_rules.all_axes(question.problem(), question.schedule(machine), machine.backend)

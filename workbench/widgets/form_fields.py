@@ -20,7 +20,7 @@ from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
     WIDE,
-    Quiet,
+    QuietControls,
     dropdown,
     html,
     marked,
@@ -128,7 +128,7 @@ class AxisRow:
     view: ipywidgets.HBox
 
 
-class AxisRows(Quiet):
+class AxisRows(QuietControls):
     """`basic` and `advanced` hold the rows; *changed(axis, value)* and *swept(axis, wanted)* are called by a person."""
 
     def __init__(self, changed: Callable[[str, Value], Any], swept: Callable[[str, bool], Any]) -> None:
@@ -212,7 +212,7 @@ class Left:
     dtype: str
 
 
-class ProblemForm(Quiet):
+class ProblemForm(QuietControls):
     """`view` is the part that is always seen; `world` and `dtype` are for who asks for more."""
 
     def __init__(self, preset: str, machine: Machine) -> None:

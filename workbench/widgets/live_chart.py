@@ -87,7 +87,7 @@ def _keep(path: Path, content: bytes) -> None:
 Row: TypeAlias = Mapping[str, Any]
 
 
-class Part(TypedDict):
+class MessagePart(TypedDict):
     """What one message says about one dataset; the rows themselves are in the buffer at the same position."""
 
     name: str
@@ -98,7 +98,7 @@ class Part(TypedDict):
     """Nothing older is kept: the browser misses no row even when its own end lies before *start*."""
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Rows that were added together."""
 
     start: int
@@ -108,7 +108,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rows:
+class LiveRows:
     """The newest rows of one dataset, and how many of them the browser has been sent."""
 
     generation: int
@@ -116,7 +116,7 @@ class Rows:
     end: int = 0
     sent: int = -1
     """End of what the browser was sent; before anything was, it does not know of this generation."""
-    batches: deque[Batch] = field(default_factory=deque)
+    batches: deque[RowBatch] = field(default_factory=deque)
 
     @property
     def start(self) -> int:
@@ -128,14 +128,14 @@ class Rows:
         encoded = encode(rows[-self.max_rows :])
         end = self.end + len(rows)
         if rows:
-            self.batches.append(Batch(max(self.end, end - self.max_rows), end, encoded))
+            self.batches.append(RowBatch(max(self.end, end - self.max_rows), end, encoded))
         self.end = end
         while self.batches and self.batches[0].end <= end - self.max_rows:
             self.batches.popleft()
 
     def since(self, row: int) -> tuple[int, bytes]:
         """The rows kept from number *row* on, or from a little before: the first one's number, and a JSON list."""
-        news: list[Batch] = []
+        news: list[RowBatch] = []
         for batch in reversed(self.batches):
             if batch.end <= row:
                 break
@@ -149,9 +149,9 @@ class Rows:
         return rows[-self.max_rows :]
 
 
-def message(parts: Iterable[tuple[str, Rows, int]]) -> tuple[dict[str, Any], list[bytes]]:
+def message(parts: Iterable[tuple[str, LiveRows, int]]) -> tuple[dict[str, Any], list[bytes]]:
     """Content and buffers that bring each named dataset's rows from a number on."""
-    datasets: list[Part] = []
+    datasets: list[MessagePart] = []
     buffers: list[bytes] = []
     for name, rows, first in parts:
         start, encoded = rows.since(first)
@@ -363,7 +363,7 @@ class LiveChart(anywidget.AnyWidget):
     def __init__(self, chart: alt.TopLevelMixin | LiveSpec, *, max_rows: int = MAX_ROWS, **traits: Any) -> None:
         self._lock = threading.RLock()
         self._generations = itertools.count(1)
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, LiveRows] = {}
         self._timer: threading.Timer | None = None
         self._closed = False
         self._sent_at = -MESSAGE_INTERVAL_S
@@ -419,10 +419,10 @@ class LiveChart(anywidget.AnyWidget):
         self._rows = {name: self._rows.get(name) or self._fresh() for name in read.datasets}
         return read.to_json()
 
-    def _fresh(self) -> Rows:
-        return Rows(generation=next(self._generations), max_rows=self.max_rows)
+    def _fresh(self) -> LiveRows:
+        return LiveRows(generation=next(self._generations), max_rows=self.max_rows)
 
-    def _dataset(self, name: str) -> Rows:
+    def _dataset(self, name: str) -> LiveRows:
         if name not in self._rows:
             known = ", ".join(self._rows) or "none; give it alt.NamedData"
             raise ValueError(f"This chart has no dataset {name!r}. Accepted: {known}.")
@@ -457,7 +457,7 @@ class LiveChart(anywidget.AnyWidget):
             news = [(name, rows, rows.sent) for name, rows in self._rows.items() if rows.sent < rows.end]
             self._send_parts(news)
 
-    def _send_parts(self, parts: list[tuple[str, Rows, int]]) -> None:
+    def _send_parts(self, parts: list[tuple[str, LiveRows, int]]) -> None:
         for _, rows, _ in parts:
             rows.sent = rows.end
         if parts:

@@ -20,19 +20,19 @@ from workbench.reports.tables import gain_words
 from workbench.results import comparison
 from workbench.results.metrics import FLOOR, Joins
 from workbench.results.rows import Key, asked_today, of_first, problem_of
-from workbench.results.running import Running
+from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
-from workbench.widgets.controls import HIDDEN, SHOWN, Quiet, dropdown, html, note_html
+from workbench.widgets.controls import HIDDEN, SHOWN, QuietControls, dropdown, html, note_html
 from workbench.widgets.live_chart import Click, LiveChart, ready
-from workbench.widgets.session import News
+from workbench.widgets.session import RunNews
 
 # Which problem of a run the charts are about: rows of different shapes or links share no axis and no best.
 
 Row = Mapping[str, Any]
 
 
-class ProblemChoice(Quiet):
+class ProblemChoice(QuietControls):
     """`view` is seen once a run has two problems. Until a person chooses, the newest one is shown while they come."""
 
     def __init__(self, chosen: Callable[[], Any]) -> None:
@@ -152,7 +152,7 @@ NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class RunStart:
     """What a run was begun with."""
 
     swept: Mapping[str, Sequence[Value]] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Panels:
         self.same_problem: Callable[[Row], bool] = lambda row: True
         """Whether a row belongs on the landscape of what the form asks."""
         self._context = ""
-        self._forget(Begun())
+        self._forget(RunStart())
         self.tabs.observe(self._opened, "selected_index")
         self.open = LANDSCAPE
 
@@ -215,7 +215,7 @@ class Panels:
         """Everything that came back of this run."""
         return self._rows
 
-    def _forget(self, begun: Begun) -> None:
+    def _forget(self, begun: RunStart) -> None:
         self._begun = begun
         self._rows: list[Row] = []
         self._joins = Joins()
@@ -233,7 +233,7 @@ class Panels:
         self._redrawn_at = self._ran_at = 0.0
         self._running: Sequence[Row] = ()
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: RunStart) -> None:
         """Another run: everything that was drawn goes."""
         self._forget(begun)
         self.note.value = ""
@@ -262,7 +262,7 @@ class Panels:
         self.along.begin(swept, context)
         self.losses.begin()
 
-    def add(self, news: News) -> None:
+    def add(self, news: RunNews) -> None:
         """What came back since the last tick."""
         self._run = news.run
         again = self._keep_samples(news.samples)
@@ -289,11 +289,11 @@ class Panels:
         whole = [row for row in rows if row["part"] == "whole"]
         # of several problems each has its own
         swept = varied(rows) if len(of_first(whole)) == len(whole) else {}
-        self.begin(Begun(swept=swept, context=context, timed=timed))
+        self.begin(RunStart(swept=swept, context=context, timed=timed))
         self._run = run
         self.problem.begin(following=False)
         self._append(rows)
-        unfinished = Running()
+        unfinished = RunningMedians()
         unfinished.add_rows(rows)
         unfinished.add_samples(self._store.unfinished_samples(run))
         self._show_running(unfinished.rows(stopped=True), True)

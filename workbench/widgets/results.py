@@ -24,18 +24,18 @@ from workbench.reports.export import export, file_name
 from workbench.reports.run_report import stored_report
 from workbench.reports.tables import Table, failure_table, gain_words, is_failure, outcome_table
 from workbench.results.comparison import together
-from workbench.results.files import Target
+from workbench.results.files import FileTarget
 from workbench.results.metrics import Joins
 from workbench.results.rows import Key, by_problem, problem_of
 from workbench.results.store import Store
 from workbench.widgets.controls import HIDDEN, SHOWN, note_html, refusal_html
-from workbench.widgets.session import News
+from workbench.widgets.session import RunNews
 
 # Tables of outcomes on a page: pressed headings sort them, and each scrolls in a box of its own.
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProblemTable:
     """One table, what it is about, and what follows from it."""
 
     table: Table
@@ -64,13 +64,13 @@ class Part:
 
 
 class OutcomeView(anywidget.AnyWidget):
-    """Shows `Part`s one below the other."""
+    """Shows `ProblemTable`s one below the other."""
 
     _esm = Path(__file__).parent / "outcome_view.js"
     _css = Path(__file__).parent / "outcome_view.css"
     parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
 
-    def show(self, parts: Sequence[Part]) -> None:
+    def show(self, parts: Sequence[ProblemTable]) -> None:
         """These instead of what was shown; how a person sorted a table of the same title stays."""
         self.parts = [part.to_json() for part in parts]
 
@@ -137,7 +137,7 @@ class Results:
         self.progress.layout.display = HIDDEN
         self.words.value = ""
 
-    def add(self, news: News) -> None:
+    def add(self, news: RunNews) -> None:
         """Takes what is new."""
         self._take(news.rows)
         self._show_progress(news)
@@ -176,7 +176,7 @@ class Results:
         """The schedules that have no time, combinations apart that a sweep passes over."""
         return [row for row in self._rows.values() if row.get("stage")]
 
-    def _show_progress(self, news: News) -> None:
+    def _show_progress(self, news: RunNews) -> None:
         so_far, ended = news.progress, news.ended
         failed = 0 if news.stopped else so_far.failed
         self.bar.value = 1.0 if ended and not news.stopped else max(self.bar.value, so_far.share)
@@ -204,13 +204,13 @@ class Results:
         self.others.value = table + refusals_html(self._refused)
 
 
-def parts(rows: Sequence[Row]) -> list[Part]:
+def parts(rows: Sequence[Row]) -> list[ProblemTable]:
     """A table for each problem that has a time; of several its title and what its fastest schedule gains."""
     timed = {key: same for key, same in by_problem(rows).items() if not all(map(is_failure, same))}
     if len(timed) < 2:
-        return [Part(outcome_table(same), note=together(same)) for same in timed.values()]
+        return [ProblemTable(outcome_table(same), note=together(same)) for same in timed.values()]
     titles = problem_titles({key: same[0] for key, same in timed.items()})
-    return [Part(outcome_table(same), titles[key], " ".join(filter(None, (gain_words(same), together(same)))))
+    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_words(same), together(same)))))
             for key, same in timed.items()]  # fmt: skip
 
 
@@ -285,7 +285,7 @@ class ReportButton:
         try:
             folder = self._store.path.parent / "reports"
             folder.mkdir(parents=True, exist_ok=True)
-            target = Target(folder / file_name(run, "html"), inputs=(self._store.path,))
+            target = FileTarget(folder / file_name(run, "html"), inputs=(self._store.path,))
             path = export(stored_report(self._store, run, note=note), target, kind="html")
             said = _download(path.name, path.read_bytes(), str(path))
         except (ValueError, OSError) as error:

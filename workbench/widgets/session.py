@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.experiment.run import Progress, Sitting
+from workbench.experiment.run import Progress, StoredRun
 from workbench.results import metrics
-from workbench.results.running import Running
+from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 
 TICK_SECONDS = 0.05
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class RunNews:
     """What is new since the last tick."""
 
     run: str
@@ -46,12 +46,12 @@ class News:
     """The sentence that ended the run early."""
 
 
-class Session:
+class RunSession:
     """At most one run at a time. *tell* is called from the session's own thread, never from two at once."""
 
-    def __init__(self, store: Store, tell: Callable[[News], Any]) -> None:
+    def __init__(self, store: Store, tell: Callable[[RunNews], Any]) -> None:
         self._store, self._tell = store, tell
-        self._sitting: Sitting | None = None
+        self._sitting: StoredRun | None = None
         self._threads: tuple[threading.Thread, ...] = ()
         self._something = threading.Event()
         """Something came back, or the run has ended."""
@@ -62,7 +62,7 @@ class Session:
     def running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
-    def start(self, sitting: Sitting) -> None:
+    def start(self, sitting: StoredRun) -> None:
         """Iterates *sitting* in the background; ValueError while another one runs."""
         if self._ended.is_set():
             self.wait()  # it has only its last news to tell
@@ -89,7 +89,7 @@ class Session:
             thread.join(max(0.0, until - time.monotonic()))
         return not self.running
 
-    def _work(self, sitting: Sitting) -> None:
+    def _work(self, sitting: StoredRun) -> None:
         try:
             for _ in sitting:
                 self._something.set()
@@ -99,7 +99,7 @@ class Session:
             self._ended.set()
             self._something.set()
 
-    def _listen(self, sitting: Sitting) -> None:
+    def _listen(self, sitting: StoredRun) -> None:
         try:
             self._follow(sitting)
         except Exception as error:  # the store is locked or cannot be read: a run that nobody sees must not go on
@@ -108,9 +108,9 @@ class Session:
             self._error = self._error or str(error) or type(error).__name__
             self._say(self._news(sitting, [], [], ended=True))
 
-    def _follow(self, sitting: Sitting) -> None:
+    def _follow(self, sitting: StoredRun) -> None:
         """Tells what is new in the store until the run has ended."""
-        joins, cursors, running = metrics.Joins(), (0, 0), Running()
+        joins, cursors, running = metrics.Joins(), (0, 0), RunningMedians()
         ended = heard = False
         said_at = 0.0
         while not ended:
@@ -134,8 +134,10 @@ class Session:
             took = time.monotonic() - began
             self._ended.wait(max(TICK_SECONDS - took, 2 * took))
 
-    def _news(self, sitting: Sitting, rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], ended: bool) -> News:
-        return News(
+    def _news(
+        self, sitting: StoredRun, rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], ended: bool
+    ) -> RunNews:
+        return RunNews(
             run=sitting.run,
             rows=rows,
             samples=samples,
@@ -145,7 +147,7 @@ class Session:
             error=self._error if ended else None,
         )
 
-    def _say(self, news: News) -> None:
+    def _say(self, news: RunNews) -> None:
         """One chart that cannot be drawn must not leave the buttons as they are while a run goes on."""
         try:
             self._tell(news)

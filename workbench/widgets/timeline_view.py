@@ -40,7 +40,7 @@ from workbench.widgets.controls import (
     refusal_html,
     wide,
 )
-from workbench.widgets.form import Question, State
+from workbench.widgets.form import FormState, QuestionForm
 from workbench.widgets.form_fields import BASIC
 from workbench.widgets.live_chart import LiveChart, ready
 
@@ -50,7 +50,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedTimeline:
     """A timeline that is kept to compare others with."""
 
     words: str
@@ -59,14 +59,14 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTimelines:
     """What a person has put beside the question."""
 
     guess: str
-    pinned: Pinned | None
+    pinned: PinnedTimeline | None
 
 
-class Shown:
+class TimelineView:
     """`estimate` and `row` are of the schedule that the form shows; `draw` puts them into its controls."""
 
     def __init__(self, store: Store) -> None:
@@ -90,7 +90,7 @@ class Shown:
         """The timed row of the schedule, if the run that is shown has one."""
         self.awaited: str | None = "measured"
         """The source that the schedule's own timeline will have; None where nothing is timed."""
-        self._pinned: Pinned | None = None
+        self._pinned: PinnedTimeline | None = None
 
     def freeze(self, played: Callable[[Trial], Estimate]) -> None:
         """Beside a time stands what was estimated before it was measured: a calibration changes no forecast.
@@ -144,7 +144,7 @@ class Shown:
             row, estimate = self.row, self.estimate
             words = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
             spans = self._spans_of(row) if row else estimate.spans
-            self._pinned = Pinned(words, row["time_s"] if row else estimate.time_s, spans)
+            self._pinned = PinnedTimeline(words, row["time_s"] if row else estimate.time_s, spans)
         else:
             self._pinned = None
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
@@ -168,11 +168,11 @@ class Shown:
         self.say_numbers()
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptTimelines:
         """Guess and pinned timeline."""
-        return Kept(self.guess.value, self._pinned)
+        return KeptTimelines(self.guess.value, self._pinned)
 
-    def keep_again(self, kept: Kept) -> None:
+    def keep_again(self, kept: KeptTimelines) -> None:
         """The guess and the pinned timeline of before."""
         self._pinned, self.guess.value = kept.pinned, kept.guess
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
@@ -197,12 +197,12 @@ def _short(schedule: Schedule) -> str:
 # A mark that was clicked becomes the form's question; what that changes besides the schedule is said, with an Undo.
 
 
-class Loading:
+class RowLoader:
     """`take` sets the form to a row of the charts; `view` says what changed, and takes it back."""
 
-    def __init__(self, question: Question, shown: Shown) -> None:
+    def __init__(self, question: QuestionForm, shown: TimelineView) -> None:
         self._question, self._shown = question, shown
-        self._before: tuple[State, Kept] | None = None
+        self._before: tuple[FormState, KeptTimelines] | None = None
         self.busy = False
         """The form is being set to a row: what is on the page belongs to that row's run."""
         self.words = html("wb-loaded-words")
@@ -247,7 +247,7 @@ class Loading:
             self.view.layout.display = HIDDEN
 
 
-def differences(before: State, after: State) -> Iterator[str]:
+def differences(before: FormState, after: FormState) -> Iterator[str]:
     """What differs between two questions besides their schedules, in words."""
     old, new = before.asked, after.asked
     if after.machine != before.machine:
@@ -278,7 +278,7 @@ PAUSE_SECONDS = 3.0
 """A page that opens is busy for so long: pictures that can wait do."""
 
 
-class Frozen:
+class FrozenOutput:
     """Places in a cell's output that are filled when a run has ended."""
 
     def __init__(self, store: Store) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from kernels.backends.base import VALUES, Compiling, Seat, agreed_seed, aligned, heap_bytes, unheard
 from kernels.backends.cpu import layout, pooling
 from kernels.backends.cpu.gloo import Library
-from kernels.backends.cpu.heap import Heap, clock
+from kernels.backends.cpu.heap import SegmentHeap, clock
 from kernels.backends.cpu.link import Egress, longest_wire_seconds
-from kernels.backends.cpu.program import Program
+from kernels.backends.cpu.program import PlanProgram
 from kernels.backends.cpu.refusals import refusal
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
@@ -46,7 +46,7 @@ class CpuBackend:
     def __init__(self, seat: Seat) -> None:
         torch.set_num_threads(1)
         pooling.warm()
-        self._heap: Heap | None = None
+        self._heap: SegmentHeap | None = None
         self._generation = 0
         self._library: Library | None = None
         self.seat = seat
@@ -115,7 +115,7 @@ class CpuBackend:
                 for at in range(problems(trial.schedule))
             ]
             egress = Egress(trial.fabric, self.seat.rank, trial.world)
-            prepared.append(CpuTrial(self, trial, Program(plan, memories, heap, egress, self._library)))
+            prepared.append(CpuTrial(self, trial, PlanProgram(plan, memories, heap, egress, self._library)))
         return prepared
 
     def _draw(self, problem: Problem, count: int) -> list[Operands]:
@@ -155,16 +155,16 @@ class CpuBackend:
             operands_of[alternated(problem)].copy_(self._value(problem, number))
         return self._taken
 
-    def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> Heap:
+    def _heap_for(self, trials: Sequence[Trial], plans: Sequence[Plan]) -> SegmentHeap:
         """A heap that is large enough: the old one, or a new generation that all ranks make together."""
         num_bytes = max(problems(trial.schedule) * _heap_bytes(trial) for trial in trials)
         return self._heap_for_bytes(num_bytes, 1 << max(max(len(plan) for plan in plans) - 1, 1023).bit_length())
 
-    def _heap_for_bytes(self, num_bytes: int, signals: int) -> Heap:
+    def _heap_for_bytes(self, num_bytes: int, signals: int) -> SegmentHeap:
         if self._heap is None or self._heap.capacity < num_bytes or self._heap.signals < signals:
             self._heap = None  # unmapped before the larger one is made
             self._generation += 1
-            self._heap = Heap(self._heap_seat, self._generation, num_bytes, signals)
+            self._heap = SegmentHeap(self._heap_seat, self._generation, num_bytes, signals)
         assert self._heap is not None
         return self._heap
 
@@ -211,7 +211,7 @@ class CpuTrial:
 
     backend: CpuBackend
     trial: Trial
-    program: Program
+    program: PlanProgram
     _shown: int = 0
     """The micro-batch whose result is compared."""
     _starts: list[float] | None = None

@@ -117,7 +117,7 @@ def header_bytes(signals: int) -> int:
     return -(-(64 + 8 * BOARD + 16 * signals) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-class Heap:
+class SegmentHeap:
     """All ranks' segments, mapped here. `segments[rank]` is that rank's memory."""
 
     def __init__(self, seat: Seat, generation: int, num_bytes: int, signals: int) -> None:

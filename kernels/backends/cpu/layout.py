@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from kernels.backends.base import regions
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, ResultLayout
 from kernels.plan import Plan
@@ -22,7 +22,7 @@ class Memory:
     """One rank's tensors for one problem of a plan: its operands, its local buffer, views of everybody's heap."""
 
     def __init__(
-        self, plan: Plan, rank: int, heap: Heap, operands: Operands, local_MN: Tensor, begins: int = 0
+        self, plan: Plan, rank: int, heap: SegmentHeap, operands: Operands, local_MN: Tensor, begins: int = 0
     ) -> None:
         self.problem, self.plan, self.rank = plan.problem, plan, rank
         self.operator = OPERATORS[plan.problem.operator]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.backends.base import Hang
 from kernels.backends.cpu import gloo
-from kernels.backends.cpu.heap import Heap, clock, fence, pause
+from kernels.backends.cpu.heap import SegmentHeap, clock, fence, pause
 from kernels.backends.cpu.layout import Memory, Rectangle
 from kernels.backends.cpu.link import Egress
 from kernels.backends.cpu.pooling import pool
@@ -92,7 +92,7 @@ Action = Callable[[], Any]
 
 
 @dataclass(slots=True)
-class Step:
+class RankStep:
     """One step of this rank."""
 
     number: int
@@ -107,7 +107,7 @@ class Step:
     num_bytes: int = 0
     turn: int = 0
     """Its place among this rank's steps."""
-    followers: list[Step] = field(default_factory=list)
+    followers: list[RankStep] = field(default_factory=list)
     """Own steps that wait for it."""
     missing: int = 0
     """How many of `local` are not done yet in this iteration."""
@@ -116,16 +116,16 @@ class Step:
 
 
 @dataclass(slots=True)
-class Program:
+class PlanProgram:
     """One plan on one rank. `run` is called by all ranks together."""
 
     plan: Plan
     memories: Sequence[Memory]
     """By micro-batch."""
-    heap: Heap
+    heap: SegmentHeap
     egress: Egress
     library: gloo.Library | None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RankStep] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
     records: list[list[tuple[int, str, float, float, int]]] = field(default_factory=list)
     """By iteration: (step, word of the pool, start, stop, blocker)."""
@@ -150,7 +150,7 @@ class Program:
 
     def _obey_streams(self) -> None:
         """The steps of a launch wait for all of the launch before it on its stream."""
-        of_launch: dict[int, list[Step]] = {}
+        of_launch: dict[int, list[RankStep]] = {}
         for step in self.steps:
             of_launch.setdefault(int(self.plan.launch[step.number]), []).append(step)
         for before, after in self.plan.next_launches().items():
@@ -163,11 +163,11 @@ class Program:
         for step in self.steps:
             step.missing, step.blocker = len(step.local), -1
 
-    def _compile(self, number: int, calls: dict[int, gloo.Call]) -> Step:
+    def _compile(self, number: int, calls: dict[int, gloo.Call]) -> RankStep:
         plan, rank = self.plan, self.rank
         waits = [int(step) for step in plan.waits_for(number)]
         kind = Kind(int(plan.kind[number]))
-        return Step(
+        return RankStep(
             number=number,
             kind=kind,
             actions=self._actions(kind, number, calls),
@@ -231,7 +231,7 @@ class Program:
         """One iteration from the common moment *start*; seconds until everything meant for this rank is here."""
         self.egress.begin(start)
         record: list[tuple[int, str, float, float, int]] = []
-        working: dict[int, tuple[Step, Any, float]] = {}
+        working: dict[int, tuple[RankStep, Any, float]] = {}
         open_steps, since = [step for step in self.steps if not step.missing], start
         while open_steps or working:
             self._finish(working, open_steps, record)
@@ -253,7 +253,7 @@ class Program:
         self._rewind()
         return seconds
 
-    def _blocked(self, step: Step, epoch: int) -> bool:
+    def _blocked(self, step: RankStep, epoch: int) -> bool:
         """Whether something is missing that peers send; own steps were counted before."""
         signal, stamp = self.heap.own.signal, self.heap.own.stamp
         for needed in step.remote:
@@ -266,8 +266,8 @@ class Program:
 
     def _do(
         self,
-        step: Step,
-        working: dict[int, tuple[Step, Any, float]],
+        step: RankStep,
+        working: dict[int, tuple[RankStep, Any, float]],
         record: list[tuple[int, str, float, float, int]],
         epoch: int,
     ) -> None:
@@ -285,7 +285,7 @@ class Program:
             if left > leaves:
                 record.append((step.number, self.egress.word(step.peer), leaves, left, step.blocker))
 
-    def _signal(self, step: Step, there: float, epoch: int) -> None:
+    def _signal(self, step: RankStep, there: float, epoch: int) -> None:
         segment = self.heap.segments[step.peer]
         segment.stamp[step.number] = there
         fence()
@@ -293,8 +293,8 @@ class Program:
 
     def _finish(
         self,
-        working: dict[int, tuple[Step, Any, float]],
-        open_steps: list[Step],
+        working: dict[int, tuple[RankStep, Any, float]],
+        open_steps: list[RankStep],
         record: list[tuple[int, str, float, float, int]],
     ) -> None:
         for number, (step, work, begin) in list(working.items()):
@@ -318,7 +318,7 @@ class Program:
                 pause(since, now)
         fence()
 
-    def _stuck(self, pending: Sequence[Step], epoch: int) -> str:
+    def _stuck(self, pending: Sequence[RankStep], epoch: int) -> str:
         return self._sentence(next((step.blocker for step in pending if step.blocker >= 0), -1), epoch)
 
     def _sentence(self, step: int, epoch: int) -> str:
@@ -349,7 +349,7 @@ class Program:
         ]
 
 
-def _done(step: Step, open_steps: list[Step]) -> None:
+def _done(step: RankStep, open_steps: list[RankStep]) -> None:
     """Those that have waited for *step* last among their own are open, in turn."""
     for follower in step.followers:
         follower.missing -= 1

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from kernels.backends.base import VALUES, Compiling, Hang, Seat, agreed_seed, unheard
 from kernels.backends.triton import launch, nccl, refusals, timeline
-from kernels.backends.triton.memory import Context, DeviceHeap, Group, private_bytes, shared_bytes
-from kernels.backends.triton.schemes import Calls, runner
-from kernels.backends.triton.timing import Meter, Replay, turns
+from kernels.backends.triton.memory import Context, DeviceHeap, RankProcessGroup, private_bytes, shared_bytes
+from kernels.backends.triton.schemes import OperandCalls, runner
+from kernels.backends.triton.timing import GraphReplay, Meter, turns
 from kernels.outcome import Span
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -116,7 +116,7 @@ class TritonBackend:
         self._device = torch.device("cuda", 0)
         self.device = str(self._device)
         torch.cuda.set_device(self._device)
-        self._group = Group(seat, self._device) if seat.world > 1 else None
+        self._group = RankProcessGroup(seat, self._device) if seat.world > 1 else None
         self._heap: DeviceHeap | None = None
         self._held: list[list[Operands]] | None = None
         """By micro-batch, then by set."""
@@ -234,9 +234,9 @@ class TritonTrial:
 
     backend: TritonBackend
     trial: Trial
-    calls: Calls
+    calls: OperandCalls
     context: Context
-    _replays: list[Replay] = field(default_factory=list, init=False)
+    _replays: list[GraphReplay] = field(default_factory=list, init=False)
     """Taken in turns: a graph of few calls has few sets of operands."""
     _calls: int = field(default=0, init=False)
     """Of one graph."""
@@ -302,7 +302,7 @@ class TritonTrial:
     def _eager(self) -> tuple[float, float]:
         """Seconds of the first call, which compiles, and of a typical one of all ranks; the result is set 0's."""
         self.backend.barrier()
-        one = Replay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
+        one = GraphReplay(self.context, [self.calls.each[0]], self.backend.stream, captured=False)
         seconds = one.seconds()
         self._check()
         self.backend.barrier()
@@ -315,7 +315,7 @@ class TritonTrial:
         protocol = self.trial.protocol
         for numbers in turns(protocol, len(self.calls.each), typical_s):
             calls = [self.calls.each[number] for number in numbers]
-            self._replays.append(Replay(
+            self._replays.append(GraphReplay(
                 self.context, calls, self.backend.stream, captured=protocol.cuda_graph, kept=self.calls.read is not None
             ))  # fmt: skip
             self._calls, self._last = len(numbers), numbers[-1]

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton.kernels.copy import put_rows, sum_shares
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.timing import Meeting
+from kernels.backends.triton.timing import StreamBarrier
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, ResultLayout
 
@@ -22,7 +22,7 @@ Call = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CopyBlock:
     """What a thread block has on its way at once: *rows* of *columns* values, by *warps*."""
 
     rows: int
@@ -30,14 +30,14 @@ class Block:
     warps: int
 
 
-MANY = Block(16, 256, 8)
+MANY = CopyBlock(16, 256, 8)
 """8 KiB of two-byte values, two stores of 16 bytes by each thread: several such blocks share an SM."""
-FEW = Block(64, 512, 32)
+FEW = CopyBlock(64, 512, 32)
 """64 KiB: a block has an SM to itself, and hides the memory's latency alone. One of `MANY` moves 6 GB/s (H200)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class ConcurrentMode:
     """How a collective works where a computation runs at the same time."""
 
     blocks: int = 0
@@ -46,17 +46,17 @@ class Beside:
     """What copy engines are given their work on; None: streams of the collective's own."""
 
     @property
-    def block(self) -> Block:
+    def block(self) -> CopyBlock:
         """Of each of its blocks."""
         return FEW if self.blocks else MANY
 
-    def __call__(self, kernel: Kernel) -> Kernel:
+    def __call__(self, kernel: LaunchableKernel) -> LaunchableKernel:
         """*kernel*, which waits for nobody, begins with the SMs that it finds free."""
         return replace(kernel, beside=True, grid=self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class RowLayout:
     """Which rows of *source* [rows, width] go where: sizes in elements."""
 
     source: Tensor
@@ -71,7 +71,7 @@ class Layout:
     width: int
 
 
-def layout(context: Context, source: Tensor) -> Layout:
+def layout(context: Context, source: Tensor) -> RowLayout:
     """Of the operator's own collective: *source* is what this rank computed, or the operand that it has."""
     operator, world = OPERATORS[context.problem.operator], context.world
     rows, width = operator.chunk_rows(context.problem), source.shape[-1]
@@ -84,20 +84,20 @@ def layout(context: Context, source: Tensor) -> Layout:
     elif operator.layout is ResultLayout.COLUMNS:
         step, stride = width, world * width
     same = operator.collective == "all_gather"
-    return Layout(source=source, source_step=0 if same else share, target=target, target_step=step,
+    return RowLayout(source=source, source_step=0 if same else share, target=target, target_step=step,
                   target_stride=stride, rows=rows, width=width)  # fmt: skip
 
 
-def direct(context: Context, source: Tensor, beside: Beside | None = None) -> Call:
+def direct(context: Context, source: Tensor, beside: ConcurrentMode | None = None) -> Call:
     """Shares leave by stores of the SMs."""
     kernel = put_kernel(context, layout(context, source), beside.block if beside else MANY)
     return between_meetings(context, (beside(kernel) if beside else kernel).launcher(), beside)
 
 
-def put_kernel(context: Context, where: Layout, block: Block = MANY) -> Kernel:
+def put_kernel(context: Context, where: RowLayout, block: CopyBlock = MANY) -> LaunchableKernel:
     """`put_rows` over *where*."""
     blocks = -(-where.rows // block.rows) * -(-where.width // block.columns)
-    return Kernel(
+    return LaunchableKernel(
         function=put_rows,
         arguments=(where.source, context.addresses(where.target), where.rows, where.width, where.source_step,
                    where.target_step, where.target_stride, context.rank),
@@ -118,7 +118,7 @@ def lanes(context: Context) -> list[torch.cuda.Stream]:
 
 
 def copies(
-    context: Context, source: Tensor, streams: Iterable[torch.cuda.Stream], beside: Beside | None = None
+    context: Context, source: Tensor, streams: Iterable[torch.cuda.Stream], beside: ConcurrentMode | None = None
 ) -> Call:
     """Shares leave by copy engines, all at once: each is without gaps on both sides, or copy_engine is not offered.
 
@@ -151,9 +151,9 @@ def at_once(pairs: Sequence[tuple[Tensor, Tensor]], streams: Iterable[torch.cuda
         current.wait_stream(stream)
 
 
-def between_meetings(context: Context, push: Call, beside: Beside | None = None) -> Call:
+def between_meetings(context: Context, push: Call, beside: ConcurrentMode | None = None) -> Call:
     """Nobody pushes before all are here, nobody goes on before all have pushed; then sums are made."""
-    meeting = Meeting(context)
+    meeting = StreamBarrier(context)
     operator = OPERATORS[context.problem.operator]
     stage = context.of(context.rank, "stage") if operator.reduces else None
     total: Call | None = None
@@ -171,10 +171,10 @@ def between_meetings(context: Context, push: Call, beside: Beside | None = None)
     return call
 
 
-def sum_kernel(context: Context, stage: Tensor, block: Block = MANY) -> Kernel:
+def sum_kernel(context: Context, stage: Tensor, block: CopyBlock = MANY) -> LaunchableKernel:
     """`sum_shares` of *stage* into this rank's output."""
     out, values = context.of(context.rank, "out"), block.rows * block.columns
-    return Kernel(
+    return LaunchableKernel(
         function=sum_shares,
         arguments=(stage, out, out.numel()),
         constants={"WORLD": context.world, "BLOCK": values},

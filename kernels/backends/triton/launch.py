@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton.device import INTERPRETED
 from kernels.backends.triton.limits import RANKS_MOST
-from kernels.occupancy import Block, Limits, padding
+from kernels.occupancy import BlockResources, SmLimits, padding
 from kernels.schedule import Refusal
 
 # Compiled kernels stay in this process for the trials that come: those that were used last, up to a number.
@@ -61,7 +61,7 @@ REGISTER_UNIT, PARTITIONS, SHARED_UNIT_BYTES = 256, 4, 128
 """Of compute capability 8.0 and 9.0 (CUDA C++ Programming Guide, technical specifications); no device tells them."""
 
 
-def limits() -> Limits:
+def limits() -> SmLimits:
     """What an SM of the current GPU has for blocks, as the driver says."""
     from cuda.bindings import driver
 
@@ -72,7 +72,7 @@ def limits() -> Limits:
         status, value = driver.cuDeviceGetAttribute(attribute, torch.cuda.current_device())
         return int(_good(status, value))
 
-    return Limits(
+    return SmLimits(
         shared_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
         most_shared_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         reserved_bytes=told(attributes.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
@@ -86,12 +86,12 @@ def limits() -> Limits:
     )
 
 
-def shared_bytes(compiled: Any, blocks: int, of: Limits) -> int:
+def shared_bytes(compiled: Any, blocks: int, of: SmLimits) -> int:
     """With how much a block of *compiled* is launched, so that an SM holds exactly *blocks*: the least that does it.
 
     Refusal, with both numbers, where an SM does not hold so many.
     """
-    block = Block(int(compiled.metadata.shared), int(compiled.n_regs), 32 * int(compiled.metadata.num_warps))
+    block = BlockResources(int(compiled.metadata.shared), int(compiled.n_regs), 32 * int(compiled.metadata.num_warps))
     return block.shared_bytes + padding(of, block, blocks).fewest
 
 
@@ -172,7 +172,7 @@ def descriptors(slots: Sequence[Tensor], rows: int, columns: int) -> list[Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class LaunchableKernel:
     """One kernel of one trial on one rank, with everything that it is called with."""
 
     function: Any
@@ -195,7 +195,7 @@ class Kernel:
     records: int = 0
     """What a call writes stamps of, beginning with the tiles (kernels/stamp.py)."""
 
-    def stamped(self, stamps: Tensor) -> Kernel:
+    def stamped(self, stamps: Tensor) -> LaunchableKernel:
         """The same, writing its *stamps*: the last argument, which is None where there are none."""
         return replace(self, arguments=(*self.arguments[:-1], stamps))
 

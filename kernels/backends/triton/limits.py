@@ -22,7 +22,7 @@ LOADS_MOST = UNDER_WAY // (LANES * LANE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class LookupWalk:
     """How one warp goes through a tile of a lookup."""
 
     tables: int
@@ -37,7 +37,7 @@ class Walk:
     """Whether nothing has to be masked."""
 
 
-def walk(problem: Problem, size: Tile) -> Walk:
+def walk(problem: Problem, size: Tile) -> LookupWalk:
     """How tiles of *size* are walked; Refusal where they cannot be."""
     dim, count, pooling = problem["dim"], problem["tables_per_rank"], problem["pooling"]
     tables = max(1, size.n // dim)
@@ -60,7 +60,7 @@ def walk(problem: Problem, size: Tile) -> Walk:
         )
     chunk = OPERATORS[problem.operator].chunk_rows(problem)
     even = chunk % size.m == 0 and count % tables == 0 and pooling % unroll == 0 and elements == min(size.n, dim)
-    return Walk(tables, size.m * tables, elements, unroll, even)
+    return LookupWalk(tables, size.m * tables, elements, unroll, even)
 
 
 def check(problem: Problem, size: Tile) -> None:

@@ -34,7 +34,7 @@ def meeting_place() -> Any:
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-class Group:
+class RankProcessGroup:
     """The process group of one gang of GPU ranks: NCCL between GPUs, gloo for numbers on the host."""
 
     def __init__(self, seat: Seat, device: torch.device) -> None:
@@ -76,8 +76,8 @@ class Group:
             dist.destroy_process_group()
 
 
-class Makers(Protocol):
-    """The ranks that make a heap together: a `Group`, or a process group that a caller made."""
+class HeapMakers(Protocol):
+    """The ranks that make a heap together: a `RankProcessGroup`, or a process group that a caller made."""
 
     seat: Seat
     nccl: Any
@@ -93,7 +93,7 @@ class Makers(Protocol):
 class DeviceHeap:
     """One rank's end of the heap. Making one is collective; `Refusal` where the GPU has no room."""
 
-    def __init__(self, group: Makers | None, device: torch.device, num_bytes: int) -> None:
+    def __init__(self, group: HeapMakers | None, device: torch.device, num_bytes: int) -> None:
         free, _ = torch.cuda.mem_get_info(device)
         least = min(value for (value,) in group.exchange([float(free)])) if group else float(free)
         if num_bytes > least:
@@ -144,7 +144,7 @@ COUNTERS = 4
 and one when its sum has; each on both sides."""
 
 
-class Heap(Protocol):
+class SymmetricHeap(Protocol):
     """Symmetric memory: GPUs' (heap.DeviceHeap) or shared memory of CPU ranks (the cpu backend's)."""
 
     capacity: int
@@ -173,13 +173,13 @@ def private_bytes(problem: Problem, tiles: int) -> int:
     return aligned(packets.offset + 8 * prod(packets.shape))
 
 
-class Station:
+class RankEndpoint:
     """One rank's end of symmetric memory: its named tensors on all ranks, and what counts and ends its calls.
 
     The signals start at 0 on all ranks, which meet before anybody's first call.
     """
 
-    def __init__(self, heap: Heap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
+    def __init__(self, heap: SymmetricHeap, rank: int, world: int, device: torch.device, *, limit_s: float) -> None:
         self.heap, self.rank, self.world, self.device = heap, rank, world, device
         self.limit_ns = int(limit_s * 1e9)
         self.places: dict[str, tuple[Region, torch.dtype]] = {}
@@ -212,10 +212,12 @@ class Station:
         return "this kernel"
 
 
-class Context(Station):
+class Context(RankEndpoint):
     """One trial's places."""
 
-    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float) -> None:
+    def __init__(
+        self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, start: int, limit_s: float
+    ) -> None:
         super().__init__(heap, rank, plan.problem.world, device, limit_s=limit_s)
         self._elsewhere: Mapping[str, Tensor] = {}
         self.plan, self.problem, self.dtype = plan, plan.problem, torch_dtype(plan.problem)

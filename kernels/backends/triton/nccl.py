@@ -72,7 +72,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {"version": ".".join(map(str, torch.cuda.nccl.version())), **set_here}
 
 
-class Tuned:
+class TunedCollectives:
     """What one process group's collectives can be called with beside NCCL's defaults. Making one is collective."""
 
     def __init__(self, group: Any, device: torch.device) -> None:
@@ -151,8 +151,8 @@ def at_most(group: Any, blocks: int, device: torch.device) -> Any:
     return made[blocks]
 
 
-_made: tuple[Any, Tuned] | None = None
-_lost: list[Tuned] = []
+_made: tuple[Any, TunedCollectives] | None = None
+_lost: list[TunedCollectives] = []
 """Of groups that broke: freeing a window whose communicator has ended ends the process, so they stay."""
 
 
@@ -176,9 +176,9 @@ def leave() -> None:
     _made = _limited = None
 
 
-def tuned(group: Any, device: torch.device) -> Tuned:
+def tuned(group: Any, device: torch.device) -> TunedCollectives:
     """The one of *group*: a rank belongs to one gang at a time."""
     global _made
     if _made is None or _made[0] is not group:
-        _made = (group, Tuned(group, device))
+        _made = (group, TunedCollectives(group, device))
     return _made[1]

@@ -20,7 +20,7 @@ from kernels.reference import Operands
 # What one call of a decomposed schedule puts on which stream, and in which order: a plain list, read from its Plan.
 
 
-class Block(NamedTuple):
+class PieceBlock(NamedTuple):
     """A piece of one rank's rows: begin and end of each direction, rows counted inside the chunk."""
 
     chunk: int
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
+class EnqueuedStep:
     """One step of the Plan as one rank enqueues it."""
 
     step: int
@@ -55,7 +55,7 @@ class Op:
     launch: int
     """Row of the Plan's launches: what is enqueued together has the same."""
     peer: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[PieceBlock, ...]
     after: tuple[int, ...]
     """Steps of this rank that come before, on whatever stream."""
     awaits: tuple[int, ...]
@@ -65,16 +65,16 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class EnqueueOrder:
     """All that one rank enqueues in one call, in the order in which it is captured."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[EnqueuedStep, ...]
     last: tuple[int, ...]
     """Counters that no step waits for, and without which the call has not ended."""
     streams: tuple[tuple[int, int], ...]
     """Number and priority of each stream but the one that the call comes on, which is number 0."""
 
-    def of(self, *kinds: Kind) -> list[Op]:
+    def of(self, *kinds: Kind) -> list[EnqueuedStep]:
         """Those of *kinds*, in order."""
         return [op for op in self.ops if op.kind in kinds]
 
@@ -89,13 +89,13 @@ def puts_most(plan: Plan) -> int:
     return int(plan.index[plan.kind == Kind.PUT].max(initial=-1)) + 1
 
 
-def order(plan: Plan, rank: int, part: str = "whole") -> Order:
+def order(plan: Plan, rank: int, part: str = "whole") -> EnqueueOrder:
     """What *rank* enqueues of *part*: of the steps that only wait for enqueued ones, what feeds peers goes first."""
     computes = plan.kind == Kind.COMPUTE
     kept = {"whole": computes | ~computes, "compute": computes, "communication": ~computes}[part]
     steps = [int(step) for step in plan.steps_of(rank) if kept[step]]
     left = [_op(plan, rank, step, kept) for step in sorted(steps, key=lambda step: int(plan.turn[step]))]
-    enqueued: dict[int, Op] = {}
+    enqueued: dict[int, EnqueuedStep] = {}
     while left:
         op = next(op for op in left if enqueued.keys() >= set(op.after))
         left.remove(op)
@@ -103,19 +103,19 @@ def order(plan: Plan, rank: int, part: str = "whole") -> Order:
     ops = tuple(enqueued.values())
     awaited = {counter for op in ops for counter in op.awaits}
     arrivals = [counter_of(plan, int(step)) for step in plan.arrivals(rank) if kept[step]]
-    return Order(
+    return EnqueueOrder(
         ops=ops,
         last=tuple(counter for counter in arrivals if counter not in awaited),
         streams=tuple(sorted({(op.stream, op.priority) for op in ops if op.stream})),
     )
 
 
-def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> Op:
+def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> EnqueuedStep:
     """*step* of *rank*, which waits for those that are *kept*."""
     needed = [int(other) for other in plan.waits_for(step) if kept[other]]
     puts = [other for other in needed if plan.rank[other] != rank and plan.kind[other] == Kind.PUT]
     launch, kind = int(plan.launch[step]), Kind(int(plan.kind[step]))
-    return Op(
+    return EnqueuedStep(
         step=step,
         kind=kind,
         stream=max(0, int(plan.launches.stream[launch])),
@@ -129,26 +129,26 @@ def _op(plan: Plan, rank: int, step: int, kept: NDArray[np.bool_]) -> Op:
     )
 
 
-def _blocks(plan: Plan, step: int) -> tuple[Block, ...]:
+def _blocks(plan: Plan, step: int) -> tuple[PieceBlock, ...]:
     """The rectangles of *step*: of tiles one for each run of one chunk, of operand rows one of the rank itself."""
     rank, span = int(plan.rank[step]), (int(plan.k_start[step]), int(plan.k_stop[step]))
     begin, end = int(plan.tile_start[step]), int(plan.tile_stop[step])
     if begin == end:
-        return (Block(rank, int(plan.row_start[step]), int(plan.row_stop[step]), 0, 0, *span),)
+        return (PieceBlock(rank, int(plan.row_start[step]), int(plan.row_stop[step]), 0, 0, *span),)
     tiles, blocks = plan.tiles[rank], []
     changes = np.flatnonzero(np.diff(tiles.chunk[begin:end])) + begin + 1
     for first, last in zip([begin, *changes], [*changes, end], strict=True):
         here = slice(first, last)
-        blocks.append(Block(
+        blocks.append(PieceBlock(
             int(tiles.chunk[first]), int(tiles.row_start[here].min()), int(tiles.row_stop[here].max()),
             int(tiles.col_start[here].min()), int(tiles.col_stop[here].max()), *span,
         ))  # fmt: skip
     return tuple(blocks)
 
 
-def runs(blocks: Sequence[Block], rank: int) -> list[list[Block]]:
+def runs(blocks: Sequence[PieceBlock], rank: int) -> list[list[PieceBlock]]:
     """*blocks* of one step that one call of the library computes: those of neighbouring ranks; *rank*'s own apart."""
-    joined: list[list[Block]] = []
+    joined: list[list[PieceBlock]] = []
     for block in sorted(blocks):
         last = joined[-1][-1] if joined else None
         neighbours = last is not None and last.chunk + 1 == block.chunk and last[1:] == block[1:]
@@ -163,7 +163,7 @@ def runs(blocks: Sequence[Block], rank: int) -> list[list[Block]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """*left* [.., m, k] x *right* [k, n] -> *into* [.., m, n], added to what lies there where it *adds*."""
 
     left: Tensor
@@ -185,12 +185,12 @@ class Product:
             torch.bmm(self.left, right, out=self.into)
 
 
-def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> Product:
+def product(left: Tensor, right: Tensor, into: Tensor, *, adds: bool) -> MatrixProduct:
     """Of stacks [ranks, .., ..]: one matrix where the rows of both follow each other evenly, else a batch of both."""
     rows, sums = _flat(left), _flat(into)
     if rows is None or sums is None:
-        return Product(left, right, into, adds)
-    return Product(rows, right, sums, adds)
+        return MatrixProduct(left, right, into, adds)
+    return MatrixProduct(rows, right, sums, adds)
 
 
 def _flat(stack: Tensor) -> Tensor | None:
@@ -236,7 +236,7 @@ class Rectangles:
         out = self.here("out", rank)
         return out[rank if len(out) > 1 else 0]
 
-    def products(self, op: Op, operands: Operands) -> list[Product]:
+    def products(self, op: EnqueuedStep, operands: Operands) -> list[MatrixProduct]:
         """What a compute step multiplies: one call for the rows of neighbouring peers, own rows apart."""
         right = second(operands)
         return [
@@ -245,11 +245,11 @@ class Rectangles:
             for run in runs(op.blocks, self._rank)
         ]  # fmt: skip
 
-    def _is_sum(self, block: Block) -> bool:
+    def _is_sum(self, block: PieceBlock) -> bool:
         """Whether contributions of peers lie where it is computed."""
         return self._reduces and not self._staged and block.chunk == self._rank
 
-    def _left(self, run: Sequence[Block], operands: Operands) -> Tensor:
+    def _left(self, run: Sequence[PieceBlock], operands: Operands) -> Tensor:
         block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
         source = self.source(operands)
         if not self._receives:
@@ -258,14 +258,14 @@ class Rectangles:
             return source[self._rank % len(source), block.rows, block.k][None]
         return self.here("operand")[ranks, block.rows, block.k]
 
-    def _into(self, run: Sequence[Block]) -> Tensor:
+    def _into(self, run: Sequence[PieceBlock]) -> Tensor:
         block, ranks = run[0], slice(run[0].chunk, run[-1].chunk + 1)
         if self._receives or block.chunk != self._rank:
             return self.local[ranks, block.rows, block.columns]
         place = self.here("stage")[self._rank] if self._reduces and self._staged else self.result_of(self._rank)
         return place[block.rows, block.columns][None]
 
-    def move(self, op: Op, operands: Operands) -> tuple[Tensor, Tensor]:
+    def move(self, op: EnqueuedStep, operands: Operands) -> tuple[Tensor, Tensor]:
         """Target on the peer, and source, of a put: both [rows, width]."""
         (block,), peer = op.blocks, op.peer
         if self._receives:
@@ -277,13 +277,13 @@ class Rectangles:
         target = self.result_of(peer) if adds else self.here(self.lands_in(op), peer)[self._rank]
         return target[at], source[at]
 
-    def lands_in(self, op: Op) -> str:
+    def lands_in(self, op: EnqueuedStep) -> str:
         """The tensor of the peer that a put goes to."""
         if self._receives:
             return "operand"
         return "stage" if self._staged and self._reduces and op.blocks[0].chunk != self._rank else "out"
 
-    def summed(self, op: Op) -> tuple[Tensor, Tensor]:
+    def summed(self, op: EnqueuedStep) -> tuple[Tensor, Tensor]:
         """[ranks, rows, width] that a reduce step sums, and where the sum goes."""
         (block,) = op.blocks
         return self.here("stage")[:, block.rows, block.columns], self.result_of(self._rank)[block.rows, block.columns]

@@ -28,9 +28,9 @@ from torch import Tensor
 from kernels.backends.base import Hang, Region, Seat, aligned
 from kernels.backends.cpu import heap as shared_memory
 from kernels.backends.triton.device import INTERPRETED
-from kernels.backends.triton.launch import Kernel
-from kernels.backends.triton.memory import DeviceHeap, Group, Heap, Station
-from kernels.backends.triton.timing import Replay
+from kernels.backends.triton.launch import LaunchableKernel
+from kernels.backends.triton.memory import DeviceHeap, RankEndpoint, RankProcessGroup, SymmetricHeap
+from kernels.backends.triton.timing import GraphReplay
 from kernels.schedule import Refusal
 from kernels.units import bytes_text
 
@@ -62,7 +62,7 @@ INTERPRETED_PROGRAMS = 2
 """One after the other: enough to see that programs share the work and count themselves in."""
 
 
-class Meets(Protocol):
+class HostBarrier(Protocol):
     """Who lets all ranks meet on the host: the heap of CPU ranks, the process group of GPUs."""
 
     def barrier(self) -> Any:
@@ -83,10 +83,12 @@ class Symmetric:
     """int64 [W]: what a kernel gives to `device.peer`."""
 
 
-class Rank(Station):
-    """One rank of one `Gang.run`. All ranks make the same tensors and meet in the same order; all begins at 0."""
+class Rank(RankEndpoint):
+    """One rank of one `RankGang.run`. All ranks make the same tensors and meet in the same order; all begins at 0."""
 
-    def __init__(self, seat: Seat, heap: Heap, device: torch.device, meets: Meets, limit_s: float) -> None:
+    def __init__(
+        self, seat: Seat, heap: SymmetricHeap, device: torch.device, meets: HostBarrier, limit_s: float
+    ) -> None:
         super().__init__(heap, seat.rank, seat.world, device, limit_s=limit_s)
         self._meets, self._end = meets, 0
         self.stream = None if INTERPRETED.value else torch.cuda.Stream(device)
@@ -134,7 +136,7 @@ class Rank(Station):
 
         All ranks have compiled when it returns, so that none waits in its first call for another's compiler.
         """
-        kernel = Kernel(function=function, arguments=arguments, constants=constants, items=items,
+        kernel = LaunchableKernel(function=function, arguments=arguments, constants=constants, items=items,
                         num_warps=num_warps, num_stages=num_stages)  # fmt: skip
         launch = kernel.launcher(min(items, INTERPRETED_PROGRAMS))
         self.barrier()
@@ -167,7 +169,7 @@ class Rank(Station):
             )
         call()  # compiles, and lets libraries make their connections, before it is captured
         self.check()
-        replay, mine = Replay(self, [call] * calls, self.stream, captured=True), []
+        replay, mine = GraphReplay(self, [call] * calls, self.stream, captured=True), []
         for _ in range(repeats):
             self.barrier()
             mine.append(replay.seconds())
@@ -175,7 +177,7 @@ class Rank(Station):
         return max(slowest for (slowest,) in self.exchange([median(mine)]))
 
 
-class Alone:
+class SingleRank:
     """World 1 on a GPU: there is nobody to meet."""
 
     def barrier(self) -> None:
@@ -185,22 +187,22 @@ class Alone:
         return [list(values)]
 
 
-class Place:
+class RankPlace:
     """What a rank keeps from run to run: its device, its heap, its way to the others. Making one is collective."""
 
     def __init__(self, seat: Seat, heap_bytes: int) -> None:
         self._seat = seat
-        self._heap: Heap
-        self._meets: Meets
+        self._heap: SymmetricHeap
+        self._meets: HostBarrier
         if INTERPRETED.value:
             torch.set_num_threads(1)
             self._device = torch.device("cpu")
-            self._heap = self._meets = shared_memory.Heap(seat, 1, heap_bytes, 1)
+            self._heap = self._meets = shared_memory.SegmentHeap(seat, 1, heap_bytes, 1)
             return
         self._device = torch.device("cuda", 0)  # the only one that this process sees
         torch.cuda.set_device(self._device)
-        group = Group(seat, self._device) if seat.world > 1 else None
-        self._heap, self._meets = DeviceHeap(group, self._device, heap_bytes), group or Alone()
+        group = RankProcessGroup(seat, self._device) if seat.world > 1 else None
+        self._heap, self._meets = DeviceHeap(group, self._device, heap_bytes), group or SingleRank()
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any], limit_s: float) -> Any:
         """The answer of *function*, called with a new Rank and *arguments*; all that it launched has ended."""
@@ -232,7 +234,7 @@ class RankFailure(RuntimeError):
 def ranks(
     world: int, *, interpreted: bool | None = None, heap_bytes: int = HEAP_BYTES, limit_s: float = LIMIT_S,
     deadline_s: float = DEADLINE_S,
-) -> Iterator[Gang]:  # fmt: skip
+) -> Iterator[RankGang]:  # fmt: skip
     """A gang of *world* ranks, each with *heap_bytes* of symmetric memory; Refusal where they cannot be had.
 
     *interpreted*: None interprets where this host has fewer than *world* GPUs. *limit_s* bounds each wait inside a
@@ -246,7 +248,7 @@ def ranks(
             f"world = {world} is too large. Each rank of a compiled kernel needs a GPU, and torch finds {found} "
             f"here: {world} > {found}. Accepted: up to {found}, or interpreted=None."
         )
-    gang = Gang(world, found < world if interpreted is None else interpreted, limit_s, deadline_s)
+    gang = RankGang(world, found < world if interpreted is None else interpreted, limit_s, deadline_s)
     try:
         gang.start(heap_bytes)
         yield gang
@@ -254,7 +256,7 @@ def ranks(
         gang.close()
 
 
-class Gang:
+class RankGang:
     """Processes that run the same functions; made by `ranks`."""
 
     def __init__(self, world: int, interpreted: bool, limit_s: float, deadline_s: float) -> None:
@@ -378,7 +380,7 @@ def serve(handle: int) -> None:
     def begin() -> None:
         pass
 
-        made.append(Place(seat, heap_bytes))
+        made.append(RankPlace(seat, heap_bytes))
 
     _answer(pipe, seat.rank, begin)
     while True:

@@ -51,14 +51,14 @@ class Recipe:
     """Where its `kernels`, `calls` and `watched` stand (`calls.Runner`)."""
 
 
-# Fused: one kernel computes and communicates. What differs from flow to flow is a value, `OneKernel`.
+# Fused: one kernel computes and communicates. What differs from flow to flow is a value, `KernelRecipe`.
 
 DIVISOR = 16
 """Triton asks of numbers and addresses whether they are multiples of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneKernel:
+class KernelRecipe:
     """The kernel of one computation and flow: fused with its puts, or alone as the computation of another scheme."""
 
     refusal: Callable[[Trial], str | None]
@@ -82,7 +82,7 @@ def kinds(*numbers: int) -> tuple[int, ...]:
     return tuple(1 if number == 1 else DIVISOR if number % DIVISOR == 0 else 0 for number in numbers)
 
 
-def fused_recipe(one: OneKernel) -> Recipe:
+def fused_recipe(one: KernelRecipe) -> Recipe:
     """Fused schedules whose kernel is *one*."""
     return Recipe(
         refusal=partial(_fused_refusal, one),
@@ -91,7 +91,7 @@ def fused_recipe(one: OneKernel) -> Recipe:
     )
 
 
-def _fused_refusal(one: OneKernel, trial: Trial) -> str | None:
+def _fused_refusal(one: KernelRecipe, trial: Trial) -> str | None:
     if trial.part == "communication":
         return (
             "part = communication does not exist for scheme = fused on backend = triton: its 1 kernel computes and "
@@ -120,7 +120,7 @@ def _fused_gather_facts(problem: Problem, schedule: Schedule, alone: bool) -> tu
     return "lookup", (world, dim, problem["pooling"], even, *hints, *kinds(*numbers))
 
 
-FUSED_GATHER_KERNEL = OneKernel(
+FUSED_GATHER_KERNEL = KernelRecipe(
     refusal=limits.of_tile, facts=_fused_gather_facts, module="kernels.backends.triton.kernels.embedding"
 )
 
@@ -133,7 +133,7 @@ def _fused_gemv_facts(problem: Problem, schedule: Schedule, alone: bool) -> tupl
     return "gemv", (problem, schedule["num_warps"], schedule["num_stages"], shots(problem, schedule))
 
 
-FUSED_GEMV_KERNEL = OneKernel(refusal=limits.of_tile, facts=_fused_gemv_facts,
+FUSED_GEMV_KERNEL = KernelRecipe(refusal=limits.of_tile, facts=_fused_gemv_facts,
                    module="kernels.backends.triton.kernels.gemv")  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _of_puts(problem: Problem, schedule: Schedule, comm: int) -> tuple[Any, ...]
             *kinds((problem.world - 1) * len(slices), pieces, comm))  # fmt: skip
 
 
-FUSED_RECEIVE_KERNEL = OneKernel(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_receive_facts,
+FUSED_RECEIVE_KERNEL = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_receive_facts,
                    module="kernels.backends.triton.kernels.gemm_receive")  # fmt: skip
 
 
@@ -178,14 +178,14 @@ def _fused_send_facts(problem: Problem, schedule: Schedule, alone: bool) -> tupl
     )  # fmt: skip
 
 
-KERNEL = OneKernel(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_send_facts,
+KERNEL = KernelRecipe(refusal=limits.of_gemm, ranks_most=limits.RANKS_MOST, facts=_fused_send_facts,
                    module="kernels.backends.triton.kernels.gemm_send")  # fmt: skip
 
 
 # Sequential: the computation by cuBLAS or by our kernel alone, then a collective, or the other way round.
 
 
-def sequential_recipe(one: OneKernel) -> Recipe:
+def sequential_recipe(one: KernelRecipe) -> Recipe:
     """Sequential schedules whose computation, where no library makes it, is *one* alone."""
     return Recipe(
         refusal=partial(refusal, one),
@@ -194,7 +194,7 @@ def sequential_recipe(one: OneKernel) -> Recipe:
     )
 
 
-def refusal(one: OneKernel, trial: Trial) -> str | None:
+def refusal(one: KernelRecipe, trial: Trial) -> str | None:
     """Why *one* cannot be the computation of *trial*, or None; a library can always be."""
     if trial.part == "communication" or not is_ours(trial.problem, trial.schedule):
         return None
@@ -205,7 +205,7 @@ def refusal(one: OneKernel, trial: Trial) -> str | None:
     )
 
 
-def _sequential_compilations(one: OneKernel, trial: Trial) -> tuple[Compilation, ...]:
+def _sequential_compilations(one: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
     """*one* alone, where it computes."""
     problem, schedule = trial.problem, trial.schedule
     if not is_ours(problem, schedule):
@@ -223,7 +223,7 @@ TUNED = "library_tuned"
 """The value whose number of channels a sweep has chosen."""
 
 
-def recipe(one: OneKernel) -> Recipe:
+def recipe(one: KernelRecipe) -> Recipe:
     """Concurrent schedules whose computation, where no library makes it, is *one* alone."""
     return Recipe(
         refusal=partial(_concurrent_refusal, one),
@@ -232,7 +232,7 @@ def recipe(one: OneKernel) -> Recipe:
     )
 
 
-def _concurrent_refusal(one: OneKernel, trial: Trial) -> str | None:
+def _concurrent_refusal(one: KernelRecipe, trial: Trial) -> str | None:
     return refusal(one, trial) or _of_share(trial)
 
 
@@ -253,7 +253,7 @@ def _of_share(trial: Trial) -> str | None:
     return None
 
 
-def _concurrent_compilations(one: OneKernel, trial: Trial) -> tuple[Compilation, ...]:
+def _concurrent_compilations(one: KernelRecipe, trial: Trial) -> tuple[Compilation, ...]:
     """*one* alone, where it computes, launched with the SMs that are free; of a whole trial also its stamped form."""
     problem, schedule = trial.problem, trial.schedule
     if trial.part == "communication" or not is_ours(problem, schedule):
@@ -344,7 +344,7 @@ RECIPE = Recipe(refusal=_refusal, compilations=lambda trial: (), module="kernels
 
 # The table of what GPU ranks run: scheme by flow, one module each. Its words load without torch or Triton.
 
-KERNELS: Mapping[tuple[str, Flow], OneKernel] = {
+KERNELS: Mapping[tuple[str, Flow], KernelRecipe] = {
     ("gemm", Flow.SEND): KERNEL,
     ("gemm", Flow.BROADCAST): KERNEL,
     ("gemm", Flow.RECEIVE): FUSED_RECEIVE_KERNEL,
@@ -369,7 +369,7 @@ def of(problem: Problem, schedule: Schedule) -> Recipe | None:
     return TABLE.get(collective if collective in TABLE else schedule.scheme, {}).get(_flow(problem))
 
 
-def kernel(problem: Problem) -> OneKernel:
+def kernel(problem: Problem) -> KernelRecipe:
     """Our kernel of *problem*'s computation and flow."""
     return KERNELS[_flow(problem)]
 

@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.base import aligned
 from kernels.backends.triton.device import ERROR_WORDS
-from kernels.backends.triton.memory import Context, Heap, private_bytes, shared_bytes
+from kernels.backends.triton.memory import Context, SymmetricHeap, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused
 from kernels.operators import OPERATORS
 from kernels.plan import Plan
@@ -33,7 +33,7 @@ LEAST_BYTES = 1 << 26
 class Piece:
     """A part of a heap, from *start*: a Heap itself."""
 
-    heap: Heap
+    heap: SymmetricHeap
     start: int
     capacity: int
 
@@ -43,13 +43,13 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Arena:
+class HeapArena:
     """The heaps of one group. All ranks ask for the same pieces in the same order."""
 
-    make: Callable[[int], Heap]
+    make: Callable[[int], SymmetricHeap]
     """Makes a heap of at least so many bytes, all ranks together."""
     least: int = LEAST_BYTES
-    _used: list[tuple[Heap, int]] = field(default_factory=list)
+    _used: list[tuple[SymmetricHeap, int]] = field(default_factory=list)
     """The heaps, and how many bytes of each are handed out."""
 
     def piece(self, num_bytes: int) -> Piece:
@@ -77,7 +77,7 @@ RESULT = "output"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewArgument:
     """An argument that is a view of an operand or of the result."""
 
     place: int
@@ -95,10 +95,10 @@ class View:
         return seen if self.block is None else TensorDescriptor.from_tensor(seen, list(self.block))
 
 
-class Places(Context):
+class StandInContext(Context):
     """A context whose result is a stand-in."""
 
-    def __init__(self, heap: Heap, plan: Plan, rank: int, device: torch.device, *, limit_s: float) -> None:
+    def __init__(self, heap: SymmetricHeap, plan: Plan, rank: int, device: torch.device, *, limit_s: float) -> None:
         super().__init__(heap, plan, rank, device, start=shared_bytes(plan), limit_s=limit_s)
         if device.type == "cuda":  # in memory that the host reads without waiting for the stream
             self.error = torch.zeros(len(ERROR_WORDS), dtype=torch.int32, pin_memory=True)
@@ -127,7 +127,7 @@ def heap_bytes(plan: Plan, rank: int) -> int:
 class Repeated:
     """One fused kernel of one rank. Making it compiles; all ranks meet between that and anybody's first call."""
 
-    def __init__(self, places: Places, operands: Operands) -> None:
+    def __init__(self, places: StandInContext, operands: Operands) -> None:
         self.places = places
         stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in operands.items()}
         kernel = fused.kernel(places, stand_ins)
@@ -170,7 +170,7 @@ def ready(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
-def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[View]:
+def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[ViewArgument]:
     """Which of *arguments* are views of which stand-in."""
     owners = {_storage(tensor): name for name, tensor in stand_ins.items()}
     views = []
@@ -179,7 +179,7 @@ def _views(arguments: Sequence[Any], stand_ins: Mapping[str, Tensor]) -> list[Vi
         seen = argument.base if described else argument
         if isinstance(seen, Tensor) and (name := owners.get(_storage(seen))) is not None:
             block = tuple(argument.block_shape) if described else None
-            views.append(View(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
+            views.append(ViewArgument(place, name, int(seen.storage_offset()), tuple(seen.shape), seen.stride(), block))
     return views
 
 

@@ -18,7 +18,7 @@ MAIN = 0
 """The stream that the call comes on."""
 
 
-class Streams(Protocol):
+class StreamSet(Protocol):
     """Where what is enqueued runs."""
 
     def fork(self) -> None:
@@ -40,7 +40,7 @@ class Streams(Protocol):
         """The streams with these *numbers*, for copies of the call that asks."""
 
 
-class OfGpu:
+class CudaStreams:
     """Streams of CUDA; in a capture they become branches of the graph."""
 
     def __init__(self, numbers: Iterable[tuple[int, int]], device: torch.device) -> None:
@@ -82,12 +82,12 @@ class OfGpu:
         for number, _ in self._numbers:
             self._current.wait_stream(self._streams[number])
 
-    def lanes(self, numbers: Sequence[int]) -> Lanes:
+    def lanes(self, numbers: Sequence[int]) -> StreamLanes:
         """The streams with these *numbers*, whichever they are in the call that asks."""
-        return Lanes(self._streams, numbers)
+        return StreamLanes(self._streams, numbers)
 
 
-class Lanes:
+class StreamLanes:
     """Streams of one call, in order: every `fork` deals them anew."""
 
     def __init__(self, streams: dict[int, torch.cuda.Stream], numbers: Sequence[int]) -> None:
@@ -97,7 +97,7 @@ class Lanes:
         return iter([self._streams[number] for number in self._numbers])
 
 
-class InOrder:
+class InOrderStreams:
     """Of a CPU rank, which interprets kernels: everything runs where it is enqueued, one after the other."""
 
     def fork(self) -> None:
@@ -121,9 +121,9 @@ class InOrder:
         return ()
 
 
-def streams(numbers: Iterable[tuple[int, int]], device: torch.device) -> Streams:
+def streams(numbers: Iterable[tuple[int, int]], device: torch.device) -> StreamSet:
     """Those of *device*."""
-    return OfGpu(numbers, device) if device.type == "cuda" else InOrder()
+    return CudaStreams(numbers, device) if device.type == "cuda" else InOrderStreams()
 
 
 def copy(target: Tensor, source: Tensor) -> None:

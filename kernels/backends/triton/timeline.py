@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels.backends.base import Hang, Unseen
+from kernels.backends.base import Hang, MissingSpans
 from kernels.backends.triton import timing
 from kernels.backends.triton.kernels import gemm_receive, gemv
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED, WORDS
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.timing import Replay
+from kernels.backends.triton.timing import GraphReplay
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.outcome import Span, TileTimes
@@ -61,7 +61,7 @@ def of_kernel(plan: Plan, rank: int, stamps: Stamps) -> list[Span]:
     A computation lasts from when its first tile had what it waited for until its last is computed, a put from its first
     result, or its first operand, until its last store.
     """
-    layout, kept = _Layout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world)
+    layout, kept = _StampLayout(plan, rank, len(stamps.written)), _kept(stamps, plan.problem.world)
     spans: list[Span] = []
     for step in map(int, plan.steps_of(rank)):
         records = layout.records(step)
@@ -155,7 +155,7 @@ def _span(plan: Plan, step: int, start_s: float, stop_s: float, tick_s: float) -
                 micro_batch=plan.problem_of_call[step])  # fmt: skip
 
 
-class _Layout:
+class _StampLayout:
     """Which of a kernel's *count* records belong to which step: as the kernel's own words say."""
 
     def __init__(self, plan: Plan, rank: int, count: int) -> None:
@@ -214,7 +214,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedCalls:
     """Calls that write down when what they do happens, one per set of operands."""
 
     each: Sequence[Call]
@@ -224,7 +224,7 @@ class Watched:
     """Of what was written, the moment of the common start and the clock's tick in seconds."""
 
 
-class Gang(Protocol):
+class RankCalls(Protocol):
     """What is needed of the backend: all ranks call it in the same order."""
 
     stream: torch.cuda.Stream
@@ -237,7 +237,7 @@ class Gang(Protocol):
 
 
 def spans(
-    gang: Gang, context: Context, make: Callable[[], Watched], warm: Callable[[], None], *, captured: bool
+    gang: RankCalls, context: Context, make: Callable[[], WatchedCalls], warm: Callable[[], None], *, captured: bool
 ) -> list[Span]:
     """Spans of one call of all ranks together, with operands as cold and clocks as high as those of samples.
 
@@ -246,8 +246,8 @@ def spans(
     watched = _on_all(gang, make)
     first, others = watched.each[:1], watched.each[1:] or watched.each
     # once without a graph, since none can be made of what was never called
-    _on_all(gang, lambda: _moments(context, Replay(context, first, gang.stream, captured=False)))
-    replay = _on_all(gang, lambda: Replay(context, first, gang.stream, captured=captured, before=others))
+    _on_all(gang, lambda: _moments(context, GraphReplay(context, first, gang.stream, captured=False)))
+    replay = _on_all(gang, lambda: GraphReplay(context, first, gang.stream, captured=captured, before=others))
 
     def seen() -> list[Span]:
         """The calls on other operands come before it, so that its own are cold."""
@@ -261,14 +261,14 @@ def spans(
     return waited_for(context.plan, found, [max(by_rank) for by_rank in zip(*everyone, strict=True)])
 
 
-def _moments(context: Context, replay: Replay) -> tuple[int, int]:
+def _moments(context: Context, replay: GraphReplay) -> tuple[int, int]:
     found = replay.moments()
     if sentence := context.failure():
         raise Hang(sentence)
     return found
 
 
-def _on_all(gang: Gang, make: Callable[[], Made]) -> Made:
+def _on_all(gang: RankCalls, make: Callable[[], Made]) -> Made:
     """What *make* gives, when it works on all ranks: they go on together or not at all.
 
     Nothing in *make* waits for a peer on the host, so that a rank that fails meets the others here. On the GPU our
@@ -286,7 +286,7 @@ def _on_all(gang: Gang, make: Callable[[], Made]) -> Made:
     failed = [rank for rank, (mine,) in enumerate(answers) if mine]
     if made is None or failed:
         ranks = ", ".join(map(str, failed))
-        raise Unseen(f"The call that records the timeline failed on rank {ranks}{why}")
+        raise MissingSpans(f"The call that records the timeline failed on rank {ranks}{why}")
     _together(gang.barrier)  # what was made lies ready on all GPUs
     return made
 
@@ -296,6 +296,6 @@ def _together(meet: Callable[[], Made]) -> Made:
     try:
         return meet()
     except Exception as error:
-        gone = Unseen(f"A peer left the call that records the timeline: {error}")
+        gone = MissingSpans(f"A peer left the call that records the timeline: {error}")
         gone.alone = True
         raise gone from error

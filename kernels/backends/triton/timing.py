@@ -201,7 +201,7 @@ def _open_count(sets: int, typical_s: float) -> int:
     return max(each for each in range(1, count + 1) if sets % each == 0)
 
 
-class Met(Protocol):
+class BarrierMembers(Protocol):
     """Whose ranks meet: a trial's Context, or the site of the probes."""
 
     rank: int
@@ -216,10 +216,10 @@ class Met(Protocol):
         """int64 [W]: where tensor *name* lies on each rank."""
 
 
-class Meeting:
+class StreamBarrier:
     """All ranks meet on the current stream, as often as it is called: of one trial on one count, whoever calls it."""
 
-    def __init__(self, context: Met, stamp: Tensor | None = None) -> None:
+    def __init__(self, context: BarrierMembers, stamp: Tensor | None = None) -> None:
         self._context, self._counters = context, context.addresses("meet")
         unread = torch.zeros(1, dtype=torch.int64, device=context.device)
         self._stamp = unread if stamp is None else stamp
@@ -232,17 +232,17 @@ class Meeting:
         )  # fmt: skip
 
 
-class Replay:
+class GraphReplay:
     """Some calls of one trial, captured once; all ranks replay it the same number of times."""
 
     def __init__(
-        self, context: Met, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool,
+        self, context: BarrierMembers, calls: Sequence[Call], stream: torch.cuda.Stream, *, captured: bool,
         before: Sequence[Call] = (), kept: bool = False,
     ) -> None:  # fmt: skip
         """*before*: calls that come before the ranks meet. *kept*: `kernels` can be asked for."""
         self._calls, self._before, self._stream = list(calls), list(before), stream
         self._stamps = torch.zeros(2, dtype=torch.int64, device=context.device)
-        self._meeting = Meeting(context, self._stamps)
+        self._meeting = StreamBarrier(context, self._stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         if captured:
             self._graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()

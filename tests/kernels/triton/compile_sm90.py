@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from kernels.backends.triton import timing
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context, shared_bytes
 from kernels.backends.triton.schemes import fused, runner
 from kernels.operators import OPERATORS
@@ -88,7 +88,7 @@ class Compiled:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=200).stdout
 
 
-def key_of(kernel: Kernel) -> str:
+def key_of(kernel: LaunchableKernel) -> str:
     """What Triton would compile for a launch of *kernel*, in its own words: the same once, in each process and file."""
     found: list[str] = []
 
@@ -131,7 +131,7 @@ def compile_meeting(trial: Trial) -> Compiled:
         mock.patch.object(timing, "meet", Launched(timing.meet)),
         mock.patch.object(timing, "write_now", Launched(timing.write_now)),
     ):
-        timing.Replay(context_of(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
+        timing.GraphReplay(context_of(trial), [], cast(torch.cuda.Stream, None), captured=False)._play()
     return found[0]
 
 
@@ -150,7 +150,7 @@ def unwritten(problem: Problem) -> Operands:
     }
 
 
-def kernels_of(trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S) -> list[Kernel]:
+def kernels_of(trial: Trial, rank: int = RANK, limit_s: float = LIMIT_S) -> list[LaunchableKernel]:
     """What *rank* compiles before *trial* is timed."""
     return runner(trial).kernels(context_of(trial, rank, limit_s), unwritten(trial.problem), trial.part)
 

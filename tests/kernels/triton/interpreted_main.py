@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels.backends.base import VALUES, Seat
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, private_bytes, shared_bytes
 from kernels.backends.triton.schemes import fused, runner
@@ -34,7 +34,7 @@ def call(
     plan = expand(trial.problem, trial.schedule)
     seat = Seat(rank=rank, world=trial.world, session=session, shares_heap=True, deadline_s=LIMIT_S)
     start = shared_bytes(plan)
-    heap = Heap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
+    heap = SegmentHeap(seat, generation, start + private_bytes(trial.problem, len(plan.tiles[rank])), SIGNALS)
     context = Context(heap, plan, rank, torch.device("cpu"), start=start, limit_s=LIMIT_S)
     micro_batches = problems(trial.schedule)
     sets = [operands(trial.problem, rank, SEED, values=values) for values in range(VALUES * micro_batches)]

@@ -9,7 +9,7 @@ import sys
 import torch
 
 from kernels.backends.base import Seat
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from tests.gpu.litmus import CERTAIN, VARIANTS, Places, Size, heap_bytes
 
 SMALL = Size(rounds=12, channels=2, loaders=1, words=256, chain=1 << 12)
@@ -21,7 +21,7 @@ def main() -> None:
     rank, world, session = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
     seat = Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=SMALL.limit_s)
-    heap = Heap(seat, 1, heap_bytes(SMALL), SIGNALS)
+    heap = SegmentHeap(seat, 1, heap_bytes(SMALL), SIGNALS)
     places = Places(heap, rank, world, SMALL, torch.device("cpu"))
     for variant in SHOWN:
         places.clear()

@@ -6,15 +6,15 @@ import sys
 import torch
 
 from kernels.backends.base import Seat
-from kernels.backends.cpu.heap import Heap
+from kernels.backends.cpu.heap import SegmentHeap
 from kernels.backends.triton.probes import suite
-from kernels.backends.triton.probes.suite import Call, Site
+from kernels.backends.triton.probes.suite import Call, ProbeSite
 
 SLOT_BYTES = 1 << 17
 ROUNDS, CALLS = 3, 2
 
 
-def call(site: Site, heap: Heap, calls: list[Call]) -> str | None:
+def call(site: ProbeSite, heap: SegmentHeap, calls: list[Call]) -> str | None:
     """All *calls*, all ranks together; the error word."""
     for one in calls[:CALLS]:
         heap.barrier()
@@ -23,7 +23,7 @@ def call(site: Site, heap: Heap, calls: list[Call]) -> str | None:
     return site.failure()
 
 
-def landed(site: Site, heap: Heap, way: str, pattern: str, num_bytes: int) -> bool:
+def landed(site: ProbeSite, heap: SegmentHeap, way: str, pattern: str, num_bytes: int) -> bool:
     """Whether what peers sent is here, word for word, and nothing else."""
     site.of(site.rank, "landing").zero_()
     heap.barrier()
@@ -47,8 +47,8 @@ def main() -> None:
     rank, world, session = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
     seat = Seat(rank=rank, world=world, session=session, shares_heap=True, deadline_s=20.0)
-    heap = Heap(seat, 1, Site.heap_bytes(world, SLOT_BYTES), 64)
-    site = Site(heap, rank, world, SLOT_BYTES, torch.device("cpu"))
+    heap = SegmentHeap(seat, 1, ProbeSite.heap_bytes(world, SLOT_BYTES), 64)
+    site = ProbeSite(heap, rank, world, SLOT_BYTES, torch.device("cpu"))
     site.source.random_(generator=torch.Generator().manual_seed(rank))
     puts = {
         f"{way} {pattern} {num_bytes}": landed(site, heap, way, pattern, num_bytes)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernels.backends.triton import backend, nccl
 from kernels.backends.triton.backend import TritonTrial
-from kernels.backends.triton.schemes import Calls, overlapped
+from kernels.backends.triton.schemes import OperandCalls, overlapped
 from tests.kernels.triton.conftest import gpu_trial
 
 Work = Callable[[], object]
@@ -111,12 +111,12 @@ def of_calls(
     each: list[Work], result: Tensor, stream: Stream, monkeypatch: pytest.MonkeyPatch, calls_per_graph: int = 0
 ) -> TritonTrial:
     """A trial whose calls are *each*."""
-    monkeypatch.setattr(backend, "Replay", Replayed)
+    monkeypatch.setattr(backend, "GraphReplay", Replayed)
     gang: Any = SimpleNamespace(barrier=lambda: 0.0, exchange=lambda values: [list(values)], stream=stream)
     asked = gpu_trial("gemm_all_to_all", {"m": 512, "n": 256, "k": 64}, world=2, dtype="bfloat16")
     asked = replace(asked, protocol=replace(asked.protocol, calls_per_graph=calls_per_graph))
     context: Any = SimpleNamespace(failure=lambda: None)
-    calls = Calls(each, result)
+    calls = OperandCalls(each, result)
     return TritonTrial(gang, asked, calls, context)
 
 
@@ -199,7 +199,7 @@ def test_every_micro_batch_is_poisoned_shown_and_timed_by_itself(monkeypatch: py
             result.fill_(2.0 * micro_batch + (number == MANY_SETS - 1))
 
     one = prepared([lambda number=number: call(number) for number in range(MANY_SETS)], results[0], monkeypatch, 0)
-    one.calls = Calls(one.calls.each, results[0], others=results[1:])
+    one.calls = OperandCalls(one.calls.each, results[0], others=results[1:])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     one.context.device = None
     seen = [(values, float(one.result())) for values in one.rehearse()]

@@ -8,7 +8,7 @@ import pytest
 from triton.runtime.errors import OutOfResources
 
 from kernels.backends.triton.kernels import gemm_receive
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.limits import walk
 from kernels.backends.triton.refusals import refusal
 from kernels.fabric import parse
@@ -171,6 +171,6 @@ def test_a_kernel_without_room_on_an_sm_is_refused_with_both_numbers() -> None:
         def warmup(self, *_: Any, **__: Any) -> Compiled:
             return Compiled()
 
-    kernel = Kernel(function=Function(), arguments=(), constants={}, items=1)
+    kernel = LaunchableKernel(function=Function(), arguments=(), constants={}, items=1)
     with pytest.raises(Refusal, match=r"needs 262276 bytes of shared memory.*262276 > 232448"):
         kernel.launching()

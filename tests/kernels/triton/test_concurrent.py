@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton import pieces, recipes, timeline
-from kernels.backends.triton.collectives import Beside, layout, put_kernel
+from kernels.backends.triton.collectives import ConcurrentMode, layout, put_kernel
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, problem_bytes, shared_bytes
 from kernels.backends.triton.schemes import concurrent
-from kernels.backends.triton.streams import Lanes
+from kernels.backends.triton.streams import StreamLanes
 from kernels.operators import OPERATORS
 from kernels.plan import Kind
 from kernels.reference import SEED, expected, operands, verdict
@@ -140,7 +140,7 @@ def test_problems_have_data_of_their_own_and_signals_together() -> None:
 
 def test_lanes_are_those_of_the_fork_that_came_last() -> None:
     dealt: dict[int, Any] = {}
-    lanes = Lanes(dealt, [3, 4])
+    lanes = StreamLanes(dealt, [3, 4])
     dealt.update({0: "main", 3: "a", 4: "b"})
     assert list(lanes) == ["a", "b"]
     dealt.update({3: "c"})
@@ -158,7 +158,7 @@ def test_what_runs_beside_another_kernel_begins_with_the_sms_that_are_free() -> 
     assert stamped.arguments[-1] is not None
     context = context_of(one)
     put = put_kernel(context, layout(context, context.local))
-    beside = Beside(blocks=8)(put)
+    beside = ConcurrentMode(blocks=8)(put)
     assert (put.options["launch_cooperative_grid"], beside.options["launch_cooperative_grid"]) == (True, False)
     assert (put.grid, beside.grid) == (0, 8)
 

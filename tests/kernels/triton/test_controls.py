@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from kernels.backends.triton import launch, nccl, streams, timing
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.schemes import concurrent
 from kernels.backends.triton.timing import Node
 from kernels.machine import load
-from kernels.occupancy import Limits, limits_of, resident_blocks
+from kernels.occupancy import SmLimits, limits_of, resident_blocks
 from kernels.schedule import Refusal
 from tests.kernels.triton.compile_sm90 import _nobodys_gpu, kernels_of
 from tests.kernels.triton.conftest import ROOT, gpu_trial
@@ -24,7 +24,7 @@ PRIORITY = -5
 
 
 @pytest.fixture
-def h200() -> Limits:
+def h200() -> SmLimits:
     return limits_of(load(ROOT / "data" / "machines" / "h200_nvl8.toml"))
 
 
@@ -54,7 +54,7 @@ def test_a_padded_kernel_differs_from_the_compiled_one_in_its_shared_memory_alon
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_the_padding_forces_the_number_of_blocks_and_no_byte_less_does(
-    compiled: Any, h200: Limits, blocks: int
+    compiled: Any, h200: SmLimits, blocks: int
 ) -> None:
     _, made = compiled
     threads = 32 * made.metadata.num_warps
@@ -85,7 +85,7 @@ def test_what_one_padding_may_have_is_not_taken_away_by_a_smaller_one(monkeypatc
         assert allowed["bytes"] == 118_000
 
 
-def test_more_blocks_than_fit_are_refused_with_both_byte_counts(compiled: Any, h200: Limits) -> None:
+def test_more_blocks_than_fit_are_refused_with_both_byte_counts(compiled: Any, h200: SmLimits) -> None:
     _, made = compiled
     with pytest.raises(Refusal, match=rf"resident_blocks = 16 is too many.*{made.metadata.shared} > \d+"):
         launch.shared_bytes(made, 16, h200)
@@ -115,11 +115,11 @@ def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], programs: int
 ) -> None:
     launched: list[tuple[int, int]] = []
-    kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, beside=True,
+    kernel = LaunchableKernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, beside=True,
                     **{"items": 5000, **asked})  # fmt: skip
     monkeypatch.setattr(launch.INTERPRETED, "value", False)
     monkeypatch.setattr(launch, "_sms", lambda: SMS)
-    monkeypatch.setattr(Kernel, "_loaded", lambda self, arguments: Loaded())
+    monkeypatch.setattr(LaunchableKernel, "_loaded", lambda self, arguments: Loaded())
     monkeypatch.setattr(launch, "limits", lambda: None)
     monkeypatch.setattr(launch, "allow", lambda made, num_bytes: None)
     monkeypatch.setattr(launch, "shared_bytes", lambda made, blocks, of: 900 // blocks)
@@ -134,9 +134,10 @@ def test_a_grid_beside_others_is_the_sms_that_are_left_times_the_blocks_of_one(
 
 
 def test_a_number_of_blocks_that_the_driver_does_not_confirm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel(function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=1, beside=True,
-                    resident=2)  # fmt: skip
-    monkeypatch.setattr(Kernel, "_loaded", lambda self, arguments: Loaded())
+    kernel = LaunchableKernel(
+        function=SimpleNamespace(__name__="gemm"), arguments=(), constants={}, items=1, beside=True, resident=2
+    )
+    monkeypatch.setattr(LaunchableKernel, "_loaded", lambda self, arguments: Loaded())
     monkeypatch.setattr(launch, "resident_blocks", lambda made, num_bytes: 1)
     with pytest.raises(Refusal, match=r"lets an SM hold 1: 1 != 2\. Accepted: 0, or 1\."):
         kernel._resident(450)

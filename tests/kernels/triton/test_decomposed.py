@@ -11,9 +11,9 @@ import triton.language as tl
 
 from kernels.backends.triton import pieces, recipes, streams
 from kernels.backends.triton.kernels.copy import put_pieces
-from kernels.backends.triton.pieces import Block
+from kernels.backends.triton.pieces import PieceBlock
 from kernels.backends.triton.schemes import decomposed
-from kernels.backends.triton.streams import OfGpu
+from kernels.backends.triton.streams import CudaStreams
 from kernels.plan import Kind
 from kernels.schemes import expand
 from kernels.trial import Trial
@@ -63,7 +63,7 @@ def test_copies_that_wait_for_nothing_come_before_any_computation() -> None:
 
 
 def test_neighbouring_peers_are_computed_together_and_own_rows_apart() -> None:
-    blocks = [Block(chunk, 0, 8, 0, 4, 0, 2) for chunk in (3, 0, 1, 4, 2)]
+    blocks = [PieceBlock(chunk, 0, 8, 0, 4, 0, 2) for chunk in (3, 0, 1, 4, 2)]
     assert [[block.chunk for block in run] for run in pieces.runs(blocks, 1)] == [[0], [1], [2, 3, 4]]
 
 
@@ -162,7 +162,7 @@ def test_no_two_streams_of_a_call_are_the_same(monkeypatch: pytest.MonkeyPatch) 
     current = [Lane()]
     monkeypatch.setattr(torch.cuda, "Stream", Lane)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
-    ways = OfGpu([(1, 0), (2, 0), (3, 1)], torch.device("cuda", 0))
+    ways = CudaStreams([(1, 0), (2, 0), (3, 1)], torch.device("cuda", 0))
     for _ in range(Lane.pool):
         current[0] = Lane()
         ways.fork()
@@ -182,8 +182,10 @@ def test_the_second_stream_computes_after_the_first() -> None:
 
     for operator, pauses in (("gemm_all_to_all", [1]), ("all_gather_gemm", [])):
         plan = expand((one := trial(operator, pieces=2)).problem, one.schedule)
-        launches = [decomposed.Launch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
-                    for op in pieces.order(plan, 0).ops]  # fmt: skip
+        launches = [
+            decomposed.PieceLaunch(ops=(op,), after=op.after, waits=nothing if op.awaits else None, acts=nothing)
+            for op in pieces.order(plan, 0).ops
+        ]
         behind = [launch for launch in decomposed.in_turn(launches, pause) if launch.waits is pause]
         assert [launch.stream for launch in behind] == pauses
         assert [launch.ops for launch in decomposed.in_turn(launches, pause)] == [launch.ops for launch in launches]
@@ -218,7 +220,7 @@ def test_events_cross_streams_only_where_the_plan_says_so() -> None:
     plan = expand((one := trial("gemm_all_to_all", pieces=2)).problem, one.schedule)
     ops = pieces.order(plan, 0).ops
     by_launch = {op.step: op.launch for op in ops}
-    launches = [decomposed.Launch(ops=(op,), after=tuple(by_launch[step] for step in op.after), waits=None,
+    launches = [decomposed.PieceLaunch(ops=(op,), after=tuple(by_launch[step] for step in op.after), waits=None,
                                   acts=nothing) for op in ops]  # fmt: skip
     first: Callable[[], None] = nothing
     decomposed.enqueue(Told(), first, launches, None)

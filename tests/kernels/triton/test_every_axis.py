@@ -15,8 +15,8 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels import backends
-from kernels.backends.capabilities import Runner, run_values, runs
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.capabilities import MeasuringRanks, run_values, runs
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context, shared_bytes
 from kernels.backends.triton.schemes import concurrent, fused, sequential
 from kernels.fabric import Fabric, parse
@@ -75,7 +75,7 @@ def of_rank_1(asked: Problem, chosen: Schedule) -> tuple[Context, dict[str, Tens
             {name: torch.empty(*shape, dtype=torch_dtype(asked)) for name, shape in shapes.items()})  # fmt: skip
 
 
-def launch(kernel: Kernel) -> str:
+def launch(kernel: LaunchableKernel) -> str:
     counts = (kernel.num_warps, kernel.num_stages, kernel.items, kernel.grid, kernel.resident, kernel.spared)
     return str((kernel.function.__name__, sorted(kernel.constants.items()), counts, told(kernel.arguments)))
 
@@ -159,7 +159,7 @@ def test_what_is_not_offered_changes_no_launch(operator: str) -> None:
 @pytest.mark.parametrize(("operator", "backend"), EVERY)
 def test_what_is_offered_is_not_refused(operator: str, backend: str) -> None:
     """Value by value; whatever the other axes are, the ranks run it."""
-    asked, ranks = ask(operator, backend), Runner(HERE[backend], parse(LINKS[backend][0]))
+    asked, ranks = ask(operator, backend), MeasuringRanks(HERE[backend], parse(LINKS[backend][0]))
     for scheme in runs(asked, run_by(backend), ranks):
         known = {axis.name: axis.values for axis in axes(asked, scheme, ranks.machine, ranks.fabric)}
         assert run_values(asked, scheme, known, ranks) == known

@@ -105,5 +105,5 @@ def test_groups_with_more_channels_wait_as_long_as_the_main_one(monkeypatch: pyt
     distributed: Any = SimpleNamespace(ProcessGroupNCCL=SimpleNamespace(Options=Options), new_group=new_group)
     monkeypatch.setattr(nccl, "torch", SimpleNamespace(distributed=distributed, device=torch.device))
     backend = SimpleNamespace(register_mem_pool=None, options=SimpleNamespace(_timeout=limit))
-    nccl.Tuned(SimpleNamespace(_get_backend=lambda device: backend), torch.device("cpu"))
+    nccl.TunedCollectives(SimpleNamespace(_get_backend=lambda device: backend), torch.device("cpu"))
     assert made == [(limit, limit, channels) for channels in CHANNELS.values()]

@@ -42,7 +42,7 @@ def test_a_seat_decides_no_device_though_the_process_sees_as_many_as_there_are_r
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="6f1a", name="NVIDIA H200")
     )
-    monkeypatch.setattr(backend, "Group", lambda seat, device: taken.append(device))
+    monkeypatch.setattr(backend, "RankProcessGroup", lambda seat, device: taken.append(device))
     made = TritonBackend(Seat(rank=3, world=4, session="s", shares_heap=True, rendezvous=("127.0.0.1", 1)))
     assert [str(device) for device in taken] == ["cuda:0"] * 2
     assert made.device == "cuda:0"

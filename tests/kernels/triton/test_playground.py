@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernels.backends.triton.kernels.gemm_send import tile_table
-from kernels.backends.triton.playground import Gang, RankFailure, ranks
+from kernels.backends.triton.playground import RankFailure, RankGang, ranks
 from kernels.schedule import Refusal
 from kernels.schemes import axis_rules, expand
 from tests.kernels.triton import playground_ranks, ptx, tutorial
@@ -32,7 +32,7 @@ SHORT_S = 3.0
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def gang(request: pytest.FixtureRequest) -> Iterator[Gang]:
+def gang(request: pytest.FixtureRequest) -> Iterator[RankGang]:
     """One that no test breaks."""
     with ranks(request.param, interpreted=True, limit_s=60.0) as made:
         yield made
@@ -50,21 +50,21 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
-def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: Gang) -> None:
+def test_every_rank_is_a_process_of_its_own_and_answers_in_order(gang: RankGang) -> None:
     told = gang.run(playground_ranks.who, "hello", 7)
     assert [answer[:3] for answer in told] == [(rank, gang.world, True) for rank in range(gang.world)]
     assert len({answer[3] for answer in told} | {os.getpid()}) == gang.world + 1
     assert {answer[4:] for answer in told} == {("hello", 7)}
 
 
-def test_symmetric_tensors_are_addressed_by_all_and_begin_at_zero_in_every_run(gang: Gang) -> None:
+def test_symmetric_tensors_are_addressed_by_all_and_begin_at_zero_in_every_run(gang: RankGang) -> None:
     assert gang.run(playground_ranks.addressed) == [[[rank, rank] for rank in range(gang.world)]] * gang.world
     for _ in range(2):
         assert gang.run(playground_ranks.dirty) == [[0.0] * 8] * gang.world
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_tiles_in_order_are_those_of_the_plan(gang: Gang, name: str) -> None:
+def test_tiles_in_order_are_those_of_the_plan(gang: RankGang, name: str) -> None:
     """Five tiles for each owner, where they take turns in slices of two: the last slice is narrower."""
     slices = {"slice_tiles": 2} if name == axis_rules.IN_TURNS else {}
     asked = gpu_trial("gemm_all_to_all", {"m": 80 * gang.world, "n": 16, "k": 16}, world=gang.world, dtype="float16",
@@ -76,7 +76,7 @@ def test_tiles_in_order_are_those_of_the_plan(gang: Gang, name: str) -> None:
 
 
 @pytest.mark.usefixtures("lesson")
-def test_the_first_steps_of_the_tutorial_send_around_and_sum_up(gang: Gang) -> None:
+def test_the_first_steps_of_the_tutorial_send_around_and_sum_up(gang: RankGang) -> None:
     steps = importlib.import_module("first_steps")
     assert gang.run(steps.send) == [[10 + (rank - 1) % gang.world] * 8 for rank in range(gang.world)]
     factor = gang.world * (gang.world + 1) // 2
@@ -87,7 +87,7 @@ def test_the_first_steps_of_the_tutorial_send_around_and_sum_up(gang: Gang) -> N
     ("name", "dtype"), [*((name, torch.float32) for name in ORDERS), ("interleaved", torch.float16)]
 )
 def test_the_operator_of_the_tutorial_is_right_call_after_call(
-    gang: Gang, lesson: ModuleType, name: str, dtype: torch.dtype
+    gang: RankGang, lesson: ModuleType, name: str, dtype: torch.dtype
 ) -> None:
     errors = gang.run(lesson.check, (33, 8, 16), 3, dtype, name)
     assert max(errors) <= ERROR_MOST[dtype], errors
@@ -197,12 +197,12 @@ def test_what_cannot_be_pickled_is_a_sentence() -> None:
         gang.run(playground_ranks.unspeakable)
 
 
-def test_interpreted_kernels_are_not_timed(gang: Gang) -> None:
+def test_interpreted_kernels_are_not_timed(gang: RankGang) -> None:
     (sentence,) = set(gang.run(playground_ranks.refused, "timed"))
     assert "says nothing about a GPU" in sentence
 
 
-def test_a_heap_that_is_full_says_both_numbers_and_what_would_do(gang: Gang) -> None:
+def test_a_heap_that_is_full_says_both_numbers_and_what_would_do(gang: RankGang) -> None:
     (sentence,) = set(gang.run(playground_ranks.refused, "greedy"))
     assert "4.29 GB" in sentence
     assert "has 67.1 MB" in sentence
@@ -221,7 +221,7 @@ def test_what_ranks_cannot_have_is_refused() -> None:
         pass
 
 
-def test_a_function_that_ranks_cannot_import_is_refused(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_ranks_cannot_import_is_refused(gang: RankGang, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playground_ranks.who, "__module__", "__main__")
     with pytest.raises(Refusal, match="%%writefile"):
         gang.run(playground_ranks.who)

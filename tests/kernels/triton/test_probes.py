@@ -21,7 +21,7 @@ from kernels.backends.triton.probes import suite as latency
 from kernels.backends.triton.probes import suite as link
 from kernels.backends.triton.probes import suite as memory
 from kernels.backends.triton.probes.host import _measured, bounds, line, title
-from kernels.backends.triton.probes.suite import Call, Probe, Site, expected_seconds, suite
+from kernels.backends.triton.probes.suite import Call, Probe, ProbeSite, expected_seconds, suite
 from kernels.machine import load
 from kernels.operators import problem
 from tests.kernels.triton.compile_sm90 import Compiled, UnbackedHeap, warmed_up
@@ -73,8 +73,8 @@ def compiled(module: ModuleType, name: str, make: Callable[[], Sequence[Call]]) 
     return found[0]
 
 
-def site() -> Site:
-    return Site(UnbackedHeap(), 2, 4, 1 << 22, torch.device("cpu"))
+def site() -> ProbeSite:
+    return ProbeSite(UnbackedHeap(), 2, 4, 1 << 22, torch.device("cpu"))
 
 
 POOL = torch.empty(1 << 18, dtype=torch.int64)

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from kernels.backends.triton.recipes import KERNELS, TABLE, of, schemes
-from kernels.backends.triton.schemes import Runner
+from kernels.backends.triton.schemes import SchemeModule
 from kernels.operators import OPERATORS
 from kernels.schemes import SCHEMES
 from kernels.schemes.library import OVERLAPPED
@@ -23,7 +23,7 @@ def parameters(function: object) -> list[str]:
 def test_a_row_names_a_module_with_kernels_calls_and_those_that_are_watched(scheme: str, work: str, flow: str) -> None:
     module = import_module(TABLE[scheme][work, flow].module)
     for name in ("kernels", "calls"):
-        assert parameters(getattr(module, name)) == parameters(getattr(Runner, name))
+        assert parameters(getattr(module, name)) == parameters(getattr(SchemeModule, name))
     assert module.watched is None or parameters(module.watched) == ["context", "timed"]
 
 

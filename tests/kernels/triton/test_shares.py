@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.backends.triton import collectives
-from kernels.backends.triton.collectives import FEW, MANY, Block, layout, put_kernel, sum_kernel
+from kernels.backends.triton.collectives import FEW, MANY, CopyBlock, layout, put_kernel, sum_kernel
 from kernels.backends.triton.schemes.sequential import Sequential
 from tests.kernels.triton.compile_sm90 import Compiled, context_of, warmed_up
 from tests.kernels.triton.conftest import InterpretedGang, gpu_trial
@@ -37,7 +37,7 @@ def test_shares_reach_their_owners(
 
 
 @cache
-def compiled(operator: str, which: str, block: Block) -> Compiled:
+def compiled(operator: str, which: str, block: CopyBlock) -> Compiled:
     """`put_rows` or `sum_shares` at a size that a model has."""
     shape = {"m": 8192, "n": 4096, "k": 4096}
     trial = gpu_trial(operator, shape, world=4, dtype="bfloat16", scheme="sequential", collective="direct")
@@ -53,7 +53,7 @@ def compiled(operator: str, which: str, block: Block) -> Compiled:
 @pytest.mark.parametrize(("operator", "block"), [
     ("gemm_all_to_all", MANY), ("gemm_reduce_scatter", MANY), ("gemm_all_to_all", FEW),
 ])  # fmt: skip
-def test_shares_leave_sixteen_bytes_at_once(operator: str, block: Block) -> None:
+def test_shares_leave_sixteen_bytes_at_once(operator: str, block: CopyBlock) -> None:
     made = compiled(operator, "put", block)
     kernel = Kernel(made.ptx, made.arguments)
     assert [*order(kernel), *scopes(kernel), *widths(kernel)] == []
@@ -61,7 +61,7 @@ def test_shares_leave_sixteen_bytes_at_once(operator: str, block: Block) -> None
 
 
 @pytest.mark.parametrize("block", [MANY, FEW])
-def test_sums_are_read_and_written_sixteen_bytes_at_once(block: Block) -> None:
+def test_sums_are_read_and_written_sixteen_bytes_at_once(block: CopyBlock) -> None:
     made = compiled("gemm_reduce_scatter", "sum", block)
     kernel = Kernel(made.ptx, made.arguments)
     touched = [each for each in kernel.instructions if each.is_store or each.name.startswith("ld.global")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.backends.capabilities import Runner
+from kernels.backends.capabilities import MeasuringRanks
 from kernels.fabric import parse
 from kernels.machine import load
 from kernels.operators import OPERATORS
@@ -23,7 +23,7 @@ from tests.gpu import modes, scenarios, sittings, tables
 from tests.gpu.sittings import Block, Question
 from tests.gpu.tables import DEVICE
 
-RANKS = Runner(load(Path(__file__).parents[3] / "data" / "machines" / "h200_nvl2.toml"), parse("nvlink"))
+RANKS = MeasuringRanks(load(Path(__file__).parents[3] / "data" / "machines" / "h200_nvl2.toml"), parse("nvlink"))
 QUESTIONS = [question for table in tables.TABLES.values() for question in table(2) if isinstance(question, Question)]
 GEMM, RECEIVING = (next(q for q in QUESTIONS if q.problem.operator == name)
                    for name in ("gemm_all_to_all", "all_gather_gemm"))  # fmt: skip
@@ -159,7 +159,7 @@ def test_a_block_is_complete_with_a_right_baseline_and_a_right_fused_schedule(
 @pytest.mark.parametrize("world", [4, 8])
 def test_every_table_can_be_asked_of_more_ranks(world: int) -> None:
     machine = load(Path(__file__).parents[3] / "data" / "machines" / f"h200_nvl{world}.toml")
-    ranks = Runner(machine, parse("nvlink"))
+    ranks = MeasuringRanks(machine, parse("nvlink"))
     for table in tables.TABLES.values():
         for question in table(world):
             assert len(sittings.baselines(question.problem, ranks)) >= 3

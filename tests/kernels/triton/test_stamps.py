@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.backends.triton import timeline
-from kernels.backends.triton.kernels.gemv import Shares
+from kernels.backends.triton.kernels.gemv import ReductionShares
 from kernels.backends.triton.kernels.sync import COMPUTED, PROCESSOR, SENT, STARTED, WAITED
 from kernels.plan import Kind, Plan
 from kernels.schemes import expand
@@ -57,7 +57,7 @@ def test_gemv_tiles_and_then_the_shares_of_packets(
     plan = expand(trial.problem, trial.schedule)
     for rank, words in enumerate(stamped(gangs[2], trial)):
         tiles = len(plan.tiles[rank])
-        assert len(words) == tiles + Shares.of(trial.problem, trial.schedule).count
+        assert len(words) == tiles + ReductionShares.of(trial.problem, trial.schedule).count
         in_order(words[:tiles], UNWAITED)
         in_order(words[tiles:], ALL)
         covers(plan, rank, words)

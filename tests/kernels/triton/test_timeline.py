@@ -75,7 +75,7 @@ def test_shares_of_packets_are_the_sums_of_own_rows_or_of_all(shape: dict[str, i
     """In two shots the sums go out from there; in one shot everybody sums everything."""
     trial, rank = in_shots(gpu_trial("gemv_all_reduce", shape, world=2, dtype="bfloat16"), shots), 1
     plan = expand(trial.problem, trial.schedule)
-    count, shares = len(plan.tiles[rank]), gemv.Shares.of(trial.problem, trial.schedule).count
+    count, shares = len(plan.tiles[rank]), gemv.ReductionShares.of(trial.problem, trial.schedule).count
     found = read(plan, np.concatenate([words(count, (0, 2, 3)), words(shares)]), rank)
     assert found.keys() == steps(plan, rank, Kind.COMPUTE, Kind.PUT, Kind.REDUCE).keys()
     sums = steps(plan, rank, Kind.REDUCE)

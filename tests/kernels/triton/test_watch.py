@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.backends.base import Unseen
+from kernels.backends.base import MissingSpans
 from kernels.backends.triton import timeline
-from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.timeline import WatchedCalls
 from kernels.backends.triton.timing import Clock
 from kernels.outcome import Span
 from kernels.plan import Plan
@@ -67,7 +67,7 @@ class Replayed:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "Replay", Replayed)
+    monkeypatch.setattr(timeline, "GraphReplay", Replayed)
     monkeypatch.setattr(timeline.clock, "measured", lambda device: Clock(32e-9, 2e-8))
 
 
@@ -84,15 +84,15 @@ def spans(plan: Plan, gang: Peers, made: Any, failure: str | None = None) -> tup
         assert (words.tolist(), start_ns, tick_s) == ([7, 8], 1_000, 32e-9)
         return list(made)
 
-    def make() -> Watched:
+    def make() -> WatchedCalls:
         if isinstance(made, Exception):
             raise made
-        return Watched(each, torch.tensor([7, 8]), read)
+        return WatchedCalls(each, torch.tensor([7, 8]), read)
 
     context: Any = Context(plan, log, failure)
     try:
         return timeline.spans(gang, context, make, lambda: log.append("warm"), captured=True), log
-    except Unseen as unseen:
+    except MissingSpans as unseen:
         unseen.add_note(" ".join(log))
         raise
 
@@ -104,9 +104,9 @@ def test_operands_of_the_call_that_is_seen_are_cold_and_clocks_high(plan: Plan) 
 
 
 def test_who_failed_is_said_on_all_ranks_and_nobody_calls_alone(plan: Plan) -> None:
-    with pytest.raises(Unseen, match="failed on rank 0: MemoryError: no room for stamps") as told:
+    with pytest.raises(MissingSpans, match="failed on rank 0: MemoryError: no room for stamps") as told:
         spans(plan, Peers([0.0]), MemoryError("no room for stamps"))
-    with pytest.raises(Unseen, match=r"failed on rank 1$") as theirs:
+    with pytest.raises(MissingSpans, match=r"failed on rank 1$") as theirs:
         spans(plan, Peers([1.0]), [])
     assert [told.value.__notes__, theirs.value.__notes__] == [[""], [""]]
     assert not told.value.alone
@@ -114,13 +114,15 @@ def test_who_failed_is_said_on_all_ranks_and_nobody_calls_alone(plan: Plan) -> N
 
 
 def test_an_error_word_is_why_nothing_is_seen(plan: Plan) -> None:
-    with pytest.raises(Unseen, match="failed on rank 0: Hang: Rank 1 waited"):
+    with pytest.raises(MissingSpans, match="failed on rank 0: Hang: Rank 1 waited"):
         spans(plan, Peers([0.0], [0.0]), [], failure="Rank 1 waited")
 
 
 def test_a_peer_that_has_gone_is_no_failure_of_what_was_timed(plan: Plan) -> None:
     for count in range(len(PASSED) + 1):
-        with pytest.raises(Unseen, match="A peer left the call that records the timeline: Connection closed") as told:
+        with pytest.raises(
+            MissingSpans, match="A peer left the call that records the timeline: Connection closed"
+        ) as told:
             spans(plan, Peers(*PASSED[:count]), [])
         assert told.value.alone
 

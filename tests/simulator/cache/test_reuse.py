@@ -15,7 +15,7 @@ from workbench.simulator.cache.hierarchy import UNEVEN, Hierarchy, hierarchy
 from workbench.simulator.cache.policies import POLICIES
 from workbench.simulator.cache.popularity import each_turn_bytes
 from workbench.simulator.cache.replay import simulate
-from workbench.simulator.cache.reuse import Cache, Slabs, Streams, gaps, kept
+from workbench.simulator.cache.reuse import Cache, SlabReads, StreamedReads, gaps, kept
 from workbench.simulator.cache.study import swept
 
 GPU = machine("h200_nvl2")
@@ -23,7 +23,7 @@ MIB = 2**20
 GEMM = {"m": 1024, "n": 1024, "k": 1024}
 GEMV = {"n": 2048, "k": 2048, "tokens": 8}
 TABLES = {"tables_per_rank": 4, "rows": 20_000, "dim": 64, "batch": 1024, "pooling": 8}
-NOTHING = Streams(np.zeros(0), np.zeros(0))
+NOTHING = StreamedReads(np.zeros(0), np.zeros(0))
 
 
 def on(l2_mib: float, **values: object) -> Hierarchy:
@@ -89,9 +89,9 @@ def test_its_hit_rate_is_that_of_a_replay() -> None:
             replay.structures[key].l2_hit_rate, abs=0.01), name  # fmt: skip
 
 
-def slabs(*reads: tuple[int, float, int], num_bytes: float = 10.0) -> Slabs:
+def slabs(*reads: tuple[int, float, int], num_bytes: float = 10.0) -> SlabReads:
     slab, begin, side = (np.array(column) for column in zip(*reads, strict=True))
-    return Slabs(slab, begin.astype(float), side, np.full(len(reads), num_bytes))
+    return SlabReads(slab, begin.astype(float), side, np.full(len(reads), num_bytes))
 
 
 def test_gaps_are_told_from_reader_to_reader() -> None:
@@ -100,7 +100,7 @@ def test_gaps_are_told_from_reader_to_reader() -> None:
     assert after.tolist() == [1.0, np.inf, np.inf, 2.0]
 
 
-def footprints(of: Slabs, copies: float, *lengths: float) -> list[float]:
+def footprints(of: SlabReads, copies: float, *lengths: float) -> list[float]:
     l2 = kept(of, NOTHING, Cache(100.0, copies, UNEVEN), 10.0)
     return [float(each) for each in np.interp(lengths, l2.lengths, l2.footprints)]
 
@@ -161,7 +161,7 @@ def test_each_turn_reads_its_slabs_once() -> None:
     assert each_turn_bytes(plan, 8) == 8 * 9 * slab
 
 
-def total_asked(parts: dict[str, reuse.Part]) -> float:
+def total_asked(parts: dict[str, reuse.TrafficPart]) -> float:
     return reuse.total(parts).asked
 
 

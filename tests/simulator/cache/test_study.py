@@ -14,7 +14,7 @@ import pytest
 
 from tests.simulator.cache.made import load, small, store, trace
 from workbench.cli import status
-from workbench.cli.cache import Progress
+from workbench.cli.cache import ReplayProgress
 from workbench.simulator.cache import study
 from workbench.simulator.cache import trace as trace_file
 from workbench.simulator.cache.hierarchy import hierarchy
@@ -68,7 +68,9 @@ def test_workloads_and_policies_by_name_are_rows_and_a_summary(capsys: pytest.Ca
 
 def test_all_policies_have_a_row_and_the_optimum_misses_the_fewest_lines() -> None:
     application = study.chosen_workloads(["FwLRN"])
-    rows = study.study(application, study.Asked(hierarchy("gcn3_hbm"), study.chosen_policies(["all"]), optimum=True))
+    rows = study.study(
+        application, study.StudyQuestion(hierarchy("gcn3_hbm"), study.chosen_policies(["all"]), optimum=True)
+    )
     assert [each["policy"] for each in rows] == [*POLICIES, study.OPTIMUM]
     assert rows[-1]["l2_line_misses"] <= min(each["l2_line_misses"] for each in rows if each["policy"] != "uncached")
 
@@ -77,7 +79,9 @@ def test_all_policies_have_a_row_and_the_optimum_misses_the_fewest_lines() -> No
 def test_the_study_shows_what_its_document_says() -> None:
     """Policies that do not count for the two claims are left out."""
     chosen = study.chosen_policies(["uncached", "cache_r", "cache_rw", "optimised"])
-    found = study.summary(study.study(study.chosen_workloads(["all"]), study.Asked(hierarchy("gcn3_hbm"), chosen)))
+    found = study.summary(
+        study.study(study.chosen_workloads(["all"]), study.StudyQuestion(hierarchy("gcn3_hbm"), chosen))
+    )
     text = (Path(__file__).parents[3] / "docs" / "caches.md").read_text()
     (said,) = re.findall("<!-- caches -->(.*?)<!-- /caches -->", text, re.DOTALL)
     assert re.findall(r"\d+", said) == [
@@ -146,7 +150,7 @@ def test_a_sweep_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_who_waits_is_told_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(due=0.0)
+    progress = ReplayProgress(due=0.0)
     progress.told(3, 9, "SGEMM with srrip")
     progress.told(4, 9, "SGEMM with random")
     assert capsys.readouterr().err == "3 of 9 replays have ended, SGEMM with srrip just now.\n"
@@ -156,7 +160,7 @@ def test_a_replay_says_of_how_many_accesses_and_how_long_it_still_takes(capsys: 
     """The last is the fourth of two replays of half a million: all are done."""
     chunk = Chunk(0, np.zeros(500_000, ACCESS))
     made = replace(trace([load(0)]), chunks=lambda: iter([chunk] * 2), counted=lambda: 1_000_000)
-    progress = Progress(due=0.0, replays=2, begun=time.monotonic() - 60)
+    progress = ReplayProgress(due=0.0, replays=2, begun=time.monotonic() - 60)
     for _ in range(2):
         for _ in progress.watched(made).chunks():
             progress.due = 0.0
@@ -182,7 +186,7 @@ def test_ctrl_c_ends_a_replay_at_its_next_chunk() -> None:
         raise KeyboardInterrupt
 
     long = partial(study.rows, replace(trace([load(0)]), chunks=chunks),
-                   study.Asked(small(), study.chosen_policies(["srrip"])))  # fmt: skip
+                   study.StudyQuestion(small(), study.chosen_policies(["srrip"])))  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
         together([long, begun.wait], interrupt)
     assert taken < 900, "a replay of a replay in a thread of its own"

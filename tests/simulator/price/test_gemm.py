@@ -13,7 +13,7 @@ from kernels.schemes import expand, schedule
 from workbench.machines import machine
 from workbench.machines.calibrate_gpu import held_out
 from workbench.results import recordings
-from workbench.simulator.closed_form.points import Points
+from workbench.simulator.closed_form.points import PointColumns
 from workbench.simulator.predict import predict
 from workbench.simulator.price import gemm, tiles
 from workbench.simulator.price.steps import compute_seconds
@@ -65,7 +65,7 @@ def test_waves_whose_tiles_all_leave_wait_for_the_link() -> None:
 ])  # fmt: skip
 def test_the_closed_form_knows_it_as_well(axes: dict[str, Any]) -> None:
     one = schedule(RECEIVED, "fused", axes, GPUS, NVLINK)
-    points = Points(RECEIVED, "fused", {name: np.array([value]) for name, value in one.axes}, GPUS, NVLINK)
+    points = PointColumns(RECEIVED, "fused", {name: np.array([value]) for name, value in one.axes}, GPUS, NVLINK)
     plan, count = expand(RECEIVED, one), len(expand(RECEIVED, one).tiles[0])
     by_points = points.kernel_seconds(np.array([count]), np.array([116]))
     size = (points.tile_m, points.tile_n, points.contraction)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from kernels.machine import Dimension
 from workbench.machines import shipped_machine
-from workbench.simulator.scaling.graph import COMPUTE, Group, Task
+from workbench.simulator.scaling.graph import COMPUTE, RankSubset, Task
 from workbench.simulator.scaling.network import Network, collective, of_machine
 from workbench.simulator.scaling.prices import Prices
 
@@ -41,7 +41,7 @@ class Written:
     def moves(self, name: str, num_bytes: float, way: str, *after: int, inside: str | None = None) -> int:
         seconds = collective(self.network, name, num_bytes, way, inside=inside).seconds
         return self._add(Task(name="", layer="", passes="", seconds=seconds, holds={"network": (0.0, seconds)},
-                              after=after, group=Group(self.network.world)))  # fmt: skip
+                              after=after, group=RankSubset(self.network.world)))  # fmt: skip
 
     def chain(self, seconds: Sequence[float], *after: int) -> int:
         """One after the other; the last one."""

@@ -19,14 +19,14 @@ from workbench.simulator.scaling.model import SIZES, Model, load, model, names
 from workbench.simulator.scaling.network import Network, named
 from workbench.simulator.scaling.prices import SCHEMES, Prices
 from workbench.simulator.scaling.schedule import on_all_ranks, timed
-from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, Setting, Stragglers, band, rows, span, step
+from workbench.simulator.scaling.step import CONFIGURATIONS, SEQUENTIAL, StepSetting, Stragglers, band, rows, span, step
 
 from .made import GEMMS, MACHINE, prices, switch
 
 
-def setting(name: str, world: int) -> Setting:
+def setting(name: str, world: int) -> StepSetting:
     """One step of the model called *name*."""
-    return Setting(model=model(name), prices=prices(world))
+    return StepSetting(model=model(name), prices=prices(world))
 
 
 def chain(folder: Path, training: bool = False) -> Model:
@@ -123,7 +123,7 @@ def test_a_rate_is_that_of_the_outermost_level_that_leads_to_anybody() -> None:
 
 def test_on_the_network_that_the_paper_is_recalled_to_have_each_pass_gains_a_tenth() -> None:
     """Its versions say about 10 and 21 %; sizes and network are recalled, and which passes were fused is not known."""
-    torus = Setting(model=model("dlrm"), prices=Prices(MACHINE, named(Path("torus128"))))
+    torus = StepSetting(model=model("dlrm"), prices=Prices(MACHINE, named(Path("torus128"))))
     made = {row["configuration"]: row["reduction"] for row in rows(torus)}
     assert 0.05 < made["fused_forward"] < 0.15 < made["fused"] < 0.25
 
@@ -135,7 +135,7 @@ def test_pieces_hide_the_network_as_well_but_for_their_calls() -> None:
 
 def test_another_fabric_is_taken_for_all_that_is_sent() -> None:
     flat = Network("flat", (switch(128, 5e10, 5e-6),))
-    row = rows(Setting(model=model("dlrm"), prices=Prices(MACHINE, flat)), ["fused"])[0]
+    row = rows(StepSetting(model=model("dlrm"), prices=Prices(MACHINE, flat)), ["fused"])[0]
     assert (row["network"], len(row["exposed_by_level"])) == ("128", 1)
     assert 0.2 < row["reduction"] < 0.4
 

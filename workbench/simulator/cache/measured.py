@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class MeasuredKernel:
     """One kernel with what was measured, medians of its repeats."""
 
     number: int
@@ -42,12 +42,12 @@ class Truth:
     """(most - least) / median of the repeats' bytes read."""
 
 
-def truths(document: Mapping[str, Any]) -> list[Truth]:
+def truths(document: Mapping[str, Any]) -> list[MeasuredKernel]:
     """The kernels of a document that `tests/gpu/caches.py` wrote; kernels without repeats are left out."""
     return [_truth(row) for row in document["kernels"] if row.get("repeats")]
 
 
-def _truth(row: Mapping[str, Any]) -> Truth:
+def _truth(row: Mapping[str, Any]) -> MeasuredKernel:
     of = problem(row["operator"], row["shape"], dtype=row["dtype"], world=1)
     programs = row["repeats"][0].get(PROGRAMS)
     axes = row["axes"] | ({"grid": int(programs)} if programs else {})
@@ -55,12 +55,12 @@ def _truth(row: Mapping[str, Any]) -> Truth:
     read = [each[READ] for each in row["repeats"]]
     rates = [rate for each in row["repeats"] if (rate := hit_rate(each)) is not None]
     requests = [each[ASKED] * SECTOR_BYTES for each in row["repeats"] if ASKED in each]
-    return Truth(row["number"], row["work"], row["part"], (of, schedule, row["resident"]), median(read),
+    return MeasuredKernel(row["number"], row["work"], row["part"], (of, schedule, row["resident"]), median(read),
                  median(each[WRITTEN] for each in row["repeats"]), median(requests) if requests else None,
                  median(rates) if rates else None, (max(read) - min(read)) / median(read))  # fmt: skip
 
 
-def errors(of: Sequence[Truth], on: Hierarchy) -> Iterator[Row]:
+def errors(of: Sequence[MeasuredKernel], on: Hierarchy) -> Iterator[Row]:
     """By kernel, measured and estimated bytes and hit rate, and estimated / measured - 1."""
     for each in of:
         made = total(parts(each.point[0], each.point[1], on, each.point[2]))
@@ -117,7 +117,7 @@ REQUESTS: Tried = {
 FITTED = (*TRAFFIC, *REQUESTS)
 
 
-def fitted(of: Sequence[Truth], on: Hierarchy) -> Hierarchy:
+def fitted(of: Sequence[MeasuredKernel], on: Hierarchy) -> Hierarchy:
     """*on* with the values of FITTED that are least off in the mean of the kernels to fit to, DRAM's bytes first."""
     chosen = [each for each in of if each.part == "fit"]
     if not chosen:

@@ -20,7 +20,7 @@ from kernels.plan import Kind, Plan, Tiles
 from kernels.problem import Problem
 from kernels.schedule import Schedule, tile
 from kernels.schemes import expand
-from workbench.simulator.cache.patterns import Array, Kernel, Lines, Program, Touch, stacked, where
+from workbench.simulator.cache.patterns import AccessProgram, Array, KernelAccesses, Lines, Touch, stacked, where
 from workbench.simulator.cache.popularity import EXPONENT
 from workbench.simulator.cache.trace import DIRECT, LINE_BYTES, PEER, WRITE, Accesses, Chunk, Trace, accesses
 
@@ -32,7 +32,7 @@ INDEX_BYTES, SEED = 8, 0
 def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
     """The accesses of rank 0 on *units* SMs."""
     plan = expand(problem, schedule)
-    program = Program(f"{problem.operator} {schedule.scheme}")
+    program = AccessProgram(f"{problem.operator} {schedule.scheme}")
     if OPERATORS[problem.operator].work == "gather":
         _lookups(program, problem, plan.tiles[RANK])
     else:
@@ -45,7 +45,7 @@ def traced(problem: Problem, schedule: Schedule, units: int) -> Trace:
     return replace(trace, chunks=lambda: _beside(trace, incoming), counted=lambda: trace.count() + len(incoming))
 
 
-def _product(program: Program, problem: Problem, schedule: Schedule, tiles: Tiles) -> None:
+def _product(program: AccessProgram, problem: Problem, schedule: Schedule, tiles: Tiles) -> None:
     """A tile reads its rows of the left operand and its columns of the right one, then leaves."""
     stated, item = OPERATORS[problem.operator], problem.itemsize
     extent, flags = stated.extent(problem), DIRECT if stated.work == "gemm" else 0
@@ -78,7 +78,7 @@ def _product(program: Program, problem: Problem, schedule: Schedule, tiles: Tile
 
     touches = [touch for verb, part, flag in zip(("load", "load", "store"), parts, (flags, flags, 0), strict=True)
                for touch in [program.touch("kernel", verb, part.array, flags=flag)] * part.count]  # fmt: skip
-    program.kernels.append(Kernel(len(tiles), steps + 1, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(len(tiles), steps + 1, tuple(touches), lines))
 
 
 def _role(name: str) -> str:
@@ -144,7 +144,7 @@ class _Part:
         return where((number < rows[..., None]) & (line * LINE_BYTES < stop), self.array.line(line))
 
 
-def _lookups(program: Program, problem: Problem, tiles: Tiles) -> None:
+def _lookups(program: AccessProgram, problem: Problem, tiles: Tiles) -> None:
     """A step is one lookup of one sample in one table; the sum leaves after the last one."""
     item, dim, pooling = problem.itemsize, problem["dim"], problem["pooling"]
     num_tables, rows = problem["tables_per_rank"], problem["rows"]
@@ -176,7 +176,7 @@ def _lookups(program: Program, problem: Problem, tiles: Tiles) -> None:
     sectors = (1 << min(4, -(-part // 32))) - 1
     touches = [program.touch("kernel", "load", indices), *[program.touch("kernel", "load", tables, sectors)] * wide,
                *[program.touch("kernel", "store", out, sectors)] * wide]  # fmt: skip
-    program.kernels.append(Kernel(len(tiles), samples * vectors * pooling, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(len(tiles), samples * vectors * pooling, tuple(touches), lines))
 
 
 def _indices(problem: Problem) -> Lines:
@@ -190,7 +190,7 @@ def _indices(problem: Problem) -> Lines:
     return rng.permutation(rows)[popular]
 
 
-def _incoming(program: Program, problem: Problem, plan: Plan) -> Accesses:
+def _incoming(program: AccessProgram, problem: Problem, plan: Plan) -> Accesses:
     """The lines that peers put here, into memory of their own: as many bytes as the Plan has for this rank."""
     puts = np.flatnonzero((plan.kind == Kind.PUT) & (plan.peer == RANK))
     num_lines = int(-(-plan.num_bytes[puts].sum() // LINE_BYTES))

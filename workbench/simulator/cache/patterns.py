@@ -38,7 +38,7 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelAccesses:
     """A grid of *blocks*; a unit takes block after block. In a step each block makes its *touches* in their order.
 
     Units go in step: all make their first touch of a step, then all their second one.
@@ -69,13 +69,13 @@ class Kernel:
 
 
 @dataclass
-class Program:
+class AccessProgram:
     """Structures in one memory, the names of loads and stores, and kernels one after the other: it becomes a Trace."""
 
     name: str
     structures: list[Structure] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[KernelAccesses] = field(default_factory=list)
     end: int = 0
 
     def array(self, name: str, role: str, num_bytes: int) -> Array:
@@ -132,7 +132,9 @@ def where(condition: NDArray[np.bool_], lines: Lines) -> Lines:
     return np.where(condition, lines, NONE)
 
 
-def elementwise(program: Program, name: str, loads: Sequence[Array], stores: Sequence[Array], steps: int = 16) -> None:
+def elementwise(
+    program: AccessProgram, name: str, loads: Sequence[Array], stores: Sequence[Array], steps: int = 16
+) -> None:
     """Adds a kernel that goes through arrays of one size line by line, *steps* lines a block."""
     arrays = (*loads, *stores)
     num_lines = arrays[0].num_lines
@@ -142,11 +144,11 @@ def elementwise(program: Program, name: str, loads: Sequence[Array], stores: Seq
         return stacked(*(where(at < num_lines, array.line(at)) for array in arrays))
 
     touches = [program.touch(name, "load" if array in loads else "store", array) for array in arrays]
-    program.kernels.append(Kernel(-(-num_lines // steps), steps, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(-(-num_lines // steps), steps, tuple(touches), lines))
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductPattern:
     """C [m, n] = A [m, k] B [k, n], row-major, in blocks of tile_m x tile_n. Rows are whole lines, tiles too."""
 
     m: int
@@ -157,7 +159,9 @@ class Product:
     itemsize: int = 4
 
 
-def product(program: Program, name: str, of: Product, arrays: tuple[Array, Array, Array], adds: bool = False) -> None:
+def product(
+    program: AccessProgram, name: str, of: ProductPattern, arrays: tuple[Array, Array, Array], adds: bool = False
+) -> None:
     """Adds the kernel of a Product of *arrays* (A, B, C); *adds*: onto C. A step is a line of each row of A."""
     left, right, result = arrays
     deep = LINE_BYTES // of.itemsize
@@ -180,4 +184,4 @@ def product(program: Program, name: str, of: Product, arrays: tuple[Array, Array
     verbs = [("load", left, of.tile_m), ("load", right, deep * across), *([("load", result, size)] if adds else []),
              ("store", result, size)]  # fmt: skip
     touches = [touch for verb, array, count in verbs for touch in [program.touch(name, verb, array)] * count]
-    program.kernels.append(Kernel(of.m // of.tile_m * columns, steps + 1, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(of.m // of.tile_m * columns, steps + 1, tuple(touches), lines))

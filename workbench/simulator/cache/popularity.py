@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowClasses:
     """All rows of a rank's tables, in classes."""
 
     counts: Floats
@@ -84,11 +84,11 @@ class Rows:
         return taken * count / together * LINE_BYTES
 
 
-def rows_of(problem: Problem, tables: int) -> Rows:
+def rows_of(problem: Problem, tables: int) -> RowClasses:
     """The rows of so many tables, as popular as kernels/reference.py draws them."""
     rows = problem["rows"]
     counts, shares = _uniform(rows) if problem.word("indices") == "uniform" else _power_law(rows)
-    return Rows(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
+    return RowClasses(counts * tables, shares / tables, problem["dim"] * problem.itemsize)
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +98,7 @@ def found_share(tables: int, rows: int, vector_bytes: int, lookups: int, l2_byte
     Calls that are timed look up the same rows, where tables are COLD times as large as the L2: it may keep all of them.
     """
     counts, shares = _power_law(rows)
-    of_tables = Rows(counts * tables, shares / tables, vector_bytes)
+    of_tables = RowClasses(counts * tables, shares / tables, vector_bytes)
     if tables * rows * vector_bytes >= COLD * l2_bytes and of_tables.line_bytes(2 * lookups) <= l2_bytes:
         return 1.0
     return 1.0 - of_tables.missed(lookups, _longest(of_tables.line_bytes, l2_bytes, lookups)) / lookups
@@ -131,12 +131,12 @@ def looked_up(
     return tables, indices, min(1.0, window / lookups)
 
 
-def _far(rows: Rows, on: Hierarchy, lookups: float, window: float) -> float:
+def _far(rows: RowClasses, on: Hierarchy, lookups: float, window: float) -> float:
     """Lookups that the near partition has not, were all lines far: half of them come from its own SMs."""
     return 2.0 * rows.missed(lookups / 2.0, window / 2.0) if on.far_copies else lookups
 
 
-def _l1_hits(rows: Rows, on: Hierarchy, lookups: float) -> float:
+def _l1_hits(rows: RowClasses, on: Hierarchy, lookups: float) -> float:
     """Lookups that an L1 answers: each has those of its own SM alone."""
     if not on.l1_bytes:
         return 0.0

@@ -18,7 +18,7 @@ from workbench.simulator.cache.trace import LINE_BYTES, SECTOR_BYTES, Chunk, Tra
 # What a replay keeps, in two arrays: the lines of both levels, DRAM, who waits; and a machine and a policy in numbers.
 
 
-class State(NamedTuple):
+class ReplayState(NamedTuple):
     """Everything that a replay changes."""
 
     words: NDArray[np.int64]
@@ -26,7 +26,7 @@ class State(NamedTuple):
     """Times, and what is counted."""
 
 
-class Plain(NamedTuple):
+class PlainConfiguration(NamedTuple):
     """A Hierarchy, a Policy and where things lie in a State, in plain numbers."""
 
     l1_sets: int
@@ -87,7 +87,7 @@ class Plain(NamedTuple):
     """step.TOTALS."""
 
 
-def begin(on: Hierarchy, policy: Policy, trace: Trace) -> tuple[State, Plain]:
+def begin(on: Hierarchy, policy: Policy, trace: Trace) -> tuple[ReplayState, PlainConfiguration]:
     """Empty caches, closed rows, nobody waiting; Refusal where *policy* does not fit."""
     banks, l2_first = on.dram_channels * on.dram_banks, on.units * on.l1_sets * on.l1_ways
     cells = l2_first + on.l2_slices * on.l2_sets * on.l2_ways
@@ -101,16 +101,18 @@ def begin(on: Hierarchy, policy: Policy, trace: Trace) -> tuple[State, Plain]:
         misses=on.l2_slices * on.l2_misses, bus_free=on.dram_channels, bank_free=banks,
         counts=len(trace.structures) * len(step.COLUMNS), totals=len(step.TOTALS),
     )  # fmt: skip
-    state = State(np.zeros(num_words, np.int64), np.zeros(num_times))
+    state = ReplayState(np.zeros(num_words, np.int64), np.zeros(num_times))
     state.words[: cells + banks] = step.EMPTY  # tags and open rows
     state.words[words["reuse"] :] = step.UNSURE
     hints = [int(policy.hints.get(each.role, Hint.NORMAL)) for each in trace.structures]
     state.words[words["hints"] : words["hints"] + len(hints)] = hints
-    plain = Plain(**_sizes(on), **_rules(policy, hints, on.l2_ways), l2_first=l2_first, cells=cells, **words, **times)
+    plain = PlainConfiguration(
+        **_sizes(on), **_rules(policy, hints, on.l2_ways), l2_first=l2_first, cells=cells, **words, **times
+    )
     return state, plain
 
 
-def counted(state: State, plain: Plain) -> NDArray[np.float64]:
+def counted(state: ReplayState, plain: PlainConfiguration) -> NDArray[np.float64]:
     """[structure, step.COLUMNS]."""
     return state.times[plain.counts : plain.totals].reshape(-1, len(step.COLUMNS))
 
@@ -172,7 +174,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayResult:
     """What came of one trace under one policy."""
 
     trace: str
@@ -190,19 +192,19 @@ class Replay:
         return self.total.stalls / max(1, self.accesses)
 
 
-def simulate(trace: Trace, on: Hierarchy, policy: Policy) -> Replay:
+def simulate(trace: Trace, on: Hierarchy, policy: Policy) -> ReplayResult:
     """*trace* replayed chunk by chunk: deterministic; Refusal where it asks for units that *on* has not."""
     state, plain = replayed(trace, on, policy)
     counts = counted(state, plain)
     totals = dict(zip(step.TOTALS, state.times[plain.totals :], strict=True))
     bursts = totals["row_hits"] + totals["row_misses"]
     by_structure = {each.name: _traffic(counts[number]) for number, each in enumerate(trace.structures)}
-    return Replay(trace.name, policy.name, int(totals["accesses"]), float(totals["cycles"]),
+    return ReplayResult(trace.name, policy.name, int(totals["accesses"]), float(totals["cycles"]),
                   _traffic(counts.sum(axis=0)), by_structure,
                   float(totals["row_hits"] / bursts) if bursts else None, int(totals["rinsed"]))  # fmt: skip
 
 
-def replayed(trace: Trace, on: Hierarchy, policy: Policy) -> tuple[State, Plain]:
+def replayed(trace: Trace, on: Hierarchy, policy: Policy) -> tuple[ReplayState, PlainConfiguration]:
     """All that a replay of *trace* leaves behind, and where it lies."""
     if trace.units > on.units:
         raise Refusal(

@@ -31,7 +31,7 @@ KNOTS = 33
 
 
 @dataclass(frozen=True, slots=True)
-class Slabs:
+class SlabReads:
     """Reads of slabs, in any order."""
 
     slab: Ints
@@ -44,7 +44,7 @@ class Slabs:
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
+class StreamedReads:
     """What is touched once."""
 
     begin: Floats
@@ -77,7 +77,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class L2Residency:
     """What an L2 of so many bytes and ways keeps of a kernel for how long."""
 
     lengths: Floats
@@ -96,7 +96,7 @@ class Kept:
         return np.where(np.isfinite(gap), 0.5 + beyond * (3.0 - beyond * beyond) / 4.0, 1.0)
 
 
-def kept(reads: Slabs, streams: Streams, cache: Cache, end: float) -> Kept:
+def kept(reads: SlabReads, streams: StreamedReads, cache: Cache, end: float) -> L2Residency:
     """What *cache* keeps of a kernel of *end* tiles' time.
 
     A line lies in its home partition. Of far lines that a partition's own SMs read it keeps *copies* (0 to 1), too.
@@ -109,7 +109,7 @@ def kept(reads: Slabs, streams: Streams, cache: Cache, end: float) -> Kept:
     typical = np.quantile(met, np.linspace(0.0, 1.0, KNOTS), method="nearest") if len(met) else met
     lengths = np.unique(np.concatenate([np.linspace(0.0, most, KNOTS), typical]))
     footprints = _footprints(lengths, columns, streams.steady, cache.copies, end)
-    return Kept(lengths, np.maximum.accumulate(footprints), cache)
+    return L2Residency(lengths, np.maximum.accumulate(footprints), cache)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -162,7 +162,7 @@ MOMENTS = 65
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TrafficPart:
     """Bytes that one structure, or all of them, moved."""
 
     asked: float = 0.0
@@ -173,8 +173,8 @@ class Part:
     """Of these, what L2 had nowhere."""
     dram_written: float = 0.0
 
-    def __add__(self, other: Part) -> Part:
-        return Part(asked=self.asked + other.asked, missed_near=self.missed_near + other.missed_near,
+    def __add__(self, other: TrafficPart) -> TrafficPart:
+        return TrafficPart(asked=self.asked + other.asked, missed_near=self.missed_near + other.missed_near,
                     dram_read=self.dram_read + other.dram_read,
                     dram_written=self.dram_written + other.dram_written)  # fmt: skip
 
@@ -189,7 +189,7 @@ class Part:
                 "dram_write_bytes": round(self.dram_written), "l2_asked_bytes": round(self.asked)}  # fmt: skip
 
 
-def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, Part]:
+def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, TrafficPart]:
     """By structure, what rank 0's kernel of *plan* moves; *resident* programs share an SM."""
     incoming = float(plan.num_bytes[(plan.kind == Kind.PUT) & (plan.peer == RANK)].sum())
     if OPERATORS[plan.problem.operator].work == "gather":
@@ -197,13 +197,13 @@ def of_plan(plan: Plan, on: Hierarchy, resident: int = 1) -> dict[str, Part]:
     return _product(plan.problem, plan, on, (programs(plan.schedule, on.units * resident), incoming))
 
 
-def total(of: dict[str, Part]) -> Part:
+def total(of: dict[str, TrafficPart]) -> TrafficPart:
     """All structures together."""
-    return sum(of.values(), Part())
+    return sum(of.values(), TrafficPart())
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReuseOrder:
     """Of each tile."""
 
     begin: Floats
@@ -215,13 +215,13 @@ class Order:
     """Of the SM that computes it."""
 
 
-def ordered(count: int, at_once: int, on: Hierarchy) -> Order:
+def ordered(count: int, at_once: int, on: Hierarchy) -> ReuseOrder:
     """*count* tiles, dealt in turns to programs, and these to the groups of SMs, as many in a row as a group holds."""
     number = np.arange(count)
     program, turn = number % at_once, number // at_once
     group = program * on.sm_groups // at_once
     begin = turn * (1.0 + on.pace_spread * _paces(on.sm_groups)[group])
-    return Order(begin - begin.min(), program, turn, group)
+    return ReuseOrder(begin - begin.min(), program, turn, group)
 
 
 @lru_cache(maxsize=64)
@@ -231,7 +231,7 @@ def _paces(count: int) -> Floats:
     return np.random.default_rng(SEED).permutation([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
 
 
-def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float]) -> dict[str, Part]:
+def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float]) -> dict[str, TrafficPart]:
     """A tile reads its rows of the left operand and its columns of the right one; own results stay in L2."""
     at_once, incoming = load
     operator, tiles, item = OPERATORS[problem.operator], plan.tiles[RANK], problem.itemsize
@@ -249,18 +249,21 @@ def _product(problem: Problem, plan: Plan, on: Hierarchy, load: tuple[int, float
     to_l2 = num_bytes * np.where(asks, _unmerged(slab, order, on), 0.0)
     stays = (tiles.chunk == RANK) | (operator.flow is Flow.RECEIVE)
     out = np.where(stays, tiles.areas() * item, 0).astype(float)
-    reads = Slabs(slab, np.tile(begin, 2), np.tile(order.group * on.partitions // on.sm_groups, 2), num_bytes)
+    reads = SlabReads(slab, np.tile(begin, 2), np.tile(order.group * on.partitions // on.sm_groups, 2), num_bytes)
     cache = Cache(on.l2_bytes, on.far_copies, on.uneven)
-    l2 = kept(reads, Streams(begin + 1.0, out, incoming), cache, end)
+    l2 = kept(reads, StreamedReads(begin + 1.0, out, incoming), cache, end)
     names = [name for name in operator.local(problem) if name != "output"]
     missed, near = _missed(reads, on, l2)
     halves = (slice(0, count), slice(count, None))
     made = {
-        name: Part(asked=max(float(to_l2[half].sum()), float(near[half].sum())), missed_near=float(near[half].sum()),
-                   dram_read=float(missed[half].sum()))
+        name: TrafficPart(
+            asked=max(float(to_l2[half].sum()), float(near[half].sum())),
+            missed_near=float(near[half].sum()),
+            dram_read=float(missed[half].sum()),
+        )
         for name, half in zip(names, halves, strict=True)
-    }  # fmt: skip
-    made["output"] = Part(dram_written=float((out * l2.lost(end - (begin + 1.0))).sum()))
+    }
+    made["output"] = TrafficPart(dram_written=float((out * l2.lost(end - (begin + 1.0))).sum()))
     return made | _from_peers(incoming, l2, end)
 
 
@@ -270,7 +273,7 @@ def _across(columns: Ints, of_all: int, item: int) -> Ints:
     return np.where(columns == of_all, num_bytes, -(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _missed(reads: Slabs, on: Hierarchy, l2: Kept) -> tuple[Floats, Floats]:
+def _missed(reads: SlabReads, on: Hierarchy, l2: L2Residency) -> tuple[Floats, Floats]:
     """By read, the bytes that come from DRAM, and those that the partition asked first has not."""
     missed = reads.num_bytes * l2.lost(gaps(reads.slab, reads.begin)[0])
     if on.partitions == 1:
@@ -280,7 +283,7 @@ def _missed(reads: Slabs, on: Hierarchy, l2: Kept) -> tuple[Floats, Floats]:
     return missed, (missed + np.maximum(missed, far)) / 2.0
 
 
-def _unmerged(slab: Ints, order: Order, on: Hierarchy) -> Floats:
+def _unmerged(slab: Ints, order: ReuseOrder, on: Hierarchy) -> Floats:
     """By read, the share of it that reaches L2: tiles of one turn read their slabs at about the same time."""
     together = (slab * (int(order.turn.max()) + 1) + np.tile(order.turn, 2)) * on.sm_groups + np.tile(order.group, 2)
     _, number, counts = np.unique(together, return_inverse=True, return_counts=True)
@@ -298,25 +301,25 @@ def _past_l1(slab: Ints, program: Ints, num_bytes: Floats, l1_bytes: int) -> np.
     return np.asarray(before * a_tile > l1_bytes)
 
 
-def _lookups(problem: Problem, plan: Plan, on: Hierarchy, incoming: float) -> dict[str, Part]:
+def _lookups(problem: Problem, plan: Plan, on: Hierarchy, incoming: float) -> dict[str, TrafficPart]:
     """Tiles are dealt to SMs in turns: where a row of tiles fits evenly, an SM meets the same tables in each."""
     tiles, item, tables = plan.tiles[RANK], problem.itemsize, problem["tables_per_rank"]
     summed = float(tiles.areas()[tiles.chunk == RANK].sum() * item)
     across = len(np.unique(tiles.col_start))
     of_tables, indices, stays = looked_up(problem, on, summed + incoming, -(-tables // gcd(on.units, across)))
     made = {
-        "tables": Part(**of_tables),
-        "indices": Part(**indices),
-        "output": Part(dram_written=summed * (1.0 - stays)),
+        "tables": TrafficPart(**of_tables),
+        "indices": TrafficPart(**indices),
+        "output": TrafficPart(dram_written=summed * (1.0 - stays)),
     }
-    return made | ({"peers' bytes": Part(dram_written=incoming * (1.0 - stays))} if incoming else {})
+    return made | ({"peers' bytes": TrafficPart(dram_written=incoming * (1.0 - stays))} if incoming else {})
 
 
-def _from_peers(incoming: float, l2: Kept, end: float) -> dict[str, Part]:
+def _from_peers(incoming: float, l2: L2Residency, end: float) -> dict[str, TrafficPart]:
     """What peers put here comes evenly; what came last is not in DRAM yet."""
     if not incoming:
         return {}
-    return {"peers' bytes": Part(dram_written=incoming * float(l2.lost(np.linspace(0.0, end, MOMENTS)).mean()))}
+    return {"peers' bytes": TrafficPart(dram_written=incoming * float(l2.lost(np.linspace(0.0, end, MOMENTS)).mean()))}
 
 
 # The reuse tier: DRAM bytes and L2 hits of one rank's kernel of a schedule, in a millisecond (`traffic.py`).
@@ -325,7 +328,7 @@ TIER, POLICY = "reuse", "cache_rw"
 """The name of this tier, and the one policy that it knows: all that a GPU does by itself."""
 
 
-def parts(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, Part]:
+def parts(problem: Problem, schedule: Schedule, on: Hierarchy, resident: int = 1) -> dict[str, TrafficPart]:
     """By structure, what rank 0's kernel of *schedule* moves; *resident* programs share an SM."""
     return of_plan(expand(problem, schedule), on, resident)
 

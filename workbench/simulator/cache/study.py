@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.simulator.cache.hierarchy import Hierarchy
 from workbench.simulator.cache.policies import POLICIES, STACKED, UNCACHED, Policy, policy
-from workbench.simulator.cache.replay import Replay, simulate
+from workbench.simulator.cache.replay import ReplayResult, simulate
 from workbench.simulator.cache.trace import LINE_BYTES, Trace, together
 from workbench.simulator.cache.whole_lines import Optimum
 from workbench.simulator.cache.workloads import RECONSTRUCTED, WORKLOADS, Workload, workload
@@ -33,7 +33,7 @@ def silent(count: int, most: int, ended: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StudyQuestion:
     """What is to be replayed on what."""
 
     on: Hierarchy
@@ -52,21 +52,21 @@ def chosen_workloads(names: Sequence[str]) -> tuple[Workload, ...]:
     return tuple(WORKLOADS.values()) if "all" in names else tuple(map(workload, dict.fromkeys(names)))
 
 
-def study(applications: Sequence[Workload], asked: Asked, progress: Progress = silent) -> list[Row]:
+def study(applications: Sequence[Workload], asked: StudyQuestion, progress: Progress = silent) -> list[Row]:
     """A row for each application and policy, in their order."""
     made = _replayed([each.trace(asked.on.units) for each in applications], asked, progress)
     return [{**row, "application": application.name, "labels": RECONSTRUCTED, "words": application.words}
             for application, rows in zip(applications, made, strict=True) for row in rows]  # fmt: skip
 
 
-def rows(trace: Trace, question: Asked, progress: Progress = silent) -> list[Row]:
+def rows(trace: Trace, question: StudyQuestion, progress: Progress = silent) -> list[Row]:
     """A row for each policy on *trace*; relative cycles where Uncached is among them."""
     return _replayed([trace], question, progress)[0]
 
 
-def _replayed(traces: Sequence[Trace], question: Asked, progress: Progress) -> list[list[Row]]:
+def _replayed(traces: Sequence[Trace], question: StudyQuestion, progress: Progress) -> list[list[Row]]:
     """The rows of each trace: its replays, and the optimum where it is asked for, all of them jobs of their own."""
-    jobs: list[Callable[[], Replay | Row]] = []
+    jobs: list[Callable[[], ReplayResult | Row]] = []
     for trace in traces:
         jobs += [partial(simulate, trace, question.on, each) for each in question.policies]
         jobs += [partial(_optimum, trace, question.on)] if question.optimum else []
@@ -76,13 +76,13 @@ def _replayed(traces: Sequence[Trace], question: Asked, progress: Progress) -> l
     return [_rows_of(ended[start : start + len(names)], question.on) for start in range(0, len(jobs), len(names))]
 
 
-def _rows_of(ended: Sequence[Replay | Row], on: Hierarchy) -> list[Row]:
+def _rows_of(ended: Sequence[ReplayResult | Row], on: Hierarchy) -> list[Row]:
     """The rows of one trace."""
-    uncached = next((each.cycles for each in ended if isinstance(each, Replay) and each.policy == UNCACHED), None)
-    return [row_of(each, on, uncached) if isinstance(each, Replay) else each for each in ended]
+    uncached = next((each.cycles for each in ended if isinstance(each, ReplayResult) and each.policy == UNCACHED), None)
+    return [row_of(each, on, uncached) if isinstance(each, ReplayResult) else each for each in ended]
 
 
-def row_of(replay: Replay, on: Hierarchy, uncached: float | None = None) -> Row:
+def row_of(replay: ReplayResult, on: Hierarchy, uncached: float | None = None) -> Row:
     """What one replay came to, for a table or a chart."""
     return {
         "trace": replay.trace, "tier": TIER, "policy": replay.policy, "group": POLICIES[replay.policy].group,

@@ -32,7 +32,7 @@ THREADS = 2
 """Compiled replays hold no lock, so that two of them run at a time."""
 
 
-class Unwanted(Exception):
+class ReplayStopped(Exception):
     """Ends a replay that nobody waits for."""
 
 
@@ -45,7 +45,7 @@ def heeded(chunks: Iterable[T]) -> Iterator[T]:
     for chunk in chunks:
         event = _unwanted.get()
         if event is not None and event.is_set():
-            raise Unwanted
+            raise ReplayStopped
         yield chunk
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from kernels.schedule import Refusal
 from workbench.simulator.cache.patterns import (
+    AccessProgram,
     Array,
-    Kernel,
+    KernelAccesses,
     Lines,
-    Product,
-    Program,
+    ProductPattern,
     elementwise,
     product,
     stacked,
@@ -37,11 +37,11 @@ class Workload:
 
     name: str
     words: str
-    build: Callable[[Program], None]
+    build: Callable[[AccessProgram], None]
 
     def trace(self, units: int) -> Trace:
         """Its accesses on *units* units."""
-        program = Program(self.name)
+        program = AccessProgram(self.name)
         self.build(program)
         return program.trace(units)
 
@@ -53,12 +53,12 @@ def workload(name: str) -> Workload:
     return WORKLOADS[name]
 
 
-def _activation(program: Program) -> None:
+def _activation(program: AccessProgram) -> None:
     x, y = (program.array(name, role, 8 * MIB) for name, role in (("x", "activations"), ("y", "output")))
     elementwise(program, "relu", [x], [y])
 
 
-def _activation_backward(program: Program) -> None:
+def _activation_backward(program: AccessProgram) -> None:
     y, dy = (program.array(name, "activations", 6 * MIB) for name in ("y", "dy"))
     elementwise(program, "relu backward", [y, dy], [program.array("dx", "output", 6 * MIB)])
 
@@ -67,13 +67,13 @@ POOLED, WIDE = 64, 4
 """Rows of a pooled plane, and lines of a row before pooling. A plane has 2 POOLED rows; windows of 3 x 3 overlap."""
 
 
-def _pooling(program: Program, planes: int = 192) -> None:
+def _pooling(program: AccessProgram, planes: int = 192) -> None:
     x = program.array("x", "activations", planes * 2 * POOLED * WIDE * LINE_BYTES)
     y = program.array("y", "output", planes * POOLED * WIDE // 2 * LINE_BYTES)
     _pool(program, x, y, planes)
 
 
-def _pool(program: Program, x: Array, y: Array, planes: int) -> None:
+def _pool(program: AccessProgram, x: Array, y: Array, planes: int) -> None:
     """A block makes one row of windows, from three rows, the last of which the next block reads again."""
 
     def lines(block: Lines, step: Lines) -> Lines:
@@ -84,10 +84,10 @@ def _pool(program: Program, x: Array, y: Array, planes: int) -> None:
         return stacked(*loads, *stores)
 
     touches = [program.touch("pool", "load", x)] * WIDE + [program.touch("pool", "store", y)] * (WIDE // 2)
-    program.kernels.append(Kernel(planes * POOLED, 3, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(planes * POOLED, 3, tuple(touches), lines))
 
 
-def _pooling_backward(program: Program, planes: int = 128) -> None:
+def _pooling_backward(program: AccessProgram, planes: int = 128) -> None:
     """A block adds a row of windows into the rows of dx beneath; its neighbour adds to the last of them, too."""
     dy = program.array("dy", "activations", planes * POOLED * WIDE // 2 * LINE_BYTES)
     at = program.array("positions", "indices", planes * POOLED * WIDE // 2 * LINE_BYTES)
@@ -103,10 +103,12 @@ def _pooling_backward(program: Program, planes: int = 128) -> None:
     name, half = "pool backward", WIDE // 2
     touches = ([program.touch(name, "load", dy)] * half + [program.touch(name, "load", at)] * half
                + [program.touch(name, "load", dx)] * WIDE + [program.touch(name, "store", dx)] * WIDE)  # fmt: skip
-    program.kernels.append(Kernel(planes * POOLED, 3, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(planes * POOLED, 3, tuple(touches), lines))
 
 
-def _passes(program: Program, name: str, arrays: tuple[list[Array], Array], rows: tuple[int, int], passes: int) -> None:
+def _passes(
+    program: AccessProgram, name: str, arrays: tuple[list[Array], Array], rows: tuple[int, int], passes: int
+) -> None:
     """Adds a kernel whose blocks read a row of all inputs *passes* times, and write in the last one.
 
     *rows* is how many, and the lines of one.
@@ -119,33 +121,33 @@ def _passes(program: Program, name: str, arrays: tuple[list[Array], Array], rows
         return stacked(*(each.line(at) for each in inputs), where(step >= (passes - 1) * wide, output.line(at)))
 
     touches = [*(program.touch(name, "load", each) for each in inputs), program.touch(name, "store", output)]
-    program.kernels.append(Kernel(count, passes * wide, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(count, passes * wide, tuple(touches), lines))
 
 
-def _softmax(program: Program) -> None:
+def _softmax(program: AccessProgram) -> None:
     """Of 512 rows of 4,096 classes: the largest, the sum, the result."""
     x, y = program.array("x", "activations", 8 * MIB), program.array("y", "output", 8 * MIB)
     _passes(program, "softmax", ([x], y), (512, 128), 3)
 
 
-def _softmax_backward(program: Program) -> None:
+def _softmax_backward(program: AccessProgram) -> None:
     y, dy = (program.array(name, "activations", 8 * MIB) for name in ("y", "dy"))
     _passes(program, "softmax backward", ([y, dy], program.array("dx", "output", 8 * MIB)), (512, 128), 2)
 
 
-def _batch_norm(program: Program, num_bytes: int = 8 * MIB) -> None:
+def _batch_norm(program: AccessProgram, num_bytes: int = 8 * MIB) -> None:
     """128 channels, each read for its mean, for its variance, and for the result."""
     x, y = program.array("x", "activations", num_bytes), program.array("y", "output", num_bytes)
     _passes(program, "batch norm", ([x], y), (128, num_bytes // LINE_BYTES // 128), 3)
 
 
-def _batch_norm_backward(program: Program) -> None:
+def _batch_norm_backward(program: AccessProgram) -> None:
     x, dy = (program.array(name, "activations", 6 * MIB) for name in ("x", "dy"))
     dx = program.array("dx", "output", 6 * MIB)
     _passes(program, "batch norm backward", ([x, dy], dx), (128, 6 * MIB // LINE_BYTES // 128), 2)
 
 
-def _local_response(program: Program) -> None:
+def _local_response(program: AccessProgram) -> None:
     """Each of 64 channels of 16 images reads two channels on either side; a plane has 28 lines."""
     images, channels, plane = 16, 64, 28
     num_bytes = images * channels * plane * LINE_BYTES
@@ -159,26 +161,26 @@ def _local_response(program: Program) -> None:
         return stacked(*reads, scale.line(block * plane + step), y.line(block * plane + step))
 
     touches = [program.touch("lrn", "load", x)] * 5 + [program.touch("lrn", "store", each) for each in (scale, y)]
-    program.kernels.append(Kernel(images * channels, plane, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(images * channels, plane, tuple(touches), lines))
 
 
-def _fully_connected(program: Program) -> None:
+def _fully_connected(program: AccessProgram) -> None:
     """64 samples of 2,048 features through 2,048 x 1,024 weights."""
     x, w = program.array("x", "activations", 512 * KIB), program.array("w", "weights", 8 * MIB)
-    product(program, "fc", Product(64, 1024, 2048, 32, 32), (x, w, program.array("y", "output", 256 * KIB)))
+    product(program, "fc", ProductPattern(64, 1024, 2048, 32, 32), (x, w, program.array("y", "output", 256 * KIB)))
 
 
-def _sgemm(program: Program) -> None:
+def _sgemm(program: AccessProgram) -> None:
     a, b, c = _square(program, 4 * MIB)
-    product(program, "sgemm", Product(1024, 1024, 1024, 64, 64), (a, b, c))
+    product(program, "sgemm", ProductPattern(1024, 1024, 1024, 64, 64), (a, b, c))
 
 
-def _dgemm(program: Program) -> None:
+def _dgemm(program: AccessProgram) -> None:
     a, b, c = _square(program, 768 * 768 * 8)
-    product(program, "dgemm", Product(768, 768, 768, 64, 64, itemsize=8), (a, b, c))
+    product(program, "dgemm", ProductPattern(768, 768, 768, 64, 64, itemsize=8), (a, b, c))
 
 
-def _square(program: Program, num_bytes: int) -> tuple[Array, Array, Array]:
+def _square(program: AccessProgram, num_bytes: int) -> tuple[Array, Array, Array]:
     return (program.array("a", "activations", num_bytes), program.array("b", "weights", num_bytes),
             program.array("c", "output", num_bytes))  # fmt: skip
 
@@ -187,21 +189,21 @@ HIDDEN, BATCH = 256, 32
 """Units and samples of the recurrent layers."""
 
 
-def _recurrent(gates: int, steps: int, backward: bool) -> Callable[[Program], None]:
+def _recurrent(gates: int, steps: int, backward: bool) -> Callable[[AccessProgram], None]:
     """Time step by time step: gates = inputs + h U, then the new h from them; backward the same way to where it began.
 
     Backward, dU is added up over all time steps.
     """
     state = BATCH * HIDDEN * 4
 
-    def build(program: Program) -> None:
+    def build(program: AccessProgram) -> None:
         u = program.array("u", "weights", gates * HIDDEN * HIDDEN * 4)
         inputs = [program.array("inputs", "activations", gates * state)] if steps else []
         kept = [program.array(f"gates {t}", "activations", gates * state) for t in range(steps if backward else 1)]
         h, c = program.array("h", "activations", state), program.array("c", "activations", state)
         for t in range(steps):
             now = kept[t % len(kept)]
-            product(program, "gates", Product(BATCH, gates * HIDDEN, HIDDEN, 16, 32), (h, u, now))
+            product(program, "gates", ProductPattern(BATCH, gates * HIDDEN, HIDDEN, 16, 32), (h, u, now))
             elementwise(program, "add inputs", [*inputs, now], [now], 4)
             _pointwise(program, "cell", now, (h, c), gates)
         if backward:
@@ -209,13 +211,15 @@ def _recurrent(gates: int, steps: int, backward: bool) -> Callable[[Program], No
             dgates = program.array("dgates", "activations", gates * state)
             for t in reversed(range(steps)):
                 elementwise(program, "cell backward", [kept[t]], [dgates], 4)
-                product(program, "dh", Product(BATCH, HIDDEN, gates * HIDDEN, 16, 32), (dgates, u, h))
-                product(program, "du", Product(HIDDEN, gates * HIDDEN, BATCH, 32, 64), (h, dgates, du), adds=True)
+                product(program, "dh", ProductPattern(BATCH, HIDDEN, gates * HIDDEN, 16, 32), (dgates, u, h))
+                product(
+                    program, "du", ProductPattern(HIDDEN, gates * HIDDEN, BATCH, 32, 64), (h, dgates, du), adds=True
+                )
 
     return build
 
 
-def _pointwise(program: Program, name: str, gates: Array, states: tuple[Array, Array], count: int) -> None:
+def _pointwise(program: AccessProgram, name: str, gates: Array, states: tuple[Array, Array], count: int) -> None:
     """Adds a kernel that makes the new states from *count* gates of each unit and the old ones."""
     wide = HIDDEN * 4 // LINE_BYTES
 
@@ -226,23 +230,23 @@ def _pointwise(program: Program, name: str, gates: Array, states: tuple[Array, A
 
     touches = [program.touch(name, "load", gates)] * count
     touches += [program.touch(name, verb, state) for verb in ("load", "store") for state in states]
-    program.kernels.append(Kernel(BATCH, wide, tuple(touches), lines))
+    program.kernels.append(KernelAccesses(BATCH, wide, tuple(touches), lines))
 
 
-def _composed(program: Program) -> None:
+def _composed(program: AccessProgram) -> None:
     """Layers in a row, each of which reads what the one before wrote: product, batch norm, ReLU, pooling, product."""
     planes = 16
     size = planes * 2 * POOLED * WIDE * LINE_BYTES
     images = program.array("patches", "activations", size)
     w = program.array("w", "weights", 256 * 256 * 4)
     made = [program.array(name, "activations", size) for name in ("features", "normed", "active")]
-    product(program, "layer", Product(1024, 256, 256, 32, 32), (images, w, made[0]))
+    product(program, "layer", ProductPattern(1024, 256, 256, 32, 32), (images, w, made[0]))
     _passes(program, "batch norm", ([made[0]], made[1]), (64, size // LINE_BYTES // 64), 3)
     elementwise(program, "relu", [made[1]], [made[2]])
     pooled = program.array("pooled", "activations", size // 4)
     _pool(program, made[2], pooled, planes)
     v, y = program.array("v", "weights", 1024 * 512 * 4), program.array("y", "output", 64 * 512 * 4)
-    product(program, "last", Product(64, 512, 1024, 32, 32), (pooled, v, y))
+    product(program, "last", ProductPattern(64, 512, 1024, 32, 32), (pooled, v, y))
     _passes(program, "softmax", ([y], program.array("shares", "output", 64 * 512 * 4)), (64, 16), 3)
 
 

@@ -18,7 +18,7 @@ from kernels.schedule import Axis, Schedule, Value, tile
 from kernels.schemes import axes, axis_rules, refusal
 from workbench.simulator import columns as distinct
 from workbench.simulator.closed_form import schemes, streams
-from workbench.simulator.closed_form.points import Column, Floats, Points
+from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.closed_form.schemes import cuts
 from workbench.simulator.columns import Kinds
 from workbench.simulator.price import gemm, latency
@@ -61,8 +61,8 @@ class _Space:
     fabric: Fabric
     axes: Sequence[Axis]
 
-    def points(self, columns: Mapping[str, Column]) -> Points:
-        return Points(self.problem, self.scheme, columns, self.machine, self.fabric)
+    def points(self, columns: Mapping[str, Column]) -> PointColumns:
+        return PointColumns(self.problem, self.scheme, columns, self.machine, self.fabric)
 
     def accepts(self, words: Mapping[str, Value]) -> bool:
         """Whether *words* are legal together, the scheme's own rules asked; counts are 1, or as they are by default."""
@@ -137,7 +137,7 @@ def _is_word(axis: Axis) -> bool:
     return isinstance(axis.default, str)
 
 
-def _legal(points: Points) -> Column:
+def _legal(points: PointColumns) -> Column:
     """The rules about numbers: sizes the operator accepts, counts from 1, pieces that are not shorter than 1."""
     legal = np.asarray(points.operator.obeys(points.sizes))
     for name, values in points.given.items():

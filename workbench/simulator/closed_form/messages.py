@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.plan import EVERYTHING, Pool
 from kernels.schemes import axis_rules
-from workbench.simulator.closed_form.points import Column, Floats, Points
+from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.price.messages import Puts, at_once, computes_too, held_seconds, issue_seconds
 from workbench.simulator.price.rates import unpacks
 from workbench.simulator.price.tiles import in_waves
@@ -31,7 +31,7 @@ class PutCosts:
     """How many of such puts somebody else issues at once."""
 
 
-def put_costs(points: Points, num_bytes: Floats, in_place: bool = False) -> PutCosts:
+def put_costs(points: PointColumns, num_bytes: Floats, in_place: bool = False) -> PutCosts:
     """Of puts whose pool is the one that their Plan states."""
     engine = "copy_engine" in (points.word("engine"), points.word("collective"))
     usual = Pool.COPY_ENGINE if engine else Pool.COMPUTE if points.one_kernel else Pool.LINK
@@ -60,7 +60,7 @@ class Messages:
     """All messages of one peer before those of the next; else one to each peer in turn."""
 
 
-def arrivals(points: Points, messages: Messages) -> Floats:
+def arrivals(points: PointColumns, messages: Messages) -> Floats:
     """When all are there: each link takes its messages as they are issued."""
     ends: list[Floats] = [np.zeros(points.count)]
     for link in dict.fromkeys(points.peer_links):
@@ -96,7 +96,7 @@ def issued_at(puts: PutCosts, ready: Sequence[Floats], numbers: Sequence[Column]
     return [np.maximum(r + beside, begin + lanes_seconds(puts, n)) for r, n in zip(ready, numbers, strict=True)]
 
 
-def first_of_each(points: Points, messages: Messages) -> Floats:
+def first_of_each(points: PointColumns, messages: Messages) -> Floats:
     """When the first message from every peer is there."""
     ends = [np.zeros(points.count)]
     for link in dict.fromkeys(points.peer_links):
@@ -112,13 +112,13 @@ def first_of_each(points: Points, messages: Messages) -> Floats:
 # When a fused kernel's tiles are done, in closed form: in waves on a GPU, one by one on a CPU rank.
 
 
-class Kernel:
+class FusedKernelTimes:
     """When a fused kernel's tiles are done, bookkeeping not counted."""
 
     tile_seconds: Floats
     """Of one of its tiles, or of all that are computed at once."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: PointColumns) -> None:
         self._points, self.tiles = points, tiles_of_chunk(points)
         m, n = points.tile_m, points.tile_n
         self.in_waves = in_waves(points.machine)
@@ -174,7 +174,7 @@ class Kernel:
         return np.asarray(np.maximum(0.0, num_bytes * points.store_byte_seconds - self.tile_seconds))
 
 
-def tiles_of_chunk(points: Points) -> Column:
+def tiles_of_chunk(points: PointColumns) -> Column:
     """Tiles of one chunk."""
     return np.asarray(-(-points.chunk // points.tile_m) * -(-points.columns // points.tile_n))
 
@@ -182,22 +182,22 @@ def tiles_of_chunk(points: Points) -> Column:
 # A call of the library, and the copies out of its buffer, in closed form.
 
 
-def bytes_of(points: Points, rows: Column, width: Column) -> Floats:
+def bytes_of(points: PointColumns, rows: Column, width: Column) -> Floats:
     """Of *rows* x *width* values."""
     return np.asarray(rows * width * points.problem.itemsize, dtype=float)
 
 
-def library_seconds(points: Points, part: Floats) -> Floats:
+def library_seconds(points: PointColumns, part: Floats) -> Floats:
     """A collective of one part per peer, and the unpacking of what it brings."""
     return call_seconds(points, part) + unpack_seconds(points, part)
 
 
-def call_seconds(points: Points, part: Floats) -> Floats:
+def call_seconds(points: PointColumns, part: Floats) -> Floats:
     """The call alone, of *part* bytes for each peer."""
     return points.collective((points.world - 1) * part * (2 if points.broadcasts else 1))
 
 
-def unpack_seconds(points: Points, part: Floats) -> Floats:
+def unpack_seconds(points: PointColumns, part: Floats) -> Floats:
     """The copies behind it: none where the library writes results where they belong."""
     if points.broadcasts or not unpacks(points.machine, points.problem, in_pieces=points.in_pieces):
         return np.zeros(points.count)
@@ -211,7 +211,7 @@ def unpack_seconds(points: Points, part: Floats) -> Floats:
 class Slices:
     """Of one chunk."""
 
-    kernel: Kernel
+    kernel: FusedKernelTimes
     count: Column
     tiles: Column
     """Of each but the last."""
@@ -224,9 +224,9 @@ class Slices:
     """By how much the whole kernel is longer since it stores on peers."""
 
 
-def slices_of(points: Points) -> Slices:
+def slices_of(points: PointColumns) -> Slices:
     """The slices of each chunk."""
-    tiles, kernel = tiles_of_chunk(points), Kernel(points)
+    tiles, kernel = tiles_of_chunk(points), FusedKernelTimes(points)
     in_turns, before = points.word("tile_order") == axis_rules.IN_TURNS, own_chunks_before(points)
     size = np.minimum(points.slice_tiles, tiles)
     count, result = -(-tiles // size), np.asarray(points.chunk * points.columns * points.value_bytes, dtype=float)
@@ -236,7 +236,7 @@ def slices_of(points: Points) -> Slices:
     return Slices(kernel, count, size, num_bytes, last_bytes, puts, count * points.overhead, stored)
 
 
-def own_chunks_before(points: Points) -> int:
+def own_chunks_before(points: PointColumns) -> int:
     """How many chunks of its own the rank computes first that begins to send first or last: all in rank order begin
     with rank 0's."""
     return 1 if points.word("tile_order") == "natural" else 0

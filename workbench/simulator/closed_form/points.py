@@ -38,7 +38,7 @@ ONE_KERNEL: Mapping[str, bool] = {"sequential": False, "concurrent": False, "dec
 """By scheme, whether all that a rank does is one launch, as the launches of its Plans say."""
 
 
-class Points:
+class PointColumns:
     """Columns of equal length. What is not among them is the problem's size, or the axis's default for that problem."""
 
     def __init__(self, problem: Problem, scheme: str, columns: Mapping[str, ArrayLike], machine: Machine,
@@ -142,7 +142,7 @@ class Points:
         return "pieces" in self.axes
 
     @property
-    def carried_out(self) -> Points:
+    def carried_out(self) -> PointColumns:
         """The same points of the scheme whose Plan they have, as kernels.schemes.library.carried_out says."""
         if self.word("collective") != library.OVERLAPPED:
             return self
@@ -151,22 +151,23 @@ class Points:
         kept = {name: values for name, values in self.given.items() if name not in ("collective", axis_rules.KERNEL)}
         more = {name: np.array([value]) for name, value in library.OVERLAPPED_AXES.items() if name in read}
         unnamed = [name for name in read if name not in library.OVERLAPPED_AXES and name != "tile"]
-        return Points(self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric,
-                      self.origin)._without(unnamed)  # fmt: skip
+        return PointColumns(
+            self.problem, library.carried_out(named).scheme, {**kept, **more}, self.machine, self.fabric, self.origin
+        )._without(unnamed)
 
-    def _without(self, unnamed: Sequence[str]) -> Points:
+    def _without(self, unnamed: Sequence[str]) -> PointColumns:
         """These, where their Plan does not know the axes *unnamed*."""
         self._left_out, self.axes = unnamed, {name: of for name, of in self.axes.items() if name not in unnamed}
         return self
 
-    def places(self) -> Iterator[Points]:
+    def places(self) -> Iterator[PointColumns]:
         """The same points as seen from one rank of each kind.
 
         Ranks are alike but on emulated hosts: who is first there meets other hosts' ranks later than who is last.
         """
         for origin in range(self.world // self.fabric.hosts if self.fabric.hosts > 1 else 1):
             given = (self.problem, self.scheme, self.given, self.machine, self.fabric)
-            yield self if origin == self.origin else Points(*given, origin)._without(self._left_out)
+            yield self if origin == self.origin else PointColumns(*given, origin)._without(self._left_out)
 
     @property
     def direction(self) -> str:
@@ -229,7 +230,7 @@ class Points:
         return self.kernel_seconds(self.num_tiles, self.slots)
 
     @cached_property
-    def _blocks(self) -> gemm.Blocks | None:
+    def _blocks(self) -> gemm.GemmBlocks | None:
         """Of our GEMM's kernel."""
         if not gemm.is_known(self.machine, self.sizes):
             return None

@@ -16,7 +16,7 @@ import numpy as np
 from kernels.schemes import axis_rules, library
 from kernels.schemes.decomposed import adds_up, own_in_one
 from workbench.simulator.closed_form.messages import (
-    Kernel,
+    FusedKernelTimes,
     Messages,
     PutCosts,
     Slices,
@@ -34,7 +34,7 @@ from workbench.simulator.closed_form.messages import (
     tiles_of_chunk,
     unpack_seconds,
 )
-from workbench.simulator.closed_form.points import Column, Floats, Points
+from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.price.rates import start_seconds, step_overhead
 
 # What depends on messages: sums and their way to everybody, and computation behind operands.
@@ -52,7 +52,7 @@ class OwnUnits:
     """What one of them takes, where it is computed onto what has arrived and nothing else sums."""
 
 
-def finish(points: Points, messages: Messages, lane: Floats, own_units: OwnUnits) -> Floats:
+def finish(points: PointColumns, messages: Messages, lane: Floats, own_units: OwnUnits) -> Floats:
     """Arrivals and what depends on them: sums, and where the operator says so their way to everybody."""
     there = arrivals(points, messages)
     if not points.operator.reduces:
@@ -94,7 +94,7 @@ def finish(points: Points, messages: Messages, lane: Floats, own_units: OwnUnits
     return np.maximum.reduce([lane, broadcast, *busy])
 
 
-def operands(points: Points, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
+def operands(points: PointColumns, part: Floats, per_peer: Column, ring: bool = False) -> Messages:
     """Operand pieces for every peer, all ready at once."""
     peers, puts = points.world - 1, put_costs(points, part)
     ring = ring and puts.engines == 1  # engines serve several peers at once
@@ -104,7 +104,7 @@ def operands(points: Points, part: Floats, per_peer: Column, ring: bool = False)
     return Messages(first, last, per_peer, part, part, np.zeros(1), ring)
 
 
-def behind_operands(points: Points, messages: Messages, total: Floats, each: tuple[Floats, Floats], *,
+def behind_operands(points: PointColumns, messages: Messages, total: Floats, each: tuple[Floats, Floats], *,
                     together: bool = False, ordered: bool = False) -> Floats:  # fmt: skip
     """Computation of *total* that waits for operands: what is left of it after an arrival.
 
@@ -129,13 +129,13 @@ def behind_operands(points: Points, messages: Messages, total: Floats, each: tup
     return np.maximum.reduce(np.broadcast_arrays(*ways))
 
 
-def _first_on_link(points: Points, messages: Messages, link: int) -> Floats:
+def _first_on_link(points: PointColumns, messages: Messages, link: int) -> Floats:
     """When the first message of a link is there."""
     peer = points.peer_links.index(link)
     return np.asarray(messages.first[peer] + points.transit(peer, messages.num_bytes) + points.delay(peer))
 
 
-def _from_hosts(points: Points, messages: Messages, one: Floats, there: Floats, *, ordered: bool) -> list[Floats]:
+def _from_hosts(points: PointColumns, messages: Messages, one: Floats, there: Floats, *, ordered: bool) -> list[Floats]:
     """The same of operands from several hosts: each link has its own rhythm.
 
     All ranks of one host send to another one's ranks in their order, so that the last of these has a piece of each of
@@ -158,7 +158,7 @@ TOGETHER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AwaitedRows:
     """Slices of rows that a kernel waits for."""
 
     count: Column
@@ -167,7 +167,7 @@ class Rows:
     tiles: Column
 
 
-def wave_by_wave(points: Points, kernel: Kernel, slices: Rows) -> Floats:
+def wave_by_wave(points: PointColumns, kernel: FusedKernelTimes, slices: AwaitedRows) -> Floats:
     """A kernel on a GPU: a wave is done after the last of its rows came, and those that follow it come after that.
 
     In rank order one of the last three ranks is the slowest: a wave that ends with own rows waits for nobody.
@@ -183,7 +183,7 @@ def wave_by_wave(points: Points, kernel: Kernel, slices: Rows) -> Floats:
 class _Waiting:
     """A rank whose own rows are the *place*-th chunk that it computes. Counts are floats: numpy divides them faster."""
 
-    def __init__(self, points: Points, kernel: Kernel, slices: Rows, place: int) -> None:
+    def __init__(self, points: PointColumns, kernel: FusedKernelTimes, slices: AwaitedRows, place: int) -> None:
         self._points, self._place, self._tile_seconds = points, place, kernel.tile_seconds
         self._count, self._size, self._slots, self._tiles = (
             column.astype(float) for column in (slices.count, slices.tiles, points.slots, tiles_of_chunk(points))
@@ -290,7 +290,7 @@ class _Waiting:
 # What pieces of a decomposed schedule take to compute: their mean, and the first and last of one launch.
 
 
-def cuts(points: Points) -> tuple[Column, Column, Column]:
+def cuts(points: PointColumns) -> tuple[Column, Column, Column]:
     """Pieces along rows, columns and contraction, as kernels.schemes.decomposed cuts them."""
     count, direction = points.number("pieces"), points.direction
     one = np.ones_like(count)
@@ -308,7 +308,7 @@ def _sizes(length: Column, count: Column) -> list[tuple[Column, Floats]]:
     return [*pieces, (length // count + 1, longer / count)] if longer.any() else pieces
 
 
-def piece_seconds(points: Points, chunks: int) -> Floats:
+def piece_seconds(points: PointColumns, chunks: int) -> Floats:
     """The mean step that computes one piece of *chunks* chunks: pieces differ by a row, a column or a k."""
     if not chunks:
         return np.zeros(points.count)
@@ -322,9 +322,9 @@ def piece_seconds(points: Points, chunks: int) -> Floats:
     return mean + points.overhead
 
 
-def _of_one_launch(points: Points, chunks: int) -> Floats:
+def _of_one_launch(points: PointColumns, chunks: int) -> Floats:
     """The same in a launch that computes all: its waves run on through all pieces."""
-    in_waves = Kernel(points).end(points.world) * chunks / (points.world * points.number("pieces"))
+    in_waves = FusedKernelTimes(points).end(points.world) * chunks / (points.world * points.number("pieces"))
     ranges = cuts(points)[2]
     if not (ranges > 1).any():
         return in_waves
@@ -332,7 +332,7 @@ def _of_one_launch(points: Points, chunks: int) -> Floats:
     return np.where(ranges > 1, ((ranges - 1) * before + last) / ranges, in_waves)
 
 
-def _of_ranges(points: Points, chunks: int) -> tuple[Floats, Floats]:
+def _of_ranges(points: PointColumns, chunks: int) -> tuple[Floats, Floats]:
     """A piece of one launch, which waits for its range of the contraction, and the last one of its rows and columns.
 
     Its tiles are as many waves as they are of the slots. Only the first wave waits; the others are of the last piece.
@@ -346,16 +346,16 @@ def _of_ranges(points: Points, chunks: int) -> tuple[Floats, Floats]:
     return np.maximum(waiting, least), np.maximum(waiting + whole, least)
 
 
-def first_seconds(points: Points, chunks: int, mean: Floats) -> Floats:
+def first_seconds(points: PointColumns, chunks: int, mean: Floats) -> Floats:
     """The first of pieces that take *mean* on the average: of one launch it is done with the waves in which it is."""
     if points.word(axis_rules.LAUNCHES) != axis_rules.ONE or not chunks:
         return mean
     down, across, _ = cuts(points)
     tiles = chunks * -(-points.chunk // (down * points.tile_m)) * -(-points.columns // (across * points.tile_n))
-    return np.maximum(mean, -(-tiles // points.slots) * Kernel(points).tile_seconds)
+    return np.maximum(mean, -(-tiles // points.slots) * FusedKernelTimes(points).tile_seconds)
 
 
-def last_seconds(points: Points, chunks: int, mean: Floats) -> Floats:
+def last_seconds(points: PointColumns, chunks: int, mean: Floats) -> Floats:
     """The same of the last of pieces that wait: its tiles begin when it is there."""
     ranges, in_waves = cuts(points)[2], first_seconds(points, chunks, mean)
     if points.word(axis_rules.LAUNCHES) != axis_rules.ONE or not (ranges > 1).any():
@@ -363,14 +363,14 @@ def last_seconds(points: Points, chunks: int, mean: Floats) -> Floats:
     return np.where(ranges > 1, _of_ranges(points, chunks)[1], in_waves)
 
 
-def begin_seconds(points: Points) -> float:
+def begin_seconds(points: PointColumns) -> float:
     """What the one launch of all computation takes to begin, which no piece of it does again."""
     if points.word(axis_rules.LAUNCHES) != axis_rules.ONE:
         return 0.0
     return points.overhead - step_overhead(points.machine, one_kernel=True)
 
 
-def own_seconds(points: Points) -> Floats:
+def own_seconds(points: PointColumns) -> Floats:
     """All steps of a rank's own shard, where they are apart."""
     if not own_in_one(points.problem, points.worded):
         return points.number("pieces") * piece_seconds(points, 1)
@@ -380,7 +380,7 @@ def own_seconds(points: Points) -> Floats:
 # Pieces in closed form: they leave when they are computed, or are computed when they are there.
 
 
-def on_streams(points: Points) -> bool:
+def on_streams(points: PointColumns) -> bool:
     """Whether each call begins when what the one before brought has been unpacked: both have one stream."""
     return points.word(axis_rules.LAUNCHES) is not None
 
@@ -396,7 +396,7 @@ def _calls_on_a_stream(pieces: Column, work: Floats, call: Floats, unpack: Float
     return np.asarray(work + beside * (computed * work + unpack) + (pieces - beside) * (call + unpack))
 
 
-def decomposed_send(points: Points) -> Floats:
+def decomposed_send(points: PointColumns) -> Floats:
     """Until all pieces have left, are there, and are summed where they are contributions."""
     peers, pieces = points.world - 1, points.number("pieces")
     part = bytes_of(points, points.chunk, points.columns) / pieces
@@ -440,7 +440,7 @@ def decomposed_send(points: Points) -> Floats:
     return finish(points, messages, lane, OwnUnits(computed, ring or apart, onto))
 
 
-def decomposed_receive(points: Points) -> Floats:
+def decomposed_receive(points: PointColumns) -> Floats:
     """Until all pieces are there and computed."""
     peers, pieces = points.world - 1, points.number("pieces")
     part = bytes_of(points, points.chunk, points.contraction) / pieces
@@ -467,9 +467,9 @@ def decomposed_receive(points: Points) -> Floats:
 # One kernel in closed form: its slices leave when they are computed, or are computed when their rows are there.
 
 
-def to_all(points: Points) -> Floats:
+def to_all(points: PointColumns) -> Floats:
     """Everybody sends each slice of everything to all peers, and sums alone what has come."""
-    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), Kernel(points)
+    peers, tiles, kernel = points.world - 1, tiles_of_chunk(points), FusedKernelTimes(points)
     size = np.minimum(points.slice_tiles, tiles)
     units = points.world * -(-tiles // size)
     part = np.asarray(points.chunk * points.columns * points.value_bytes * size / tiles, dtype=float)
@@ -482,7 +482,7 @@ def to_all(points: Points) -> Floats:
     return np.maximum.reduce([sent + units * summing, begin + units * summing, there + summing])
 
 
-def fused_to_owners(points: Points) -> Floats:
+def fused_to_owners(points: PointColumns) -> Floats:
     """Each slice leaves for its owner when it is computed, who sums contributions."""
     order, slices = points.word("tile_order"), slices_of(points)
     kernel, puts, peers, each = slices.kernel, slices.puts, points.world - 1, points.overhead + slices.puts.on_lane
@@ -503,7 +503,7 @@ def fused_to_owners(points: Points) -> Floats:
     return finish(points, messages, lane, own_units)
 
 
-def _one_by_one(points: Points, slices: Slices, each: Floats, before: int) -> tuple[list[Floats], list[Floats]]:
+def _one_by_one(points: PointColumns, slices: Slices, each: Floats, before: int) -> tuple[list[Floats], list[Floats]]:
     """When the first and the last slice for each peer is computed: chunk after chunk, *before* of which are own."""
     kernel, peers, marked = slices.kernel, points.world - 1, before * slices.marked
     first = [kernel.sent(before, before + p, slices.tiles) + marked + (p * slices.count + 1) * each
@@ -512,7 +512,7 @@ def _one_by_one(points: Points, slices: Slices, each: Floats, before: int) -> tu
     return first, last
 
 
-def _in_turns(points: Points, slices: Slices, each: Floats, _: int) -> tuple[list[Floats], list[Floats]]:
+def _in_turns(points: PointColumns, slices: Slices, each: Floats, _: int) -> tuple[list[Floats], list[Floats]]:
     """The same where a slice of each chunk is computed in turns: on a GPU it is done with the waves in which it is."""
     kernel, peers = slices.kernel, points.world - 1
     if not kernel.in_waves:
@@ -526,20 +526,20 @@ def _in_turns(points: Points, slices: Slices, each: Floats, _: int) -> tuple[lis
     return first, last
 
 
-def _round_seconds(points: Points, slices: Slices, each: Floats) -> Floats:
+def _round_seconds(points: PointColumns, slices: Slices, each: Floats) -> Floats:
     """Of a slice of every chunk."""
     return np.asarray(slices.kernel.end(points.world) / slices.count + (points.world - 1) * each + points.overhead)
 
 
-def receive(points: Points) -> Floats:
+def receive(points: PointColumns) -> Floats:
     """Until all rows are there and computed."""
     across = -(-points.columns // points.tile_n)
     rows = -(-points.slice_tiles // across) * points.tile_m
     slices = -(-points.chunk // rows)
     part = bytes_of(points, points.chunk, points.contraction) / slices
-    kernel = Kernel(points)
+    kernel = FusedKernelTimes(points)
     if kernel.in_waves:
-        return wave_by_wave(points, kernel, Rows(slices, part, -(-rows // points.tile_m) * across))
+        return wave_by_wave(points, kernel, AwaitedRows(slices, part, -(-rows // points.tile_m) * across))
     chunk = kernel.end(points.world) / points.world
     unstage = points.overhead + points.copy(part) if points.word("write") == "staged" else np.zeros(points.count)
     one = chunk / slices + points.overhead
@@ -558,7 +558,7 @@ SOON = 1e-12
 """Seconds from sum to sum at least, so that one divides by no 0."""
 
 
-def in_rank_order_seconds(points: Points, slices: Slices) -> Floats:
+def in_rank_order_seconds(points: PointColumns, slices: Slices) -> Floats:
     """When the last owner has told everybody, and all ranks have computed everything.
 
     An owner's sums go before what it still has to compute, and leave on the link that its contributions to later chunks
@@ -586,7 +586,7 @@ class _Owner:
 class _Sums:
     """Contributions to owners, and sums that they tell."""
 
-    def __init__(self, points: Points, slices: Slices) -> None:
+    def __init__(self, points: PointColumns, slices: Slices) -> None:
         self._points, self._slices, self._peers = points, slices, points.world - 1
         again, summing = put_costs(points, slices.num_bytes), points.reduce(slices.num_bytes)
         self._busy = np.asarray(summing + self._peers * again.on_lane)
@@ -645,7 +645,7 @@ def _until_leaving(summing: Floats, again: PutCosts) -> Floats:
 # How long each scheme takes, in closed form: the longest of the compute lane, the link, and the ways through both.
 
 
-def seconds(points: Points) -> Floats:
+def seconds(points: PointColumns) -> Floats:
     """Whole trials; what is illegal gets some number, too."""
     points = points.carried_out
     start = start_seconds(points.machine, one_kernel=points.one_kernel, collective=points.word("collective"),
@@ -654,7 +654,7 @@ def seconds(points: Points) -> Floats:
     return start + np.broadcast_to(np.maximum.reduce(ends), (points.count,))
 
 
-def _sequential_send(points: Points) -> Floats:
+def _sequential_send(points: PointColumns) -> Floats:
     work = points.everything() + points.overhead
     part = bytes_of(points, points.chunk, points.columns)
     if points.word("collective") in library.CALLS:
@@ -668,7 +668,7 @@ def _sequential_send(points: Points) -> Floats:
     return done
 
 
-def _once(points: Points, ready: Floats, num_bytes: Floats) -> Floats:
+def _once(points: PointColumns, ready: Floats, num_bytes: Floats) -> Floats:
     """One message to every peer, all ready at once: when everybody has them and the sender is free."""
     puts, peers = put_costs(points, num_bytes), range(points.world - 1)
     after = [ready + (peer + 1) * puts.on_lane for peer in peers]
@@ -676,7 +676,7 @@ def _once(points: Points, ready: Floats, num_bytes: Floats) -> Floats:
     return np.maximum(ready + (points.world - 1) * puts.on_lane, arrivals(points, one_each(issued, num_bytes)))
 
 
-def _sequential_receive(points: Points) -> Floats:
+def _sequential_receive(points: PointColumns) -> Floats:
     work = points.everything() + points.overhead
     shard = bytes_of(points, points.chunk, points.contraction)
     if points.word("collective") in library.CALLS:
@@ -684,13 +684,13 @@ def _sequential_receive(points: Points) -> Floats:
     return _once(points, np.zeros(points.count), shard) + work
 
 
-def _fused_send(points: Points) -> Floats:
+def _fused_send(points: PointColumns) -> Floats:
     in_order = points.broadcasts and points.world > 1 and points.word("tile_order") == "natural"
     to_owners = in_rank_order_seconds(points, slices_of(points)) if in_order else fused_to_owners(points)
     return np.where(points.shots == 1, to_all(points), to_owners) if points.packets else to_owners
 
 
-_SCHEMES: dict[tuple[str, bool], Callable[[Points], Floats]] = {
+_SCHEMES: dict[tuple[str, bool], Callable[[PointColumns], Floats]] = {
     ("sequential", False): _sequential_send,
     ("sequential", True): _sequential_receive,
     ("decomposed", False): decomposed_send,

@@ -14,11 +14,11 @@ import numpy as np
 
 from kernels.schemes import axis_rules, library
 from workbench.simulator.closed_form.messages import put_costs
-from workbench.simulator.closed_form.points import Column, Floats, Points
+from workbench.simulator.closed_form.points import Column, Floats, PointColumns
 from workbench.simulator.price import shared
 from workbench.simulator.price.messages import engine_latency
 from workbench.simulator.price.rates import start_seconds, unpacks
-from workbench.simulator.price.shared import Blocks, of_call, of_ours, sending
+from workbench.simulator.price.shared import GridBlocks, of_call, of_ours, sending
 from workbench.simulator.price.tiles import in_waves
 
 NEVER = np.inf
@@ -48,7 +48,7 @@ class _Hop:
         return _Hop(*(np.asarray(getattr(self, each.name))[..., chosen] for each in fields(self)))
 
 
-def seconds(points: Points) -> Floats:
+def seconds(points: PointColumns) -> Floats:
     """Of one problem: whole trials, by their problems; what is illegal gets some number, too.
 
     Ranks meet before the first step; on GPUs each problem's collective has a meeting of its own.
@@ -59,7 +59,7 @@ def seconds(points: Points) -> Floats:
     return np.asarray((start + np.maximum.reduce(ends)) / points.number("micro_batches"))
 
 
-def _of_all(points: Points) -> Floats:
+def _of_all(points: PointColumns) -> Floats:
     """All problems of a call, as seen from one rank."""
     counts, total = points.number("micro_batches"), np.zeros(points.count)
     play = _on_sms if in_waves(points.machine) else _on_a_thread
@@ -73,11 +73,11 @@ _MOST = 64
 """Rounds that are worth it: no legal schedule has more problems."""
 
 
-def _bytes(points: Points, rows: Floats, width: Floats) -> Floats:
+def _bytes(points: PointColumns, rows: Floats, width: Floats) -> Floats:
     return np.asarray(rows * width * points.problem.itemsize, dtype=float)
 
 
-def _hops(points: Points) -> Iterator[_Hop]:
+def _hops(points: PointColumns) -> Iterator[_Hop]:
     """The collective of one problem as messages, where no library makes it."""
     width = points.contraction if points.receives else points.columns
     part, none = _bytes(points, points.chunk, width), np.zeros(points.count)
@@ -89,7 +89,7 @@ def _hops(points: Points) -> Iterator[_Hop]:
         yield _hop(points, part, none)
 
 
-def _hop(points: Points, num_bytes: Floats, behind: Floats) -> _Hop:
+def _hop(points: PointColumns, num_bytes: Floats, behind: Floats) -> _Hop:
     peers, every = range(points.world - 1), np.zeros(points.count)
     table = [[every + of(peer) for peer in peers] for of in (lambda p: points.transit(p, num_bytes), points.delay)]
     transit, delay = (np.array(rows).reshape(len(peers), points.count) for rows in table)
@@ -98,7 +98,7 @@ def _hop(points: Points, num_bytes: Floats, behind: Floats) -> _Hop:
     return _Hop(puts.on_lane + every, transit, delay - again, behind, puts.elsewhere + again + every)
 
 
-def _call(points: Points) -> tuple[Floats, Floats]:
+def _call(points: PointColumns) -> tuple[Floats, Floats]:
     """A call of the library, and the copies out of its buffer."""
     part = _part(points)
     called = points.collective(_leaving(points)) + np.zeros(points.count)
@@ -107,11 +107,11 @@ def _call(points: Points) -> tuple[Floats, Floats]:
     return called, points.overhead + points.copy(part if points.operator.reduces else points.world * part)
 
 
-def _part(points: Points) -> Floats:
+def _part(points: PointColumns) -> Floats:
     return _bytes(points, points.chunk, points.contraction if points.receives else points.columns)
 
 
-def _leaving(points: Points) -> Floats:
+def _leaving(points: PointColumns) -> Floats:
     """Bytes that leave each rank in a call."""
     return (points.world - 1) * _part(points) * (2 if points.broadcasts else 1)
 
@@ -134,7 +134,7 @@ class _Thread:
         return self.free
 
 
-def _on_a_thread(points: Points, count: int, chosen: Any) -> Floats:
+def _on_a_thread(points: PointColumns, count: int, chosen: Any) -> Floats:
     each = (points.everything() + points.overhead + np.zeros(points.count))[chosen]
     goes_first = points.word("comm_priority") == axis_rules.HIGH
     if points.word("collective") in library.CALLS:
@@ -147,7 +147,7 @@ def _on_a_thread(points: Points, count: int, chosen: Any) -> Floats:
     return _sent(points, each, hops, count, goes_first)
 
 
-def _sent(points: Points, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
+def _sent(points: PointColumns, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
     """Without priority a problem's messages wait for the computation behind theirs, which was queued before."""
     thread, links = _Thread(each, count), _Links(points, len(each))
     stream, last = np.zeros(len(each)), np.zeros(len(each))
@@ -173,7 +173,7 @@ def _sent_calls(each: Floats, parts: tuple[Floats, Floats], count: int, goes_fir
     return stream
 
 
-def _received(points: Points, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
+def _received(points: PointColumns, each: Floats, hops: list[_Hop], count: int, goes_first: bool) -> Floats:
     """With priority all messages leave first; else computation i goes before the messages of problem i + 2."""
     links, free = _Links(points, len(each)), np.zeros(len(each))
     there, done = np.zeros((count, len(each))), np.zeros(len(each), dtype=np.int64)
@@ -203,7 +203,7 @@ def _received_calls(each: Floats, parts: tuple[Floats, Floats], count: int) -> F
 class _Links:
     """Egress links, each of which takes its messages as they are issued."""
 
-    def __init__(self, points: Points, count: int) -> None:
+    def __init__(self, points: PointColumns, count: int) -> None:
         self._of_peer = points.peer_links
         self._free = {link: np.zeros(count) for link in self._of_peer}
         self.there = np.zeros(count)
@@ -216,7 +216,7 @@ class _Links:
         return left + hop.delay[peer]
 
 
-def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
+def _on_sms(points: PointColumns, count: int, chosen: Any) -> Floats:
     has_room, one = _computation(points)
     communicated, after, sending = _collective(points)
     collective = points.word("collective")
@@ -237,7 +237,7 @@ def _on_sms(points: Points, count: int, chosen: Any) -> Floats:
     return sms.run()
 
 
-def _computation(points: Points) -> tuple[Column, Blocks]:
+def _computation(points: PointColumns) -> tuple[Column, GridBlocks]:
     """Whether a call finds room beside it, and its blocks."""
     padded_to = (
         points.axis(axis_rules.RESIDENT)
@@ -249,7 +249,7 @@ def _computation(points: Points) -> tuple[Column, Blocks]:
     return has_room, (of_call if by_library.all() else of_ours)(points.machine, one)
 
 
-def _collective(points: Points) -> tuple[Floats, Floats, Column]:
+def _collective(points: PointColumns) -> tuple[Floats, Floats, Column]:
     """Seconds of one until the next may begin, what passes then before it is done, and the SMs that it wants."""
     collective, name = points.word("collective"), points.operator.collective
     wanted = sending(points.machine, name, collective, points.sending)
@@ -271,7 +271,7 @@ def _collective(points: Points) -> tuple[Floats, Floats, Column]:
     return total + held_up, after - held_up, wanted
 
 
-def _shot(points: Points) -> Floats:
+def _shot(points: PointColumns) -> Floats:
     """One kernel from the first put to the last, beside its meeting."""
     hops = list(_hops(points))
     moved = np.sum([hop.on_the_way(points.peer_links) + hop.behind for hop in hops], axis=0)
@@ -284,7 +284,7 @@ class _Sms:
     A computation's blocks that find the wanted ones taken run on them later, or in a second round behind the others.
     """
 
-    def __init__(self, points: Points, columns: list[Floats], count: int, *, is_pooled: bool) -> None:
+    def __init__(self, points: PointColumns, columns: list[Floats], count: int, *, is_pooled: bool) -> None:
         self._each, self._again, self._moved, self._after, self._is_shared, self._has_others, self._share = columns
         self._is_pooled, self._gap, self._lag = is_pooled, points.overhead, shared.crossing_seconds(points.machine)
         self._count, size = count, len(self._each)

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.machine import Machine
-from kernels.occupancy import OTHER_REGISTERS, REGISTERS_MOST, SUM_BYTES, Limits, gemm_block, limits_of, resident_blocks
+from kernels.occupancy import (
+    OTHER_REGISTERS,
+    REGISTERS_MOST,
+    SUM_BYTES,
+    SmLimits,
+    gemm_block,
+    limits_of,
+    resident_blocks,
+)
 from kernels.operators import operator
 from kernels.plan import Plan
 from kernels.problem import Problem
@@ -45,7 +53,7 @@ SHARP = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class GemmBlocks:
     """Of one kernel: numbers or columns."""
 
     m: Any
@@ -65,7 +73,7 @@ def is_known(machine: Machine, sizes: Problem) -> bool:
     return bool(measured and device.limits) and operator(sizes.operator).work == "gemm"
 
 
-def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Blocks | None:
+def of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks | None:
     """Of our kernel in *schedule*; None where only its tiles are known."""
     return _of_schedule(machine, problem, schedule) if is_known(machine, problem) else None
 
@@ -75,7 +83,7 @@ def fitting(machine: Machine, problem: Problem, schedule: Schedule) -> int:
     return int(_of_schedule(machine, problem, schedule).resident.item())
 
 
-def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> Blocks:
+def _of_schedule(machine: Machine, problem: Problem, schedule: Schedule) -> GemmBlocks:
     axes, size = {**usual(problem), **dict(schedule.axes)}, tile(schedule["tile"])
     return blocks(machine, problem.itemsize, (size.m, size.n, size.k), {name: axes[name] for name in KNOBS})
 
@@ -86,7 +94,7 @@ def usual(problem: Problem) -> dict[str, Value]:
     return {name: alone[name] for name in KNOBS}
 
 
-def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> Blocks:
+def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: Mapping[str, Any]) -> GemmBlocks:
     """*sides* of tiles, and by name the KNOBS: numbers or columns."""
     warps, stages, grid = (np.asarray(knobs[name]).astype(np.int64) for name in ("num_warps", "num_stages", "grid"))
     staged = (np.asarray(knobs["store"]) == "tma").astype(np.int64)
@@ -94,18 +102,18 @@ def blocks(machine: Machine, itemsize: int, sides: tuple[Any, Any, Any], knobs: 
     fit = columns.each((*sides, stages, warps, staged), lambda *kind: _fitting(limits, itemsize, kind))
     resident = np.where(grid > 0, np.minimum(fit, -(-grid // machine.device.slots)), fit)
     m, n, k = sides
-    return Blocks(m, n, k, warps, stages, resident)
+    return GemmBlocks(m, n, k, warps, stages, resident)
 
 
 @lru_cache(maxsize=4096)
-def _fitting(limits: Limits, itemsize: int, kind: tuple[int, ...]) -> int:
+def _fitting(limits: SmLimits, itemsize: int, kind: tuple[int, ...]) -> int:
     """Blocks that an SM holds. *kind*: sides of a tile, stages, warps, whether results are staged."""
     m, n, k, stages, warps, staged = kind
     block = gemm_block(Tile(m, n, k), itemsize, stages, warps, staged=bool(staged))
     return max(1, resident_blocks(limits, block.shared_bytes, block.registers, block.threads))
 
 
-def kernel_seconds(machine: Machine, sizes: Problem, of: Blocks | None, tile_sides: tuple[Any, Any, Any],
+def kernel_seconds(machine: Machine, sizes: Problem, of: GemmBlocks | None, tile_sides: tuple[Any, Any, Any],
                    num_tiles: Any, at_once: Any) -> Floats:  # fmt: skip
     """Seconds of a kernel of ours that computes *num_tiles* tiles [m, n, contraction] on *at_once* SMs.
 
@@ -117,7 +125,7 @@ def kernel_seconds(machine: Machine, sizes: Problem, of: Blocks | None, tile_sid
                   lambda: tiles.kernel_seconds(machine, sizes, tile_sides, num_tiles, at_once))  # fmt: skip
 
 
-def better(machine: Machine, sizes: Problem, of: Blocks | None, launched: tuple[Any, Any, Any, Any],
+def better(machine: Machine, sizes: Problem, of: GemmBlocks | None, launched: tuple[Any, Any, Any, Any],
            by_tiles: Callable[[], Floats]) -> Floats:  # fmt: skip
     """Seconds of what was *launched*, where it is known what blocks wait for; else *by_tiles*.
 
@@ -153,7 +161,7 @@ def _latency_seconds(machine: Machine, loaded_bytes: Any, memory_s: Any) -> Any:
     return device.load_latency_seconds * (1.0 + cold * (device.cold_latency_ratio - 1.0))
 
 
-def _round_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any, step: tuple[Any, Any, Any]) -> Floats:
+def _round_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any, step: tuple[Any, Any, Any]) -> Floats:
     """Of *count* tiles at once on one SM: a step takes as long as it is multiplied, or as its operands are awaited.
 
     *step*: the contraction, seconds in which one step of one tile is multiplied, and those until operands come.
@@ -168,14 +176,14 @@ def _round_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any, ste
     return np.asarray(_results_seconds(machine, sizes, of, count) + -(-contraction // of.k) * of_step)
 
 
-def _results_seconds(machine: Machine, sizes: Problem, of: Blocks, count: Any) -> Any:
+def _results_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, count: Any) -> Any:
     """What *count* tiles on one SM cost beside their steps: their results leave one after the other."""
     if not machine.device.results_bytes_per_second:
         return tiles.fixed_seconds(machine, "gemm")
     return count * of.m * of.n * (sizes.itemsize / machine.device.results_bytes_per_second)
 
 
-def _multiply_seconds(machine: Machine, sizes: Problem, of: Blocks, contraction: Any) -> Floats:
+def _multiply_seconds(machine: Machine, sizes: Problem, of: GemmBlocks, contraction: Any) -> Floats:
     """Of one step of one tile: by the curve of tiles, or the bytes that are read from shared memory.
 
     Sums that find no place in registers are written and read again around every instruction. Nobody waits for the

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.machine import Machine
-from kernels.occupancy import Limits, gemv_block, limits_of, resident_blocks
+from kernels.occupancy import SmLimits, gemv_block, limits_of, resident_blocks
 from kernels.operators import operator
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Tile, tile
@@ -129,7 +129,7 @@ def _found_share(machine: Machine, sizes: Problem) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _fitting(limits: Limits, itemsize: int, kind: tuple[int, ...]) -> int:
+def _fitting(limits: SmLimits, itemsize: int, kind: tuple[int, ...]) -> int:
     """Blocks of our GEMV that an SM holds. *kind*: rows and contraction of a tile, tokens, stages, warps."""
     m, k, tokens, stages, warps = kind
     block = gemv_block(Tile(m, tokens, k), itemsize, stages, warps)

@@ -113,7 +113,7 @@ SLICE = "slice_tiles"
 
 
 @dataclass(frozen=True, slots=True)
-class Waves:
+class PushWaves:
     """In what waves a kernel computes, some of whose SMs may push."""
 
     count: int
@@ -128,7 +128,7 @@ class Waves:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PeerStores:
     """What one rank's own processor stores on peers, of those that share a problem."""
 
     peers: int
@@ -149,13 +149,13 @@ def away(machine: Machine, sizes: Problem, fabric: Fabric, axes: Mapping[str, An
     return np.asarray(np.minimum(1.0, operator(sizes.operator).wire_bytes(sizes) * byte_seconds / compute_s))
 
 
-def slower(machine: Machine, sizes: Problem, axes: Mapping[str, Any], stored: Stored) -> float:
+def slower(machine: Machine, sizes: Problem, axes: Mapping[str, Any], stored: PeerStores) -> float:
     """How many times as long as on its links as they are stated what is *stored* takes by *axes*; 1 if nobody knows."""
     byte_seconds = sent_byte_seconds(sizes, machine, inside_fabric(machine), axes, stored.num_bytes)
     return 1.0 if byte_seconds is None else float(byte_seconds * machine.dimensions[0].bandwidth_bytes_per_second)
 
 
-def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: Stored) -> list[Waves]:
+def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: PeerStores) -> list[PushWaves]:
     """Our kernel in *schedule* on one rank of *sizes* with what is *stored*; none where tiles are done one by one.
 
     One for each number of SMs that compute, from the fewest on: those that have pushed are free to compute, and none
@@ -167,7 +167,7 @@ def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: Stored) 
     fabric = inside_fabric(machine)
     number = num_tiles(one, schedule["tile"])
     if operator(sizes.operator).work != "gemm":
-        return [Waves(-(-number // most), min(1.0, most / number), 0.0, 0.0)]
+        return [PushWaves(-(-number // most), min(1.0, most / number), 0.0, 0.0)]
     size, k = tile(schedule["tile"]), operator(sizes.operator).extent(sizes).contraction
     of, comm_sms = gemm.of_schedule(machine, one, schedule), int(schedule.get("comm_sms", 0) or 0)
     at_once = np.arange(int(tiles.slots(machine, comm_sms=comm_sms)), most + 1)
@@ -188,7 +188,7 @@ def waves(machine: Machine, sizes: Problem, schedule: Schedule, stored: Stored) 
             held_s = max(0.0, float(stored_s) - seconds / count)
             share = stored.peers / sizes.world / share
         away_s = seconds - whole[-1] + count * share * held_s
-        made.append(Waves(count, one_wave / number, seconds / count + held_s, float(away_s), in_turns))
+        made.append(PushWaves(count, one_wave / number, seconds / count + held_s, float(away_s), in_turns))
     return made
 
 

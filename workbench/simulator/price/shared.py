@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernels import plan as ranges
 from kernels.fabric import Fabric
 from kernels.machine import LIMITED, Machine
-from kernels.occupancy import NCCL, Block, beside, gemm_block, limits_of, padding
+from kernels.occupancy import NCCL, BlockResources, beside, gemm_block, limits_of, padding
 from kernels.occupancy import resident_blocks as fitting
 from kernels.operators import operator
 from kernels.plan import EVERYTHING, Kind, Plan, Pool
@@ -41,7 +41,7 @@ ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class GridBlocks:
     """Of one kernel, numbers or columns: the fields of Grids."""
 
     blocks: Any
@@ -52,7 +52,7 @@ class Blocks:
     is_pooled: bool = False
     shared_seconds: Any = 0.0
 
-    def longer_by(self, seconds: Any) -> Blocks:
+    def longer_by(self, seconds: Any) -> GridBlocks:
         """The same where others have all units for *seconds* of it."""
         of_tile, floor = seconds / -(-self.tiles // self.blocks), np.asarray(self.shared_seconds)
         return replace(self, tile_seconds=self.tile_seconds + of_tile, alone_seconds=self.alone_seconds + of_tile,
@@ -88,9 +88,9 @@ class Computation:
     """SMs that it leaves free."""
 
 
-def simple(count: Any, seconds: Any) -> Blocks:
+def simple(count: Any, seconds: Any) -> GridBlocks:
     """Blocks that have a unit and a tile each."""
-    return Blocks(count, count, np.ones_like(count), seconds, seconds)
+    return GridBlocks(count, count, np.ones_like(count), seconds, seconds)
 
 
 def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints:
@@ -109,7 +109,7 @@ def sending(machine: Machine, name: str, collective: Any, comm_sms: Any) -> Ints
     return np.asarray(most if collective in FILLS else np.minimum(most, max(1, usual)))
 
 
-def of_call(machine: Machine, one: Computation) -> Blocks:
+def of_call(machine: Machine, one: Computation) -> GridBlocks:
     """Of the library's GEMM: persistent blocks, each of which takes the next tile when it is done with one.
 
     So blocks that find no SM are not missed for long, and those that have no tile left give theirs back.
@@ -117,14 +117,14 @@ def of_call(machine: Machine, one: Computation) -> Blocks:
     left = machine.device.slots - np.asarray(one.comm_sms)
     if operator(one.sizes.operator).work != "gemm":
         called, count = tiles.library_parts(machine, one.sizes)[1], ROUNDS * left
-        return Blocks(left, count, np.ones_like(left), 0.0 * called, 0.0 * called, True, called)
+        return GridBlocks(left, count, np.ones_like(left), 0.0 * called, 0.0 * called, True, called)
     count, seconds = tiles.library_tiles(machine, one.sizes, left)
     memory = tiles.library_parts(machine, one.sizes)[1]
     blocks = np.minimum(left, count)
-    return Blocks(blocks, count, np.ones_like(left), seconds, seconds, True, memory)
+    return GridBlocks(blocks, count, np.ones_like(left), seconds, seconds, True, memory)
 
 
-def of_ours(machine: Machine, one: Computation) -> Blocks:
+def of_ours(machine: Machine, one: Computation) -> GridBlocks:
     """Of our kernel: persistent blocks, whose tiles are shared out beforehand."""
     left = machine.device.slots - np.asarray(one.comm_sms)
     blocks = np.minimum(one.num_tiles, left * one.resident)
@@ -133,12 +133,14 @@ def of_ours(machine: Machine, one: Computation) -> Blocks:
     waves = -(-one.num_tiles // blocks)
     alike = one.seconds / waves
     if operator(one.sizes.operator).work != "gemm" or not machine.device.loads_in_flight:
-        return Blocks(blocks, one.num_tiles, one.resident, alike, alike)
+        return GridBlocks(blocks, one.num_tiles, one.resident, alike, alike)
     read = _read_seconds(machine, one.sizes) / waves
     together, alone = (np.maximum(computed, loaded + read) for computed, loaded in
                        (_tile_seconds(machine, one, held) for held in (one.resident, 1)))  # fmt: skip
     known = (np.asarray(one.in_flight) > 0) & (one.num_tiles >= machine.device.slots)  # else SMs wait for no others
-    return Blocks(blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike))
+    return GridBlocks(
+        blocks, one.num_tiles, one.resident, np.where(known, together, alike), np.where(known, alone, alike)
+    )
 
 
 def _tile_seconds(machine: Machine, one: Computation, resident: Any) -> tuple[Floats, Floats]:
@@ -174,7 +176,7 @@ def load_speed(machine: Machine, in_flight: Any) -> Floats:
 # How many blocks of our GEMM an SM holds, and whether blocks of a library's collective find room beside them.
 
 
-class Room(NamedTuple):
+class FreeResources(NamedTuple):
     """Of one SM."""
 
     resident: int
@@ -187,7 +189,7 @@ class Room(NamedTuple):
     """Bytes of operands that a block of our GEMM has asked for while it computes; 0: not known."""
 
 
-def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> Room:
+def room(machine: Machine, problem: Problem, kernel: object, size: Tile, resident: int) -> FreeResources:
     """What a computation with tiles of *size* leaves, where *resident* of its blocks share an SM, 0: as many as fit.
 
     Blocks of our GEMM are padded to be no more than that. Of others, and where the machine's file does not say what an
@@ -195,9 +197,9 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
     """
     work = operator(problem.operator).work
     if tiles.library_seconds(machine, problem, kernel) is not None:
-        return Room(1, False, is_call=True)
+        return FreeResources(1, False, is_call=True)
     if not machine.device.limits or work != "gemm":
-        return Room(resident or int(tiles.resident_blocks(machine, work)), False)
+        return FreeResources(resident or int(tiles.resident_blocks(machine, work)), False)
     limits, usual = limits_of(machine), fused.alone(problem, str(size))
     block = gemm_block(size, problem.itemsize, int(usual["num_stages"]), int(usual["num_warps"]))
     most = max(1, fitting(limits, block.shared_bytes, block.registers, block.threads))
@@ -207,9 +209,9 @@ def room(machine: Machine, problem: Problem, kernel: object, size: Tile, residen
             more = padding(limits, block, held).fewest
         except Refusal:  # no padding makes exactly so many
             more = 0
-        block = Block(block.shared_bytes + more, block.registers, block.threads)
+        block = BlockResources(block.shared_bytes + more, block.registers, block.threads)
     asked_for = (int(usual["num_stages"]) - 1) * (size.m + size.n) * size.k * problem.itemsize
-    return Room(held, beside(limits, block, held, NCCL) > 0, in_flight=asked_for)
+    return FreeResources(held, beside(limits, block, held, NCCL) > 0, in_flight=asked_for)
 
 
 # What kernels of two streams do to each other on a GPU: which of them hold SMs, in how many blocks, for how long.
@@ -232,7 +234,7 @@ def dealt(plan: Plan, machine: Machine, fabric: Fabric, costs: StepCosts) -> Ste
 
     Meetings of ranks are paid by each problem's collective, on its stream.
     """
-    made = _Made(plan, machine, costs)
+    made = _GridColumns(plan, machine, costs)
     made.computation()
     made.collectives(fabric)
     made.puts(fabric)
@@ -269,7 +271,7 @@ def slower_call(machine: Machine, sizes: Problem, fabric: Fabric, num_bytes: Any
     return np.where(np.asarray(comm_sms) > 0, np.maximum(1.0, on_these / usual), 1.0)
 
 
-def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any, seconds: Any) -> Blocks:
+def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any, seconds: Any) -> GridBlocks:
     """The blocks of a library's call, which takes *seconds* if each of them has an SM.
 
     As few as were measured wait for their SMs; more of them wait for the link.
@@ -281,7 +283,7 @@ def call_blocks(machine: Machine, sizes: Problem, num_bytes: Any, comm_sms: Any,
     if few is None or usual is None:
         return simple(count, seconds)
     of_one = np.minimum(seconds, seconds * few / usual * LIMITED[0] / count)
-    return Blocks(count, count, np.ones_like(count), of_one, of_one, True, seconds)
+    return GridBlocks(count, count, np.ones_like(count), of_one, of_one, True, seconds)
 
 
 def room_for(machine: Machine, blocks: Any, comm_sms: int) -> Any:
@@ -290,13 +292,13 @@ def room_for(machine: Machine, blocks: Any, comm_sms: int) -> Any:
     return np.ones_like(clustered) if comm_sms else np.minimum(clustered, machine.device.slots)
 
 
-def computing_beside(machine: Machine, world: int, one: Blocks) -> Any:
+def computing_beside(machine: Machine, world: int, one: GridBlocks) -> Any:
     """Times as long that a computation takes while bytes move, where there is somebody to send them to."""
     costs = machine.costs
     return np.where(one.waits_for_memory, costs.streaming_beside, costs.computing_beside) if world > 1 else 1.0
 
 
-def sending_beside(machine: Machine, collective: object, comm_sms: Any, one: Blocks) -> Any:
+def sending_beside(machine: Machine, collective: object, comm_sms: Any, one: GridBlocks) -> Any:
     """Times as long that a collective takes beside computation *one*.
 
     That is where it has a share of the SMs, while the others compute; and where a computation waits for memory.
@@ -317,7 +319,7 @@ def own_copy(machine: Machine, sizes: Problem, num_bytes: Any) -> Floats:
 
 
 def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: object, comm_sms: int,
-               seconds: float) -> Blocks:  # fmt: skip
+               seconds: float) -> GridBlocks:  # fmt: skip
     """The blocks of our puts or of a shot, whose bytes are on their links for *seconds* together.
 
     Puts of all SMs have many short blocks; by few SMs at a time they are as fast as these, and never faster than links.
@@ -327,15 +329,15 @@ def put_blocks(machine: Machine, sizes: Problem, fabric: Fabric, collective: obj
     few = put_byte_seconds(sizes, machine, fabric, {"comm_sms": FEW})
     every = put_byte_seconds(sizes, machine, fabric, {})
     if collective not in FILLS:
-        return Blocks(count, count, PACKED, seconds, seconds)
+        return GridBlocks(count, count, PACKED, seconds, seconds)
     if comm_sms or few is None or every is None:
         return simple(count, seconds)
     number = ROUNDS * count
     of_one = seconds * (few / every) * FEW / number
-    return Blocks(count, number, 1, of_one, of_one, True, seconds)
+    return GridBlocks(count, number, 1, of_one, of_one, True, seconds)
 
 
-class _Made:
+class _GridColumns:
     """Columns as they are filled in, kind by kind."""
 
     def __init__(self, plan: Plan, machine: Machine, costs: StepCosts) -> None:
@@ -403,7 +405,7 @@ class _Made:
                 self._put(steps, put_blocks(self._machine, plan.problem, fabric, collective, self._comm_sms, seconds))
             self._ahead[steps] = seconds
 
-    def _put(self, steps: Ints, one: Blocks) -> None:
+    def _put(self, steps: Ints, one: GridBlocks) -> None:
         """Each of *steps* has a part of the blocks of their kernel."""
         shares = len(steps)
         of_each = replace(one, blocks=np.maximum(1, one.blocks // shares), tiles=np.maximum(1, one.tiles // shares))
@@ -447,7 +449,7 @@ class _Made:
         steps = np.flatnonzero(works & (self._issue > 0))
         self._grid(steps, simple(count, (self._issue[steps] - self._lead) / ROUNDS), 0.0)
 
-    def _grid(self, steps: Ints, one: Blocks, lead: Floats | float) -> None:
+    def _grid(self, steps: Ints, one: GridBlocks, lead: Floats | float) -> None:
         self._pool[steps], self._share[steps] = Pool.COMPUTE, EVERYTHING
         self._blocks[steps], self._tiles[steps], self._resident[steps] = one.blocks, one.tiles, one.resident
         self._seconds[steps], self._alone[steps] = one.tile_seconds, one.alone_seconds

@@ -11,7 +11,7 @@ from kernels.problem import Problem
 from kernels.units import DTYPE_BYTES
 from workbench.simulator.scaling.model import OPERATOR_OF, Instance, Layer, Model, behind, instances
 from workbench.simulator.scaling.network import Network
-from workbench.simulator.scaling.prices import Moved, Priced, Prices, buffer_bytes
+from workbench.simulator.scaling.prices import LibraryTransfer, OperatorPrice, Prices, buffer_bytes
 
 # A Task is one node of a step's graph: what it waits for, and which resources of a rank it holds, and when.
 
@@ -28,7 +28,7 @@ def level_name(level: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankSubset:
     """Which ranks take part together: blocks of *size* neighbours, or one rank of every such block."""
 
     size: int
@@ -50,7 +50,7 @@ class Task:
     """By resource, from when to when it is held, in seconds after the task's start."""
     after: tuple[int, ...] = ()
     """Numbers of the tasks that it waits for; all are smaller than its own."""
-    group: Group | None = None
+    group: RankSubset | None = None
     """Who communicates; None: nobody."""
     collective: str = ""
     num_bytes: float = 0.0
@@ -74,13 +74,13 @@ BUCKET_BYTES = 25 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class TaskCommunication:
     """What a task communicates, and with whom."""
 
     collective: str
     num_bytes: float
     """As the collective counts them."""
-    group: Group
+    group: RankSubset
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Graph:
     """The scheme of operators by pass."""
     dense_scale: float = 1.0
     tasks: list[Task] = field(default_factory=list)
-    _gradients: dict[Group, Gradients] = field(default_factory=dict)
+    _gradients: dict[RankSubset, Gradients] = field(default_factory=dict)
 
     @property
     def network(self) -> Network:
@@ -122,11 +122,11 @@ class Graph:
         size = of.weights if key == "weights" else of.sizes.get(key, self.model.samples)
         return self.model.size(size, f"{key} of layer {of.name}", self.network.world)
 
-    def neighbours(self, of: Layer) -> Group:
+    def neighbours(self, of: Layer) -> RankSubset:
         """The ranks that share in what layer *of* computes."""
-        return Group(self.model.group(of.group, self.network.world))
+        return RankSubset(self.model.group(of.group, self.network.world))
 
-    def links(self, group: Group) -> Network:
+    def links(self, group: RankSubset) -> Network:
         """The part of the network that joins the ranks of *group*."""
         return self.network.inner(group.size) if group.neighbours else self.network.outer(group.size)
 
@@ -136,11 +136,15 @@ class Graph:
                               compute_s=seconds, holds={COMPUTE: (0.0, seconds)}, after=tuple(after),
                               uneven=of.layer.is_uneven))  # fmt: skip
 
-    def moves(self, of: Instance, passes: str, sent: Sent, moved: Moved, after: Sequence[int]) -> int:
+    def moves(
+        self, of: Instance, passes: str, sent: TaskCommunication, moved: LibraryTransfer, after: Sequence[int]
+    ) -> int:
         """A call of the library: it has the links of the levels that it uses until its end."""
         return self._add(_call(f"{of.label} {sent.collective}", of.layer.name, passes, sent, moved, after))
 
-    def both(self, of: Instance, passes: str, sent: Sent, priced: Priced, after: Sequence[int]) -> int:
+    def both(
+        self, of: Instance, passes: str, sent: TaskCommunication, priced: OperatorPrice, after: Sequence[int]
+    ) -> int:
         """A task that computes and sends: it has its links until its end."""
         holds = {COMPUTE: (0.0, priced.held_s), **_links(priced.by_level, priced.whole_s)}
         return self._add(Task(name=f"{of.label} {sent.collective}", layer=of.layer.name, passes=passes,
@@ -148,7 +152,7 @@ class Graph:
                               group=sent.group, collective=sent.collective, num_bytes=sent.num_bytes,
                               by_level=priced.by_level, uneven=of.layer.is_uneven))  # fmt: skip
 
-    def sums(self, of: Instance, num_bytes: float, group: Group, task: int) -> None:
+    def sums(self, of: Instance, num_bytes: float, group: RankSubset, task: int) -> None:
         """The gradient that *task* made waits in the bucket of its group; a full bucket is summed."""
         if self.links(group).world == 1:
             return
@@ -164,9 +168,9 @@ class Graph:
         for group in list(self._gradients):
             self._sum(group)
 
-    def _sum(self, group: Group) -> None:
+    def _sum(self, group: RankSubset) -> None:
         waiting = self._gradients.pop(group)
-        sent = Sent("all_reduce", waiting.num_bytes, group)
+        sent = TaskCommunication("all_reduce", waiting.num_bytes, group)
         moved = self.prices.collective(self.links(group), sent.collective, sent.num_bytes)
         names = f"{waiting.layers[0]} .. {waiting.layers[-1]}" if len(set(waiting.layers)) > 1 else waiting.layers[0]
         self._add(_call(f"gradients of {names}", waiting.layers[-1], GRADIENTS, sent, moved, waiting.tasks))
@@ -176,7 +180,9 @@ class Graph:
         return len(self.tasks) - 1
 
 
-def _call(name: str, layer: str, passes: str, sent: Sent, moved: Moved, after: Sequence[int]) -> Task:
+def _call(
+    name: str, layer: str, passes: str, sent: TaskCommunication, moved: LibraryTransfer, after: Sequence[int]
+) -> Task:
     return Task(name=name, layer=layer, passes=passes, seconds=moved.seconds,
                 holds=_links(moved.by_level, moved.seconds), after=tuple(after), group=sent.group,
                 collective=sent.collective, num_bytes=sent.num_bytes, by_level=moved.by_level)  # fmt: skip
@@ -205,14 +211,14 @@ def _operate(graph: Graph, of: Instance, passes: str, after: Sequence[int], want
     """An operator of ours: the task that computes, and the last one. Without overlap they are two."""
     group, kind = graph.neighbours(of.layer), operator(wanted.operator)
     priced = graph.prices.operator(wanted, graph.schemes[passes], graph.links(group))
-    sent = Sent(kind.collective, buffer_bytes(wanted) if wanted.world > 1 else 0.0, group)
+    sent = TaskCommunication(kind.collective, buffer_bytes(wanted) if wanted.world > 1 else 0.0, group)
     if wanted.world == 1:
         alone = graph.computes(of, passes, "", priced.whole_s, after)
         return alone, alone
     if priced.overlaps:
         both = graph.both(of, passes, sent, priced, after)
         return both, both
-    moved = Moved(priced.comm_s, priced.by_level)
+    moved = LibraryTransfer(priced.comm_s, priced.by_level)
     if kind.flow is Flow.RECEIVE:
         computes = graph.computes(of, passes, "", priced.compute_s, [graph.moves(of, passes, sent, moved, after)])
         return computes, computes
@@ -241,7 +247,7 @@ def _gemm_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
     seconds = graph.prices.gemm(graph.dtype(layer), k, n, m)
     weights = graph.computes(of, BACKWARD, "wgrad", seconds, [computes])
     num_bytes = float(graph.size(layer, "weights") * n * k * graph.itemsize)
-    graph.sums(of, num_bytes, Group(graph.neighbours(layer).size, neighbours=False), weights)
+    graph.sums(of, num_bytes, RankSubset(graph.neighbours(layer).size, neighbours=False), weights)
     return last
 
 
@@ -260,7 +266,7 @@ def _dense_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int:
     inputs = graph.computes(of, BACKWARD, "dgrad", _dense_seconds(graph, layer, "m", "k", "n"), after)
     weights = graph.computes(of, BACKWARD, "wgrad", _dense_seconds(graph, layer, "k", "n", "m"), [inputs])
     num_bytes = graph.dense_scale * graph.size(layer, "n") * graph.size(layer, "k") * graph.itemsize
-    graph.sums(of, num_bytes, Group(graph.network.world), weights)
+    graph.sums(of, num_bytes, RankSubset(graph.network.world), weights)
     return inputs
 
 
@@ -309,12 +315,12 @@ def _embedding_backward(graph: Graph, of: Instance, after: Sequence[int]) -> int
     alone = graph.prices.operator(_one_rank(forward), graph.schemes[BACKWARD], graph.network.inner(1)).whole_s
     if forward.world == 1:
         return graph.computes(of, BACKWARD, "update", UPDATE * alone, after)
-    sent = Sent(operator(forward.operator).collective, buffer_bytes(forward), group)
+    sent = TaskCommunication(operator(forward.operator).collective, buffer_bytes(forward), group)
     priced = graph.prices.pipelined(graph.schemes[BACKWARD], graph.links(group), sent.collective, sent.num_bytes,
                                     UPDATE * alone)  # fmt: skip
     if priced.overlaps:
         return graph.both(of, BACKWARD, sent, priced, after)
-    moved = graph.moves(of, BACKWARD, sent, Moved(priced.comm_s, priced.by_level), after)
+    moved = graph.moves(of, BACKWARD, sent, LibraryTransfer(priced.comm_s, priced.by_level), after)
     return graph.computes(of, BACKWARD, "update", priced.compute_s, [moved])
 
 

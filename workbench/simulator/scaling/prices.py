@@ -17,7 +17,7 @@ from kernels.schemes import BASELINE, expand, schedule
 from workbench.simulator.play import play
 from workbench.simulator.price import networks
 from workbench.simulator.price import rates as memory
-from workbench.simulator.price.networks import SLICE, Stored, Waves
+from workbench.simulator.price.networks import SLICE, PeerStores, PushWaves
 from workbench.simulator.price.steps import step_costs
 from workbench.simulator.scaling.network import (
     ALGORITHMS,
@@ -40,7 +40,7 @@ MESH = "fully_connected"
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class OperatorPrice:
     """One operator under one scheme. Where it overlaps, *whole_s* is less than the sum of its parts."""
 
     whole_s: float
@@ -53,13 +53,13 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class UnsharedComputation:
     """The computation of one rank that nobody waits for."""
 
     seconds: float
     slices: int
     """How often it could send: its steps."""
-    waves: Waves | None = None
+    waves: PushWaves | None = None
     """Where tiles are computed in waves: they are done at once, in however many slices they leave."""
     slower: float = 1.0
     """How many times as long as links are stated to take what a rank stores by itself is on them."""
@@ -74,7 +74,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
-class _Computed:
+class _SlicedComputation:
     """A computation among those of peers, slice by slice."""
 
     seconds: float
@@ -95,7 +95,7 @@ class _Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class _LevelTransfer:
     """One level, in one pass over all peers."""
 
     seconds: float
@@ -112,7 +112,9 @@ class _Wire:
     """Whether a rank's own processor stores over it; else a NIC sends."""
 
 
-def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+def by_puts(
+    machine: Machine, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
+) -> OperatorPrice:
     """Each slice leaves for its owner as soon as it is done, and all levels are used at once.
 
     Two stages that follow each other slice by slice, on each level: the slowest one counts. A collective of two passes
@@ -136,19 +138,19 @@ def by_puts(machine: Machine, network: Network, name: str, num_bytes: float, alo
         ends = [compute, *(_left(computed, wire) + wire.after + one_sum for wire in wires)]
     whole, comm = max(ends), max(count * (wire.seconds + wire.after) for wire in wires)
     by_level, held = tuple(count * wire.seconds for wire in wires), compute if alone.sends_last else whole
-    return Priced(whole, compute, comm, by_level, held, True)
+    return OperatorPrice(whole, compute, comm, by_level, held, True)
 
 
-def stored_by_itself(machine: Machine, network: Network, name: str, num_bytes: float) -> Stored:
+def stored_by_itself(machine: Machine, network: Network, name: str, num_bytes: float) -> PeerStores:
     """What a rank's own processor stores on peers, in all passes."""
     passes = phases(network, name, num_bytes)
     links = [networks.stores_over(machine, level) for level in network.levels]
     ranks = prod(level.count for level, is_own in zip(network.levels, links, strict=True) if is_own)
     busy = sum(seconds for one in passes for seconds, is_own in zip(direct(one).by_level, links, strict=True) if is_own)
-    return Stored(ranks - 1, len(passes) * (ranks - 1) * passes[0].piece, busy)
+    return PeerStores(ranks - 1, len(passes) * (ranks - 1) * passes[0].piece, busy)
 
 
-def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float, slower: float) -> list[_Wire]:
+def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float, slower: float) -> list[_LevelTransfer]:
     peers, busy = peers_by_level(network), direct(one_pass).by_level
     made = []
     for at, (seconds, count, level) in enumerate(zip(busy, peers, network.levels, strict=True)):
@@ -156,11 +158,13 @@ def _wires(machine: Machine, network: Network, one_pass: Phase, per_peer: float,
         after = level.latency_seconds + networks.put_seconds(machine) if count else 0.0
         stored, nearer = networks.stores_over(machine, level), sum(peers[:at]) / network.world
         links = network.links(at) if level.topology == MESH else 1
-        made.append(_Wire((slower if stored else 1.0) * seconds + gaps, count, nearer, after, links, stored))
+        made.append(_LevelTransfer((slower if stored else 1.0) * seconds + gaps, count, nearer, after, links, stored))
     return made
 
 
-def _for_peers(machine: Machine, alone: Alone, wires: Sequence[_Wire], per_peer: float, piece: float) -> float:
+def _for_peers(
+    machine: Machine, alone: UnsharedComputation, wires: Sequence[_LevelTransfer], per_peer: float, piece: float
+) -> float:
     """What who computes does for peers. GPUs have SMs of their own that push what others wait for."""
     if alone.receives and not networks.puts_anywhere(machine):
         return 0.0
@@ -168,18 +172,20 @@ def _for_peers(machine: Machine, alone: Alone, wires: Sequence[_Wire], per_peer:
     return _issued(machine, wires, per_peer, 0.0 if in_place else piece)
 
 
-def _issued(machine: Machine, wires: Sequence[_Wire], per_peer: float, copied: float) -> float:
+def _issued(machine: Machine, wires: Sequence[_LevelTransfer], per_peer: float, copied: float) -> float:
     """To tell each peer that a rank stores into of *per_peer* slices, and to copy so many bytes for it."""
     peers = sum(wire.peers for wire in wires if wire.stored)
     return peers * per_peer * networks.told_seconds(machine) + networks.issue_seconds(machine, peers * copied)
 
 
-def _held(machine: Machine, wires: Sequence[_Wire]) -> float:
+def _held(machine: Machine, wires: Sequence[_LevelTransfer]) -> float:
     """For how long SMs store sums on peers, and do nothing else meanwhile."""
     return 0.0 if networks.puts_anywhere(machine) else sum(wire.links * wire.seconds for wire in wires if wire.stored)
 
 
-def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_peers: float) -> _Computed:
+def _computed(
+    machine: Machine, alone: UnsharedComputation, world: int, per_peer: float, for_peers: float
+) -> _SlicedComputation:
     """*alone* behind a meeting, with what it does for peers, and on fewer SMs while some push."""
     waves, step = alone.waves, networks.told_seconds(machine)
     seconds = networks.meeting_seconds(machine) + alone.seconds + for_peers + (waves.away_s if waves else 0.0)
@@ -190,10 +196,10 @@ def _computed(machine: Machine, alone: Alone, world: int, per_peer: float, for_p
     sums = alone.sums_s + per_peer * step if alone.sums_s else 0.0
     any_order = alone.receives and networks.puts_anywhere(machine)
     in_turns = waves is not None and waves.in_turns
-    return _Computed(seconds, first, world, per_peer, sums, in_turns, alone.receives, any_order, edges)
+    return _SlicedComputation(seconds, first, world, per_peer, sums, in_turns, alone.receives, any_order, edges)
 
 
-def _edges(waves: Waves, world: int, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
+def _edges(waves: PushWaves, world: int, receives: bool, seconds: float, beside: float, wave_s: float) -> Edges:
     """The last wave, of which all is sent behind it; or the first one and the last but one, which wait for rows.
 
     Of *seconds* *beside* are bookkeeping of slices, which goes on while those of a wave are sent.
@@ -209,7 +215,7 @@ def _pieces_left(compute: float, pieces: float, wire_s: float) -> float:
     return max(compute + wire_s / pieces, compute / pieces + wire_s)
 
 
-def _left(of: _Computed, wire: _Wire) -> float:
+def _left(of: _SlicedComputation, wire: _LevelTransfer) -> float:
     """Until all is computed, and what leaves over *wire* has left; or backwards: is here, and is computed.
 
     Peers have their turn, and those nearby are the first at the worst. Links of one peer each are used in turns, too;
@@ -229,7 +235,7 @@ def _left(of: _Computed, wire: _Wire) -> float:
     return max(compute, compute * away + last, min(compute, nearer + of.first_s) + wire.seconds, *by_waves)
 
 
-def _told(of: _Computed, wires: Sequence[_Wire]) -> list[float]:
+def _told(of: _SlicedComputation, wires: Sequence[_LevelTransfer]) -> list[float]:
     """By level, when all have all sums: they leave behind the contributions, and no sooner than one's own part is done.
 
     That is computed last. The first sum waits for its first slice, and for that of the peer whose turn was the last.
@@ -261,7 +267,7 @@ CHUNKS = (1, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class LibraryTransfer:
     """A collective by the library."""
 
     seconds: float
@@ -292,26 +298,26 @@ class Prices:
         """Seconds of a kernel that reads and writes *num_bytes* and does little else."""
         return networks.kernel_seconds(self.machine, dtype, num_bytes)
 
-    def collective(self, network: Network, name: str, num_bytes: float) -> Moved:
+    def collective(self, network: Network, name: str, num_bytes: float) -> LibraryTransfer:
         """One call of the library among the ranks of *network*: its fixed cost, and the fastest algorithm."""
         if network.world == 1:
-            return Moved(0.0, (0.0,) * len(network.levels))
+            return LibraryTransfer(0.0, (0.0,) * len(network.levels))
         key = ("collective", network, name, num_bytes)
         if key not in self._kept:
             self._kept[key] = self._collective(network, name, num_bytes)
         return self._kept[key]  # type: ignore[return-value]
 
-    def _collective(self, network: Network, name: str, num_bytes: float) -> Moved:
+    def _collective(self, network: Network, name: str, num_bytes: float) -> LibraryTransfer:
         if self.inside_a_host(network):
             leaving = len(PASSES[name]) * (network.world - 1) * _piece(name, num_bytes, network.world)
             seconds = networks.one_host_seconds(self.machine, network.world, name, leaving)
-            return Moved(seconds, _on_used_levels(network, seconds))
+            return LibraryTransfer(seconds, _on_used_levels(network, seconds))
         driven = replace(network, levels=networks.library_levels(self.machine, network.levels))
         ways = (DIRECT,) if networks.puts_anywhere(self.machine) else ALGORITHMS
         costs = [collective(driven, name, num_bytes, way, chunks=chunks) for way in ways for chunks in CHUNKS
                  if way != HALVING or network.world & (network.world - 1) == 0]  # fmt: skip
         best = min(costs, key=lambda cost: cost.seconds)
-        return Moved(best.seconds + networks.library_seconds(self.machine), best.by_level)
+        return LibraryTransfer(best.seconds + networks.library_seconds(self.machine), best.by_level)
 
     def inside_a_host(self, network: Network) -> bool:
         """Whether *network* is links of the machine inside one host, which tier B plays tile by tile."""
@@ -320,24 +326,24 @@ class Prices:
         used = [pair for pair in zip(network.levels, self._levels, strict=True) if pair[0].count > 1]
         return all(level.link != NETWORK and some_of(whole, level.count) == level for level, whole in used)
 
-    def operator(self, of: Problem, scheme: str, network: Network) -> Priced:
+    def operator(self, of: Problem, scheme: str, network: Network) -> OperatorPrice:
         """Operator problem *of*, whose world is that of *network*, under *scheme* with its default axes."""
         key = ("operator", of, scheme, network)
         if key not in self._kept:
             if network.world == 1:
                 seconds = self._alone(of, BASELINE)[0].seconds
-                self._kept[key] = Priced(seconds, seconds, 0.0, (0.0,) * len(network.levels), seconds, False)
+                self._kept[key] = OperatorPrice(seconds, seconds, 0.0, (0.0,) * len(network.levels), seconds, False)
             elif self.inside_a_host(network):
                 self._kept[key] = self._played(of, scheme, network)
             else:
                 self._kept[key] = _ACROSS[scheme](self, of, scheme, network)
         return self._kept[key]  # type: ignore[return-value]
 
-    def pipelined(self, scheme: str, network: Network, name: str, num_bytes: float, compute_s: float) -> Priced:
+    def pipelined(self, scheme: str, network: Network, name: str, num_bytes: float, compute_s: float) -> OperatorPrice:
         """A computation of *compute_s* beside a collective that no operator of ours has, under *scheme*."""
-        return _PIPELINED[scheme](self, network, name, num_bytes, Alone(compute_s, network.world))
+        return _PIPELINED[scheme](self, network, name, num_bytes, UnsharedComputation(compute_s, network.world))
 
-    def _played(self, of: Problem, scheme: str, network: Network) -> Priced:
+    def _played(self, of: Problem, scheme: str, network: Network) -> OperatorPrice:
         """Inside a host: tier B's own estimate."""
         fabric = networks.inside_fabric(self.machine)
         plan = expand(of, schedule(of, scheme, {}, self.machine, fabric))
@@ -345,9 +351,11 @@ class Prices:
         part = plan.part("compute")
         compute = play(part, step_costs(part, self.machine, fabric)).time_s
         overlaps = scheme != BASELINE
-        return Priced(whole, compute, whole - compute, _on_used_levels(network, whole - compute), whole, overlaps)
+        return OperatorPrice(
+            whole, compute, whole - compute, _on_used_levels(network, whole - compute), whole, overlaps
+        )
 
-    def _alone(self, of: Problem, scheme: str, near: int = 1) -> tuple[Alone, Schedule]:
+    def _alone(self, of: Problem, scheme: str, near: int = 1) -> tuple[UnsharedComputation, Schedule]:
         """The computation of *of* on one rank, played, and how: its shape is the same at every world.
 
         *near*: ranks that it stores into by itself, which say how large its slices are.
@@ -359,7 +367,7 @@ class Prices:
             plan = expand(one, self._cut(of, near, scheme, fabric)).part("compute")
             seconds = play(plan, step_costs(plan, self.machine, fabric)).time_s
             slices = _slices(plan.schedule, int((plan.kind == Kind.COMPUTE).sum()))
-            self._kept[key] = Alone(seconds, slices), plan.schedule
+            self._kept[key] = UnsharedComputation(seconds, slices), plan.schedule
         return self._kept[key]  # type: ignore[return-value]
 
     def _cut(self, of: Problem, near: int, scheme: str, fabric: Fabric) -> Schedule:
@@ -387,29 +395,31 @@ def _slices(of: Schedule, steps: int) -> int:
     return pieces if isinstance(pieces, int) else steps
 
 
-def _one_after_the_other(prices: Prices, of: Problem, scheme: str, network: Network) -> Priced:
+def _one_after_the_other(prices: Prices, of: Problem, scheme: str, network: Network) -> OperatorPrice:
     """The computation, the library's collective, and what it leaves packed is moved once more."""
     kind = operator(of.operator)
     (alone, _), moved = prices._alone(of, scheme), prices.collective(network, kind.collective, buffer_bytes(of))
     unpacked = _unpack_seconds(prices.machine, of, kind)
     computed = alone.seconds + unpacked
-    return Priced(computed + moved.seconds, computed, moved.seconds, moved.by_level, computed, False)
+    return OperatorPrice(computed + moved.seconds, computed, moved.seconds, moved.by_level, computed, False)
 
 
-def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> Priced:
+def _overlapped(prices: Prices, of: Problem, scheme: str, network: Network) -> OperatorPrice:
     kind, machine, num_bytes = operator(of.operator), prices.machine, buffer_bytes(of)
     stored = stored_by_itself(machine, network, kind.collective, num_bytes)
     alone, cut = prices._alone(of, scheme, stored.peers + 1)
     slower = networks.slower(machine, of, dict(cut.axes), stored)
     alone = replace(alone, slower=slower, sums_s=_sum_seconds(machine, of, kind), receives=kind.flow is Flow.RECEIVE,
                     sends_last=kind.flow is Flow.SEND and not kind.reduces)  # fmt: skip
-    waves: list[Waves | None] = [*networks.waves(machine, of, cut, stored)]
+    waves: list[PushWaves | None] = [*networks.waves(machine, of, cut, stored)]
     ways = [_PIPELINED[scheme](prices, network, kind.collective, num_bytes, replace(alone, waves=each))
             for each in waves or [None]]  # fmt: skip
     return min(ways, key=lambda way: way.whole_s)
 
 
-def _by_pieces(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+def _by_pieces(
+    prices: Prices, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
+) -> OperatorPrice:
     """Pieces: each is moved while the next one is computed, by a call of the library, or by puts of CPU ranks."""
     pieces = min(alone.slices, PIECES)
     if networks.puts_anywhere(prices.machine):
@@ -420,20 +430,26 @@ def _by_pieces(prices: Prices, network: Network, name: str, num_bytes: float, al
     whole = each + moved.seconds + (pieces - 1) * max(each, moved.seconds)
     by_level = tuple(pieces * one for one in moved.by_level)
     held = compute if alone.sends_last else whole
-    return Priced(whole, compute, pieces * moved.seconds, by_level, held, True)
+    return OperatorPrice(whole, compute, pieces * moved.seconds, by_level, held, True)
 
 
-def _by_slices(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+def _by_slices(
+    prices: Prices, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
+) -> OperatorPrice:
     return by_puts(prices.machine, network, name, num_bytes, alone)
 
 
-def _in_a_row(prices: Prices, network: Network, name: str, num_bytes: float, alone: Alone) -> Priced:
+def _in_a_row(
+    prices: Prices, network: Network, name: str, num_bytes: float, alone: UnsharedComputation
+) -> OperatorPrice:
     moved = prices.collective(network, name, num_bytes)
-    return Priced(alone.seconds + moved.seconds, alone.seconds, moved.seconds, moved.by_level, alone.seconds, False)
+    return OperatorPrice(
+        alone.seconds + moved.seconds, alone.seconds, moved.seconds, moved.by_level, alone.seconds, False
+    )
 
 
-_Pipelined = Callable[[Prices, Network, str, float, Alone], Priced]
-_Across = Callable[[Prices, Problem, str, Network], Priced]
+_Pipelined = Callable[[Prices, Network, str, float, UnsharedComputation], OperatorPrice]
+_Across = Callable[[Prices, Problem, str, Network], OperatorPrice]
 _PIPELINED: Mapping[str, _Pipelined] = {"sequential": _in_a_row, "decomposed": _by_pieces, "fused": _by_slices}
 _ACROSS: Mapping[str, _Across] = {
     "sequential": _one_after_the_other, "decomposed": _overlapped, "fused": _overlapped,

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.simulator.scaling.graph import COMPUTE, Group, Task
+from workbench.simulator.scaling.graph import COMPUTE, RankSubset, Task
 
 # Tasks in time: for one rank that stands for all, and, in the same order, for every rank where some are slow.
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timed:
+class TaskTimes:
     """When each task runs on the rank that stands for all."""
 
     start: Floats
@@ -31,7 +31,7 @@ class Timed:
         return float(self.finish.max(initial=0.0))
 
 
-def timed(tasks: Sequence[Task]) -> Timed:
+def timed(tasks: Sequence[Task]) -> TaskTimes:
     """Each resource serves one task at a time, in an order that no bandwidth changes; nothing that runs is interrupted.
 
     The order is that of a network that takes no time, as programs are written before anybody knows how fast it is.
@@ -46,7 +46,7 @@ def timed(tasks: Sequence[Task]) -> Timed:
                      *(free.get(resource, 0.0) - after for resource, (after, _) in task.holds.items())])  # fmt: skip
         start[number], finish[number] = begin, begin + task.seconds
         free.update({resource: begin + until for resource, (_, until) in task.holds.items()})
-    return Timed(start, finish, tuple(order))
+    return TaskTimes(start, finish, tuple(order))
 
 
 def issued(tasks: Sequence[Task]) -> list[int]:
@@ -105,7 +105,7 @@ def on_all_ranks(tasks: Sequence[Task], order: Sequence[int], slow: Floats, load
     return np.maximum.reduce(list(finish.values()), initial=0.0) if finish else nobody
 
 
-def _last(times: Floats, group: Group) -> Floats:
+def _last(times: Floats, group: RankSubset) -> Floats:
     """By rank, the latest of its group."""
     blocks = times.reshape(-1, group.size)
     latest = blocks.max(axis=1, keepdims=True) if group.neighbours else blocks.max(axis=0, keepdims=True)
@@ -119,7 +119,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExposedTime:
     """Seconds of a step in which its rank computes, and in which it does not."""
 
     compute_s: float
@@ -130,7 +130,7 @@ class Exposed:
     """By level of the network, from the inside out."""
 
 
-def exposed(tasks: Sequence[Task], when: Timed, levels: int) -> Exposed:
+def exposed(tasks: Sequence[Task], when: TaskTimes, levels: int) -> ExposedTime:
     """Each moment without computation belongs to the communication that is waited for then; the sums are exact."""
     by_place: dict[Place, float] = defaultdict(float)
     by_level = [0.0] * levels
@@ -140,10 +140,10 @@ def exposed(tasks: Sequence[Task], when: Timed, levels: int) -> Exposed:
         for level, busy in enumerate(task.by_level):
             by_level[level] += seconds * busy / whole
     compute = sum(task.compute_s for task in tasks)
-    return Exposed(compute, max(0.0, when.time_s - compute), dict(by_place), tuple(by_level))
+    return ExposedTime(compute, max(0.0, when.time_s - compute), dict(by_place), tuple(by_level))
 
 
-def _parts(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[Task, float]]:
+def _parts(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[Task, float]]:
     """Communication, and how long it keeps the processor idle: tasks that do both, then gaps between computations."""
     for task in tasks:
         held = task.holds.get(COMPUTE)
@@ -155,7 +155,7 @@ def _parts(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[Task, float]]:
         yield from _of_gap(tasks, when, here, (begin, end, waiting))
 
 
-def _gaps(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[float, float, int | None]]:
+def _gaps(tasks: Sequence[Task], when: TaskTimes) -> Iterator[tuple[float, float, int | None]]:
     """From when to when nothing has the processor, and the task that takes it then; the last gap has none."""
     free = 0.0
     for number in when.order:
@@ -169,7 +169,7 @@ def _gaps(tasks: Sequence[Task], when: Timed) -> Iterator[tuple[float, float, in
 
 
 def _of_gap(
-    tasks: Sequence[Task], when: Timed, moving: Sequence[int], gap: tuple[float, float, int | None]
+    tasks: Sequence[Task], when: TaskTimes, moving: Sequence[int], gap: tuple[float, float, int | None]
 ) -> Iterator[tuple[Task, float]]:
     """Of several that are under way in a gap, who ends it counts first: what the next computation waits for."""
     begin, end, waiting = gap

@@ -15,7 +15,7 @@ from workbench.simulator.predict import UNCALIBRATED
 from workbench.simulator.scaling.graph import BACKWARD, FORWARD, Task, tasks
 from workbench.simulator.scaling.model import Model
 from workbench.simulator.scaling.prices import Prices
-from workbench.simulator.scaling.schedule import Exposed, Timed, exposed, on_all_ranks, timed
+from workbench.simulator.scaling.schedule import ExposedTime, TaskTimes, exposed, on_all_ranks, timed
 
 # A step under each configuration beside the sequential one: the rows of `workbench predict-step`.
 
@@ -73,7 +73,7 @@ NOBODY = Stragglers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class StepSetting:
     """One step: of what, where, and what is varied."""
 
     model: Model
@@ -83,23 +83,23 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class StepTime:
     """A step in time."""
 
     tasks: tuple[Task, ...]
-    timed: Timed
-    exposed: Exposed
+    timed: TaskTimes
+    exposed: ExposedTime
     time_s: float
     """Mean over the draws where ranks straggle; else that of the rank that stands for all."""
 
 
-def step(setting: Setting, schemes: Mapping[str, str] = SEQUENTIAL) -> Step:
+def step(setting: StepSetting, schemes: Mapping[str, str] = SEQUENTIAL) -> StepTime:
     """The step with the scheme of each pass."""
     made = tasks(setting.model, setting.prices, schemes, dense_scale=setting.dense_scale)
     when, network = timed(made), setting.prices.network
     ends = [float(on_all_ranks(made, when.order, slow, load).max())
             for slow, load in setting.stragglers.draws(network.world)]  # fmt: skip
-    return Step(made, when, exposed(made, when, len(network.levels)), float(np.mean(ends)) if ends else when.time_s)
+    return StepTime(made, when, exposed(made, when, len(network.levels)), float(np.mean(ends)) if ends else when.time_s)
 
 
 def named(names: Sequence[str] | None, model: Model) -> list[str]:
@@ -111,13 +111,13 @@ def named(names: Sequence[str] | None, model: Model) -> list[str]:
     return list(names) if names else every
 
 
-def rows(setting: Setting, names: Sequence[str] | None = None) -> list[Row]:
+def rows(setting: StepSetting, names: Sequence[str] | None = None) -> list[Row]:
     """A row for each configuration, with the sequential step beside it; seconds, shares of 1."""
     baseline = step(setting)
     return [_row(setting, name, step(setting, CONFIGURATIONS[name]), baseline) for name in named(names, setting.model)]
 
 
-def _row(setting: Setting, name: str, made: Step, baseline: Step) -> Row:
+def _row(setting: StepSetting, name: str, made: StepTime, baseline: StepTime) -> Row:
     network, machine, schemes = setting.prices.network, setting.prices.machine, CONFIGURATIONS[name]
     passes = (FORWARD, BACKWARD) if setting.model.training else (FORWARD,)
     overlapped = [each for each in passes if schemes[each] != BASELINE]
@@ -138,7 +138,7 @@ def _row(setting: Setting, name: str, made: Step, baseline: Step) -> Row:
     }  # fmt: skip
 
 
-def _told(made: Step, setting: Setting, prefix: str) -> Row:
+def _told(made: StepTime, setting: StepSetting, prefix: str) -> Row:
     """What *made* exposes, in all and by part. The parts are those of a step without stragglers."""
     parts, levels = made.exposed, setting.prices.network.levels
     return {
@@ -157,7 +157,7 @@ def _told(made: Step, setting: Setting, prefix: str) -> Row:
 
 
 def band(
-    first: Setting,
+    first: StepSetting,
     *,
     rates: Sequence[float] = (),
     dense_scales: Sequence[float] = (),

@@ -11,7 +11,7 @@ import triton.language as tl
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import tile_table
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.limits import walk
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
@@ -112,7 +112,7 @@ def embedding(
         device.finish(epoch_at, arrived, done_at, epoch, deadline, error, rank, WORLD, programs)
 
 
-def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """`embedding` for one trial; *alone*: the lookup into `context.local`, nothing sent or awaited."""
     problem, schedule = context.problem, context.plan.schedule
     tables, indices = operands["tables"], operands["indices"]
@@ -122,7 +122,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     if alone:  # as if one rank owned all samples
         items[:, 1] += items[:, 0] * chunk
         items[:, 0], chunk = 0, problem["batch"]
-    return Kernel(
+    return LaunchableKernel(
         function=embedding,
         arguments=(
             tables, indices, items.to(context.device), len(items), chunk, problem["rows"], problem["tables_per_rank"],

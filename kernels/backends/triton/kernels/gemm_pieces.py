@@ -13,10 +13,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import device, flat
 from kernels.backends.triton.kernels.gemm_send import multiply, rectangle
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.limits import tiles_are_whole
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.pieces import Op, Order, Rectangles, puts_most
+from kernels.backends.triton.pieces import EnqueuedStep, EnqueueOrder, Rectangles, puts_most
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.plan import Kind, Plan
@@ -191,7 +191,7 @@ def is_one(plan: Plan) -> bool:
     return plan.schedule.get("launches") == ONE
 
 
-def unit(plan: Plan, op: Op) -> tuple[int, int]:
+def unit(plan: Plan, op: EnqueuedStep) -> tuple[int, int]:
     """The counter that tells that what the put *op* moves is computed, and how many tiles raise it in one call."""
     rank, begin = int(plan.rank[op.step]), int(plan.tile_start[op.step])
     return plan.problem.world * puts_most(plan) + _units(plan, rank)[begin], int(plan.tile_stop[op.step]) - begin
@@ -204,8 +204,8 @@ def _units(plan: Plan, rank: int) -> Mapping[int, int]:
 
 
 def kernel(
-    context: Context, places: Rectangles, order: Order, operands: Operands, *, summed: bool | None = None
-) -> Kernel:
+    context: Context, places: Rectangles, order: EnqueueOrder, operands: Operands, *, summed: bool | None = None
+) -> LaunchableKernel:
     """`gemm_pieces` for the compute steps of *order*; *summed*: only of own rows of a sum, or only of all others."""
     problem, plan = context.problem, context.plan
     operator, size = OPERATORS[problem.operator], tile(plan.schedule["tile"])
@@ -228,7 +228,7 @@ def kernel(
     rows = context.receives and len(spans) == 2 and free < len(table) and not table[free:, 0].any()
     onto = sums and not staged and whole and bool(table[free:, 0].all())
     words = torch.from_numpy(table).to(context.device)
-    return Kernel(
+    return LaunchableKernel(
         function=gemm_pieces,
         arguments=(
             *(TensorDescriptor.from_tensor(side, [size.m, size.k]) for side in (shard, operand)),
@@ -263,7 +263,7 @@ def _free(table: NDArray[np.int32], receives: bool, sums: bool) -> int:
     return int(np.append(~by_shard if receives else by_shard & sums, True).argmax())
 
 
-def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
+def tile_table(context: Context, order: EnqueueOrder) -> NDArray[np.int32]:
     """[tiles, TILE_WORDS] in the order of the Plan; inside a step GROUP_ROWS rows of tiles together."""
     plan, rank = context.plan, context.rank
     chunk = OPERATORS[plan.problem.operator].chunk_rows(plan.problem)
@@ -291,7 +291,7 @@ def tile_table(context: Context, order: Order) -> NDArray[np.int32]:
     return np.array(entries, dtype=np.int32)
 
 
-def _awaited(op: Op, source: int, most: int, receives: bool) -> int:
+def _awaited(op: EnqueuedStep, source: int, most: int, receives: bool) -> int:
     """What tiles of *source*'s rows wait for: a counter of that sender, or of sums the index of every peer's put."""
     if receives:
         return next((counter for counter in op.awaits if counter // most == source), NONE)
@@ -310,7 +310,7 @@ def _counters_of_tiles(plan: Plan, rank: int) -> dict[int, int]:
     }  # fmt: skip
 
 
-def _grouped(plan: Plan, rank: int, op: Op) -> Sequence[int]:
+def _grouped(plan: Plan, rank: int, op: EnqueuedStep) -> Sequence[int]:
     """Tiles of one step, GROUP_ROWS rows of them together."""
     at = np.arange(int(plan.tile_start[op.step]), int(plan.tile_stop[op.step]))
     tiles = plan.tiles[rank]

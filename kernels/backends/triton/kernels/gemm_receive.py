@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.backends.triton import device, limits
 from kernels.backends.triton.kernels import sync
 from kernels.backends.triton.kernels.gemm_send import chosen, multiply, rectangle
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.plan import Kind, Plan
@@ -181,7 +181,7 @@ def put_steps(plan: Plan, rank: int) -> NDArray[np.int64]:
     return np.flatnonzero((plan.rank == rank) & (plan.kind == Kind.PUT))
 
 
-def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """`gemm_receive` for one trial; *alone*: the computation on whatever lies in `operand`, nothing sent or awaited."""
     problem, schedule, rank = context.problem, context.plan.schedule, context.rank
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
@@ -194,7 +194,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
     comm = 0 if alone else schedule.count("comm_sms")
     if alone:
         context.of(rank, "operand").normal_()  # zeros would take less power, and a GPU clocks higher on them
-    return Kernel(
+    return LaunchableKernel(
         function=gemm_receive,
         arguments=(
             *_descriptors(context, source[rank * stride :][:chunk], b, size), *_ends(context, source, put, alone),

@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import sync
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel, descriptors
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel, descriptors
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
@@ -148,13 +148,13 @@ def tile_table(plan: Plan, rank: int) -> Tensor:
     return torch.from_numpy(columns.astype(np.int32))
 
 
-def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """`gemm_send` for one trial: *operands* a [m, k] and b [k, n] lie on the rank's device."""
     problem, schedule = context.problem, context.plan.schedule
     operator, size = OPERATORS[problem.operator], tile(schedule["tile"])
     extent, (a, b) = operator.extent(problem), operands.values()
     table = tile_table(context.plan, context.rank).to(context.device)
-    return Kernel(
+    return LaunchableKernel(
         function=gemm_send,
         arguments=(
             TensorDescriptor.from_tensor(a, [size.m, size.k]), TensorDescriptor.from_tensor(b, [size.k, size.n]),

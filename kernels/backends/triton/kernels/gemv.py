@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.backends.triton import device
 from kernels.backends.triton.kernels import sync
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.limits import FEWEST_K
 from kernels.backends.triton.memory import Context
 from kernels.operators import OPERATORS
@@ -191,17 +191,17 @@ def _collect(packets, values, share, at, out, epoch, deadline, error, rank, TAKE
     tl.store(out + value, sums.to(DTYPE), mask=value < values)
 
 
-def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kernel:
+def kernel(context: Context, operands: Operands, *, alone: bool = False) -> LaunchableKernel:
     """`gemv_all_reduce` for one trial; *alone*: partial sums into `context.local`, nothing sent or awaited."""
     problem, schedule = context.problem, context.plan.schedule
     extent, size = OPERATORS[problem.operator].extent(problem), tile(schedule["tile"])
     num_warps, num_stages = schedule.count("num_warps"), schedule.count("num_stages")
-    values, shares = extent.rows * extent.columns, Shares.of(problem, schedule)
+    values, shares = extent.rows * extent.columns, ReductionShares.of(problem, schedule)
     table = first_values(context.plan, context.rank).to(context.device)
     around = [(context.rank + 1 + near) % problem.world for near in range(problem.world)]
     packets = tuple(context.of(rank, "packets") for rank in around)
     one = min(size.n, extent.columns) == 1
-    return Kernel(
+    return LaunchableKernel(
         function=gemv_all_reduce,
         arguments=(
             operands["weights"], operands["activations"], table, len(table), extent.rows // problem.world,
@@ -227,7 +227,7 @@ def kernel(context: Context, operands: Operands, *, alone: bool = False) -> Kern
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ReductionShares:
     """What each rank sums of the output, and in which shares its programs take it."""
 
     shots: int
@@ -238,7 +238,7 @@ class Shares:
     """Values of one share, but for a smaller last one."""
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule) -> Shares:
+    def of(cls, problem: Problem, schedule: Schedule) -> ReductionShares:
         """As *schedule* says of *problem*."""
         extent = OPERATORS[problem.operator].extent(problem)
         values, number = extent.rows * extent.columns, shots(problem, schedule)
@@ -274,7 +274,7 @@ def taken(values: int) -> int:
 
 def shares_of(plan: Plan, rank: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Numbers of the shares of what *rank* sums in which values of its tiles *at* lie."""
-    problem, tiles, shares = plan.problem, plan.tiles[rank], Shares.of(plan.problem, plan.schedule)
+    problem, tiles, shares = plan.problem, plan.tiles[rank], ReductionShares.of(plan.problem, plan.schedule)
     operator = OPERATORS[problem.operator]
     columns, above_them = operator.extent(problem).columns, tiles.chunk[at] * operator.chunk_rows(problem)
     low = ((above_them + tiles.row_start[at]) * columns + tiles.col_start[at]).min()

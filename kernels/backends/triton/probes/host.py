@@ -28,7 +28,7 @@ from kernels import files
 from kernels.backends.base import Hang, Seat
 from kernels.backends.triton import playground
 from kernels.backends.triton.memory import meeting_place
-from kernels.backends.triton.probes.suite import BLOCKS, Ground, Probe, suite
+from kernels.backends.triton.probes.suite import BLOCKS, Probe, ProbeRank, suite
 from kernels.hardware import source_print
 from kernels.machine import Machine, load
 from kernels.units import bytes_text
@@ -91,7 +91,7 @@ SENTENCE_MOST = 400
 T = TypeVar("T")
 
 
-def measure(ground: Ground, machine: Machine, limit_s: float, emit: Emit) -> None:
+def measure(ground: ProbeRank, machine: Machine, limit_s: float, emit: Emit) -> None:
     """Runs the suite for about *limit_s* seconds; *emit* gets a dictionary per probe, on rank 0 only.
 
     A probe that cannot be prepared is told with its sentence and left out. `Hang` ends all: what was signalled until
@@ -106,11 +106,11 @@ def measure(ground: Ground, machine: Machine, limit_s: float, emit: Emit) -> Non
             emit(row)
 
 
-def _any(ground: Ground, mine: bool) -> bool:
+def _any(ground: ProbeRank, mine: bool) -> bool:
     return any(value for (value,) in ground.exchange([float(mine)]))
 
 
-def _measured(ground: Ground, probe: Probe) -> dict[str, Any]:
+def _measured(ground: ProbeRank, probe: Probe) -> dict[str, Any]:
     begin, about = time.monotonic(), {"probe": probe.name, **probe.facts, "expected_s": probe.expected_s}
     timed, refused = _told(lambda: probe.prepare(ground))
     if _any(ground, timed is None):
@@ -136,7 +136,7 @@ def _told(do: Callable[[], T]) -> tuple[T | None, str | None]:
         return None, f"{type(error).__name__}: {error}"[:SENTENCE_MOST]
 
 
-def _statistics(ground: Ground, mine: Sequence[float]) -> dict[str, Any]:
+def _statistics(ground: ProbeRank, mine: Sequence[float]) -> dict[str, Any]:
     """The slowest rank of each block; the block in the middle, and the extremes."""
     everyone = ground.exchange([*mine, *[nan] * (BLOCKS - len(mine))])
     blocks = [[seconds for seconds in one if not isnan(seconds)] for one in everyone]
@@ -184,7 +184,7 @@ def rank_main(seat: Seat, machine: Path, limit_s: float, events: Any) -> None:
     faulthandler.dump_traceback_later(limit_s + GRACE_S - RANK_LIMIT_S)  # where it hangs, if it does
     playground.take(seat.rank, seat.world)
     try:
-        measure(Ground(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
+        measure(ProbeRank(seat), load(machine), limit_s, lambda row: events.put(("row", row)))
     except Exception:  # told, whatever it is: the parent ends the others
         events.put(("broken", f"rank {seat.rank}: {traceback.format_exc()[-1500:]}"))
     events.put(("end", seat.rank))
@@ -208,13 +208,13 @@ def run(machine: Path, out: Path, limit_s: float, world: int) -> list[str]:
         process.start()
     until = time.monotonic() + limit_s + GRACE_S
     found = _gather(events, lambda: any(process.is_alive() for process in ranks), world, until,
-                    Raw(out, load(machine), world))  # fmt: skip
+                    RawFile(out, load(machine), world))  # fmt: skip
     for process in ranks:
         process.kill()
     return found
 
 
-class Raw:
+class RawFile:
     """The file of raw results, written whole again after every row."""
 
     def __init__(self, path: Path, machine: Machine, world: int) -> None:
@@ -237,7 +237,7 @@ def refusal(machine: Path, out: Path) -> str | None:
     return f"{out} is there and holds no raw results of probes. Accepted: the name of a new file."
 
 
-def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, raw: Raw) -> list[str]:
+def _gather(events: Any, alive: Callable[[], bool], world: int, until: float, raw: RawFile) -> list[str]:
     ended, broken = 0, []
     while ended < world and time.monotonic() < until:
         try:

@@ -21,9 +21,17 @@ from kernels.backends.triton.collectives import at_once
 from kernels.backends.triton.kernels.probe import copy, gather, ping_pong, ping_pong_packets, put, put_bulk, read
 from kernels.backends.triton.kernels.sync import write_now
 from kernels.backends.triton.launch import descriptors
-from kernels.backends.triton.memory import Context, DeviceHeap, Group, Heap, Station, private_bytes, shared_bytes
+from kernels.backends.triton.memory import (
+    Context,
+    DeviceHeap,
+    RankEndpoint,
+    RankProcessGroup,
+    SymmetricHeap,
+    private_bytes,
+    shared_bytes,
+)
 from kernels.backends.triton.schemes import fused
-from kernels.backends.triton.timing import Meeting, Replay
+from kernels.backends.triton.timing import GraphReplay, StreamBarrier
 from kernels.fabric import parse
 from kernels.machine import Machine
 from kernels.operators import OPERATORS, problem
@@ -54,10 +62,10 @@ def _regions(world: int, slot_bytes: int) -> dict[str, tuple[Region, torch.dtype
     return found | {"packets": (packets, torch.int64)}
 
 
-class Site(Station):
+class ProbeSite(RankEndpoint):
     """One rank's end. *slot_bytes*: what each peer may send here; the heap has room for `heap_bytes` of them."""
 
-    def __init__(self, heap: Heap, rank: int, world: int, slot_bytes: int, device: torch.device) -> None:
+    def __init__(self, heap: SymmetricHeap, rank: int, world: int, slot_bytes: int, device: torch.device) -> None:
         super().__init__(heap, rank, world, device, limit_s=LIMIT_S)
         self.data_bytes = world * slot_bytes
         """What trials may use while nothing is sent."""
@@ -106,16 +114,16 @@ BLOCKS, REPLAYS, WARM = 5, 3, 2
 """Blocks of a probe, replays in each, replays before the first."""
 
 
-class Ground:
+class ProbeRank:
     """One rank's process group, heap, stream and memory, on the one GPU that its process sees."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
         self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
-        self.group = Group(seat, self.device) if seat.world > 1 else None
-        heap = DeviceHeap(self.group, self.device, Site.heap_bytes(seat.world, SLOT_BYTES))
-        self.site = Site(heap, seat.rank, seat.world, SLOT_BYTES, self.device)
+        self.group = RankProcessGroup(seat, self.device) if seat.world > 1 else None
+        heap = DeviceHeap(self.group, self.device, ProbeSite.heap_bytes(seat.world, SLOT_BYTES))
+        self.site = ProbeSite(heap, seat.rank, seat.world, SLOT_BYTES, self.device)
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
         self.pool = torch.empty(POOL_BYTES // 8, dtype=torch.int64, device=self.device).random_()
         self.stream = torch.cuda.Stream(self.device)
@@ -135,14 +143,14 @@ class Ground:
         self.barrier()
         self._check()
         count = min(CALLS_MOST, max(3, round((GRAPH_SECONDS if captured else EAGER_SECONDS) / expected_s)))
-        replay = Replay(self.site, [calls[n % len(calls)] for n in range(count)], self.stream, captured=captured)
+        replay = GraphReplay(self.site, [calls[n % len(calls)] for n in range(count)], self.stream, captured=captured)
         for _ in range(WARM):
             self._replayed(replay)
         found = [median(self._replayed(replay) for _ in range(REPLAYS)) for _ in range(BLOCKS)]
         self._check()
         return found
 
-    def _replayed(self, replay: Replay) -> float:
+    def _replayed(self, replay: GraphReplay) -> float:
         self.barrier()
         return replay.seconds()
 
@@ -236,7 +244,7 @@ _FORMULAS: dict[str, Callable[[Facts, Machine], float]] = {
 # Computation alone: our kernels and cuBLAS on the shapes of the operators, operands rotated so that they are cold.
 
 
-def ours(site: Site, of: Problem, schedule: Schedule, sets: list[Operands]) -> list[Call]:
+def ours(site: ProbeSite, of: Problem, schedule: Schedule, sets: list[Operands]) -> list[Call]:
     """The fused kernel of *of* and *schedule*, alone: nothing is sent or awaited."""
     plan = expand(of, schedule)
     start = shared_bytes(plan)
@@ -251,7 +259,7 @@ def _launch(context: Context, launch: Call) -> None:
     launch()
 
 
-def _check_room(site: Site, plan: Plan, start: int) -> None:
+def _check_room(site: ProbeSite, plan: Plan, start: int) -> None:
     """A trial's places lie where peers' bytes land, and nobody sends any meanwhile."""
     needs = start + private_bytes(plan.problem, len(plan.tiles[site.rank]))
     if needs > site.data_bytes:
@@ -261,7 +269,7 @@ def _check_room(site: Site, plan: Plan, start: int) -> None:
         )
 
 
-def library(site: Site, of: Problem, sets: list[Operands]) -> list[Call]:
+def library(site: ProbeSite, of: Problem, sets: list[Operands]) -> list[Call]:
     """cuBLAS on the same operands."""
     extent = OPERATORS[of.operator].extent(of)
     out = torch.empty(extent.rows, extent.columns, dtype=torch.bfloat16, device=site.device)
@@ -326,7 +334,7 @@ def _parts(pool: Tensor, num_bytes: int) -> list[Tensor]:
     return [pool[number * words : (number + 1) * words] for number in range(count)]
 
 
-def gathers(site: Site, problem: Problem, operands: Operands, rows: int) -> list[Call]:
+def gathers(site: ProbeSite, problem: Problem, operands: Operands, rows: int) -> list[Call]:
     """One call that reads every row that the pooled lookup of *problem* reads, *rows* of them by each program."""
     tables, indices = operands["tables"], operands["indices"].view(-1)
     programs = -(-indices.numel() // rows)
@@ -361,7 +369,7 @@ def pieces_per_peer(count: int, num_bytes: int) -> int:
     return max(1, num_bytes // count // PIECE_BYTES)
 
 
-def puts(site: Site, way: str, pattern: str, num_bytes: int, programs: int) -> list[Call]:
+def puts(site: ProbeSite, way: str, pattern: str, num_bytes: int, programs: int) -> list[Call]:
     """Calls that put about *num_bytes* of each rank into peers' memory by *way* = registers or tma, all ranks at once.
 
     A call ends when all bytes for this rank are here. Calls write other places in turns, and read others.
@@ -392,14 +400,14 @@ def _rows(words: torch.Tensor) -> torch.Tensor:
     return words.view(torch.bfloat16).view(-1, ROW)
 
 
-def copies(site: Site, pattern: str, num_bytes: int, streams: int) -> list[Call]:
+def copies(site: ProbeSite, pattern: str, num_bytes: int, streams: int) -> list[Call]:
     """Calls in which copy engines push about *num_bytes* of each rank, between two meetings of all ranks.
 
     Each peer's share is cut over *streams* streams.
     """
     each = pieces_per_peer(peers(site.world, pattern), num_bytes) * PIECE_BYTES // 4
     sets = min(SETS_MOST, max(1, site.source.numel() // each))
-    meeting = Meeting(site)
+    meeting = StreamBarrier(site)
     to = [(site.rank + 1 + near) % site.world for near in range(peers(site.world, pattern))]
     lanes = [torch.cuda.Stream(site.device) for _ in range(len(to) * streams + 1)]
 
@@ -418,7 +426,7 @@ def copies(site: Site, pattern: str, num_bytes: int, streams: int) -> list[Call]
 
 
 def _pushed(
-    meeting: Meeting,
+    meeting: StreamBarrier,
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]],
     lanes: Sequence[torch.cuda.Stream],
     device: torch.device,
@@ -434,7 +442,7 @@ ROUNDS = 100
 """There and back, in one call of a ping-pong."""
 
 
-def signals(site: Site, rounds: int = ROUNDS) -> list[Call]:
+def signals(site: ProbeSite, rounds: int = ROUNDS) -> list[Call]:
     """Pairs of ranks signal each other, all pairs at once; half a round is one signal's way."""
     partner = site.partner
     if partner is None:
@@ -447,7 +455,7 @@ def signals(site: Site, rounds: int = ROUNDS) -> list[Call]:
     ]  # fmt: skip
 
 
-def packets(site: Site, values: int, rounds: int = ROUNDS) -> list[Call]:
+def packets(site: ProbeSite, values: int, rounds: int = ROUNDS) -> list[Call]:
     """As `signals`, with *values* packets each way."""
     partner = site.partner
     if partner is None:
@@ -461,18 +469,18 @@ def packets(site: Site, values: int, rounds: int = ROUNDS) -> list[Call]:
     ]  # fmt: skip
 
 
-def meetings(site: Site) -> list[Call]:
+def meetings(site: ProbeSite) -> list[Call]:
     """All ranks meet, by a kernel of one block."""
-    return [Meeting(site)]
+    return [StreamBarrier(site)]
 
 
-def nodes(site: Site) -> list[Call]:
+def nodes(site: ProbeSite) -> list[Call]:
     """A kernel of one block that stores one word."""
     word = torch.zeros(1, dtype=torch.int64, device=site.device)
     return [lambda: write_now[(1,)](word, num_warps=1)]
 
 
-def clock_step(site: Site) -> list[float]:
+def clock_step(site: ProbeSite) -> list[float]:
     """Seconds of the smallest step of the GPU's clock."""
     return [timing.measured(site.device).tick_s]
 
@@ -487,7 +495,7 @@ def wire_bytes(name: str, num_bytes: float, world: int) -> float:
     return (2 if name == "all_reduce" else 1) * num_bytes * (world - 1) / world
 
 
-def calls(site: Site, name: str, num_bytes: int, group: Any) -> list[Call]:
+def calls(site: ProbeSite, name: str, num_bytes: int, group: Any) -> list[Call]:
     """Calls of one collective over buffers of its own, random; *num_bytes* as in `wire_bytes`."""
     dist: Any = torch.distributed
     count = num_bytes // 2 // site.world * site.world
@@ -532,7 +540,7 @@ GEMV_SHAPES = ((4096, 4096), (8192, 8192), (8192, 28672), (16384, 16384))
 TOKENS = (1, 4, 8)
 
 Timed = Callable[[], list[float]]
-Make = Callable[[Ground], Sequence[Call]]
+Make = Callable[[ProbeRank], Sequence[Call]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,7 +551,7 @@ class Probe:
     facts: dict[str, Any]
     """What it is a measurement of, as plain values."""
     expected_s: float
-    prepare: Callable[[Ground], Timed]
+    prepare: Callable[[ProbeRank], Timed]
     """Compiles and takes memory, without waiting for anybody; what it returns is called by all ranks together."""
     share: float = 1.0
     """Of a call that is one of what is measured."""
@@ -566,7 +574,7 @@ def _timed(machine: Machine, name: str, facts: dict[str, Any], make: Make, share
     """A probe whose calls are captured."""
     expected = expected_seconds(name, facts, machine)
 
-    def prepare(ground: Ground) -> Timed:
+    def prepare(ground: ProbeRank) -> Timed:
         calls = make(ground)
         return lambda: ground.blocks(calls, expected / share)
 
@@ -577,7 +585,7 @@ def _fixed_costs(world: int, machine: Machine) -> Iterator[Probe]:
     yield _timed(machine, "graph_node", {}, lambda ground: nodes(ground.site))
     eager_s = expected_seconds("eager_launch", {}, machine)
 
-    def eager(ground: Ground) -> Timed:
+    def eager(ground: ProbeRank) -> Timed:
         calls = nodes(ground.site)
         return lambda: ground.blocks(calls, eager_s, captured=False)
 
@@ -596,7 +604,7 @@ def _packets(count: int) -> Make:
     return lambda ground: packets(ground.site, count)
 
 
-def _clock_step(ground: Ground) -> Timed:
+def _clock_step(ground: ProbeRank) -> Timed:
     return lambda: clock_step(ground.site)
 
 
@@ -662,7 +670,7 @@ def _collectives(name: str, num_bytes: int) -> Make:
     return lambda ground: calls(ground.site, name, num_bytes, _nccl_of(ground))
 
 
-def _nccl_of(ground: Ground) -> Any:
+def _nccl_of(ground: ProbeRank) -> Any:
     return ground.group and ground.group.nccl
 
 
@@ -721,7 +729,7 @@ def _computed(machine: Machine, name: str, of: Problem, by: str, more: dict[str,
     if by == "ours":
         facts["axes"] = dict(chosen.axes)
 
-    def make(ground: Ground) -> Sequence[Call]:
+    def make(ground: ProbeRank) -> Sequence[Call]:
         sets = _operands(ground, of)
         if by == "library":
             return library(ground.site, of, sets)
@@ -730,7 +738,7 @@ def _computed(machine: Machine, name: str, of: Problem, by: str, more: dict[str,
     return _timed(machine, name, facts, make)
 
 
-def _operands(ground: Ground, of: Problem) -> list[Operands]:
+def _operands(ground: ProbeRank, of: Problem) -> list[Operands]:
     if ground.held is None or ground.held[0] != of:
         ground.held = None  # the old ones go before the new ones come
         ground.held = (of, operand_sets(of, ground.seat.rank, ground.device))

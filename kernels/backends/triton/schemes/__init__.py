@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 
 from kernels.backends.triton import recipes
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.timeline import WatchedCalls
 from kernels.backends.triton.timing import Node
 from kernels.reference import Operands
 from kernels.trial import Trial
@@ -21,7 +21,7 @@ Call = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class OperandCalls:
     """One call per set of operands."""
 
     each: Sequence[Call]
@@ -42,24 +42,24 @@ class Calls:
         return self.result, *self.others
 
 
-class Runner(Protocol):
+class SchemeModule(Protocol):
     """A module of this folder."""
 
-    def kernels(self, context: Context, operands: Operands, part: str) -> list[Kernel]:
+    def kernels(self, context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
         """Those of ours that *part* of *context*'s trial compiles longest, with the form that is watched."""
 
-    def calls(self, context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+    def calls(self, context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
         """What *part* does for each of *sets*; *group*: NCCL's, or None for a rank alone.
 
         A call on several micro-batches takes a set of each: *sets* are those of the first, then those of the second.
         """
 
-    watched: Callable[[Context, Calls], Watched] | None
+    watched: Callable[[Context, OperandCalls], WatchedCalls] | None
     """Makes the calls of a whole trial once more, which write down what they do; None where nothing can be seen."""
 
 
-def runner(trial: Trial) -> Runner:
+def runner(trial: Trial) -> SchemeModule:
     """What runs *trial*, which nobody refused."""
     recipe = recipes.of(trial.problem, trial.schedule)
     assert recipe is not None, f"{trial.schedule} is refused"
-    return cast(Runner, import_module(recipe.module))
+    return cast(SchemeModule, import_module(recipe.module))

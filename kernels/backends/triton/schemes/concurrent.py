@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from kernels.backends.triton import nccl, pieces, timeline, timing
-from kernels.backends.triton.collectives import Beside
+from kernels.backends.triton.collectives import ConcurrentMode
 from kernels.backends.triton.kernels.sync import WORDS, meet, write_now
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.pieces import Op, Order
-from kernels.backends.triton.schemes import Call, Calls, fused, sequential
-from kernels.backends.triton.schemes.decomposed import Enqueued, Launch, Seconds, by_events, enqueue
+from kernels.backends.triton.pieces import EnqueuedStep, EnqueueOrder
+from kernels.backends.triton.schemes import Call, OperandCalls, fused, sequential
+from kernels.backends.triton.schemes.decomposed import Enqueued, PieceLaunch, Seconds, by_events, enqueue
 from kernels.backends.triton.schemes.sequential import Sequential
-from kernels.backends.triton.streams import MAIN, Streams, on_fewer, streams
-from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.streams import MAIN, StreamSet, on_fewer, streams
+from kernels.backends.triton.timeline import WatchedCalls
 from kernels.backends.triton.timing import Node
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
@@ -105,17 +105,17 @@ By = list[list[Call]]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class HalfLaunch:
     """One half of one micro-batch: what is enqueued together."""
 
     micro_batch: int
     computes: bool
-    ops: tuple[Op, ...]
+    ops: tuple[EnqueuedStep, ...]
     after: tuple[int, ...]
-    """Launches of other streams that come before it, as `Launch.after` names them."""
+    """Launches of other streams that come before it, as `PieceLaunch.after` names them."""
 
 
-def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
     """Our kernel alone, where it computes, and of a whole trial the form that is watched."""
     if part == "communication" or not is_ours(context.problem, context.plan.schedule):
         return []
@@ -124,21 +124,21 @@ def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
     return [timed, timed.stamped(stamps)] if part == "whole" else [timed]
 
 
-def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
     """A call for each set of the first micro-batch, with the sets of the others beside it."""
-    made = _Made(context, sets, part, group)
+    made = _ConcurrentCalls(context, sets, part, group)
     each = [partial(enqueue, *one) for one in made.enqueued(made.computations)]
     results = [both.result() for both in made.halves]
-    return Calls(each, results[0], [made], made.halves[0].facts, results[1:], made.read)
+    return OperandCalls(each, results[0], [made], made.halves[0].facts, results[1:], made.read)
 
 
-def units(plan: Plan, rank: int, order: Order) -> list[Unit]:
+def units(plan: Plan, rank: int, order: EnqueueOrder) -> list[HalfLaunch]:
     """*order* by micro-batch and half, as *rank* enqueues them; a half's copies are on one stream with the rest of it.
 
     So all collectives follow each other: their meetings count together, and no other signals are awaited.
     """
     of_step = {op.step: op for op in order.ops}
-    grouped: dict[tuple[int, bool], list[Op]] = {}
+    grouped: dict[tuple[int, bool], list[EnqueuedStep]] = {}
     for op in order.ops:
         grouped.setdefault(_half(plan, op), []).append(op)
     ordered = {half: tuple(sorted(ops, key=lambda op: op.stream)) for half, ops in grouped.items()}
@@ -149,15 +149,15 @@ def units(plan: Plan, rank: int, order: Order) -> list[Unit]:
             needed.add((half[0], False))
         needed &= ordered.keys() - {half}
         after = sorted(ordered[other][0].launch for other in needed)
-        made.append(Unit(*half, ops, tuple(after)))
+        made.append(HalfLaunch(*half, ops, tuple(after)))
     return made
 
 
-def _half(plan: Plan, op: Op) -> tuple[int, bool]:
+def _half(plan: Plan, op: EnqueuedStep) -> tuple[int, bool]:
     return int(plan.launches.micro_batch[op.launch]), op.kind is Kind.COMPUTE
 
 
-class _Made:
+class _ConcurrentCalls:
     """The halves of one trial's problems, over all sets of operands, and the streams that they run on."""
 
     def __init__(self, context: Context, sets: Sequence[Operands], part: str, group: Any) -> None:
@@ -167,7 +167,7 @@ class _Made:
         self._units = units(context.plan, context.rank, self._order)
         self._comm_sms = context.plan.schedule.count("comm_sms")
         self._ways, lanes = self._streams()
-        beside = Beside(blocks=self._comm_sms, lanes=lanes)
+        beside = ConcurrentMode(blocks=self._comm_sms, lanes=lanes)
         by_problem = [sets[number * self._sets : (number + 1) * self._sets] for number in range(count)]
         limited = nccl.at_most(group, self._blocks_of_nccl(), context.device)
         self.halves = [
@@ -188,7 +188,7 @@ class _Made:
         sends = OPERATORS[self.context.problem.operator].collective == "all_to_all"
         return nccl.channels(self._comm_sms, sends=sends)
 
-    def _streams(self) -> tuple[Streams, Any]:
+    def _streams(self) -> tuple[StreamSet, Any]:
         """Those of the units, and lanes for the copies of one collective, which have numbers of their own."""
         numbers = {(unit.ops[0].stream, unit.ops[0].priority) for unit in self._units if unit.ops[0].stream != MAIN}
         first = 1 + max((number for number, _ in numbers), default=MAIN)
@@ -197,7 +197,7 @@ class _Made:
         ways = streams([*sorted(numbers), *((number, 0) for number in lanes)], self.context.device)
         return ways, ways.lanes(lanes)
 
-    def _own_kernels(self) -> list[list[Kernel]]:
+    def _own_kernels(self) -> list[list[LaunchableKernel]]:
         """By micro-batch and set, where no library computes."""
         if not self._ours:
             return []
@@ -213,9 +213,9 @@ class _Made:
         """By set of operands a call whose computations are *computations*."""
         return [(self._ways, None, self._launches(computations, number), None) for number in range(self._sets)]
 
-    def _launches(self, computations: By, number: int) -> list[Launch]:
+    def _launches(self, computations: By, number: int) -> list[PieceLaunch]:
         return [
-            Launch(ops=unit.ops, after=unit.after, waits=None,
+            PieceLaunch(ops=unit.ops, after=unit.after, waits=None,
                    acts=(computations if unit.computes else self._collectives)[unit.micro_batch][number])
             for unit in self._units
         ]  # fmt: skip
@@ -228,14 +228,14 @@ class _Made:
         return facts(self.context.plan, self.context.rank, captured, names, self.context.device)
 
 
-def _beside(context: Context, kernel: Kernel) -> Kernel:
+def _beside(context: Context, kernel: LaunchableKernel) -> LaunchableKernel:
     """*kernel* as the schedule shapes it beside a collective."""
     schedule = context.plan.schedule
     resident = int(schedule.get("resident_blocks") or 0)
     return replace(kernel, beside=True, resident=resident, spared=schedule.count("comm_sms"))
 
 
-def watched(context: Context, timed: Calls) -> Watched:
+def watched(context: Context, timed: OperandCalls) -> WatchedCalls:
     """The same calls with events around each half, and stamps of tiles where our kernel computes."""
     (made,) = timed.made
     count, records = len(made.kernels), made.kernels[0][0].records if made.kernels else 0
@@ -255,7 +255,7 @@ def watched(context: Context, timed: Calls) -> Watched:
     return by_events(made.enqueued(computations), written, laid)
 
 
-def _stamped(kernels: Sequence[Sequence[Kernel]], stamps: Tensor) -> By:
+def _stamped(kernels: Sequence[Sequence[LaunchableKernel]], stamps: Tensor) -> By:
     """By micro-batch and set, launches that write stamps: *stamps* [micro-batches, records, words]."""
     return [
         fused.launches([kernel.stamped(records) for kernel in of_problem])

@@ -16,13 +16,21 @@ from kernels.backends.triton import pieces as branches
 from kernels.backends.triton.kernels import gemm_pieces
 from kernels.backends.triton.kernels.copy import arrived, begin, put_pieces, sum_pieces
 from kernels.backends.triton.kernels.sync import write_now
-from kernels.backends.triton.launch import TRITON_DTYPES, Kernel
+from kernels.backends.triton.launch import TRITON_DTYPES, LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.pieces import Op, Order, Product, Rectangles, is_staged, product, second
+from kernels.backends.triton.pieces import (
+    EnqueuedStep,
+    EnqueueOrder,
+    MatrixProduct,
+    Rectangles,
+    is_staged,
+    product,
+    second,
+)
 from kernels.backends.triton.schemes import Call as SchemesCall
-from kernels.backends.triton.schemes import Calls
-from kernels.backends.triton.streams import MAIN, Streams, copy, on_fewer, streams
-from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.schemes import OperandCalls
+from kernels.backends.triton.streams import MAIN, StreamSet, copy, on_fewer, streams
+from kernels.backends.triton.timeline import WatchedCalls
 from kernels.operators import OPERATORS
 from kernels.outcome import Span
 from kernels.plan import Kind
@@ -33,18 +41,18 @@ from kernels.reference import Operands
 Call = Callable[[], None]
 
 
-class Moved:
+class PieceTransfers:
     """What moves the pieces of one trial."""
 
     def __init__(self, context: Context, places: Rectangles) -> None:
         self._context, self._places = context, places
         self._programs = int(context.plan.schedule.get("comm_sms") or 0)
 
-    def puts(self, ops: Sequence[Op], operands: Operands) -> Call:
+    def puts(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
         """*ops* one after the other."""
         return self._by_sms(ops, operands) if self._programs else self._by_engine(ops, operands)
 
-    def _by_engine(self, ops: Sequence[Op], operands: Operands) -> Call:
+    def _by_engine(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
         """The epoch travels as the data do, behind them on one stream, so that it is not there before them."""
         context, moves = self._context, []
         for op in ops:
@@ -59,7 +67,7 @@ class Moved:
 
         return call
 
-    def _by_sms(self, ops: Sequence[Op], operands: Operands) -> Call:
+    def _by_sms(self, ops: Sequence[EnqueuedStep], operands: Operands) -> Call:
         """All of them in one kernel."""
         context = self._context
         pairs = [self._places.move(op, operands) for op in ops]
@@ -106,7 +114,7 @@ class Sums:
 # Pieces that NCCL moves by a collective each, over ordinary memory: its captured calls hang on symmetric one.
 
 
-class Collected(Rectangles):
+class CollectiveBuffers(Rectangles):
     """Of one trial: a buffer for each collective, and the result."""
 
     def __init__(self, context: Context, group: Any) -> None:
@@ -120,11 +128,11 @@ class Collected(Rectangles):
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(*shape, dtype=self._context.dtype, device=self._context.device)
 
-    def _number(self, op: Op) -> int:
+    def _number(self, op: EnqueuedStep) -> int:
         """Collectives and computations pair up."""
         return int(self._context.plan.index[op.step])
 
-    def _buffer(self, op: Op) -> Tensor:
+    def _buffer(self, op: EnqueuedStep) -> Tensor:
         """[ranks, rows, width] that the collective of *op*'s piece fills, or reads."""
         number, block, ranks = self._number(op), op.blocks[0], self._context.world
         width = slice(*self._span(op))
@@ -135,12 +143,12 @@ class Collected(Rectangles):
             self._buffers[number] = self._empty(ranks, rows, width.stop - width.start).normal_()
         return self._buffers[number]
 
-    def _span(self, op: Op) -> tuple[int, int]:
+    def _span(self, op: EnqueuedStep) -> tuple[int, int]:
         """Columns of what moves."""
         block = op.blocks[0]
         return (block.k_start, block.k_stop) if self._receives else (block.col_start, block.col_stop)
 
-    def products(self, op: Op, operands: Operands) -> list[Product]:
+    def products(self, op: EnqueuedStep, operands: Operands) -> list[MatrixProduct]:
         """One call for the piece of all ranks: own rows come and go as those of others do."""
         block, right = op.blocks[0], second(operands)
         buffer = self._buffer(op)
@@ -150,7 +158,7 @@ class Collected(Rectangles):
         left = self.source(operands)[:, block.rows]
         return [product(left, right[:, block.columns], buffer, adds=False)]
 
-    def collective(self, op: Op, operands: Operands) -> Call:
+    def collective(self, op: EnqueuedStep, operands: Operands) -> Call:
         """The call of the library; what has gaps is packed before and unpacked behind it."""
         block, buffer, group, dist = op.blocks[0], self._buffer(op), self._group, self._dist
         if self._receives:
@@ -236,10 +244,10 @@ def is_by_library(context: Context) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class PieceLaunch:
     """What is enqueued together: one launch of the Plan."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[EnqueuedStep, ...]
     after: tuple[int, ...]
     """Launches, by their row in the Plan, that come before it on other streams."""
     waits: SchemesCall | None
@@ -256,7 +264,7 @@ class Launch:
         return self.ops[0].launch
 
 
-Enqueued = tuple[Streams, SchemesCall | None, Sequence[Launch], SchemesCall | None]
+Enqueued = tuple[StreamSet, SchemesCall | None, Sequence[PieceLaunch], SchemesCall | None]
 """One call: its streams, what comes before their fork, the launches, what comes when they have joined."""
 Seconds = Mapping[int, tuple[float, float]]
 """By launch, begin and end from the common start."""
@@ -264,7 +272,7 @@ Laid = Callable[[Seconds, timeline.Ints, int, float], list[Span]]
 """Makes spans of them, of what kernels wrote, the common start in nanoseconds, and the clock's tick in seconds."""
 
 
-def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
     """Our GEMM, where one launch computes all."""
     if part == "communication" or not gemm_pieces.is_one(context.plan):
         return []
@@ -272,7 +280,7 @@ def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
     return [gemm_pieces.kernel(context, Rectangles(context, staged=is_staged(context)), order, operands)]
 
 
-def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
     """For each of *sets* one call, on streams that all of them share."""
     order = branches.order(context.plan, context.rank, part)
     ways = streams(order.streams, context.device)
@@ -280,22 +288,22 @@ def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> 
     if part != "whole":  # zeros would take less power, and a GPU clocks higher on them
         context.local.normal_()
         context.of(context.rank, "operand" if context.receives else "out").normal_()
-    made = [_Made(context, order, places, operands) for operands in sets]
+    made = [_PieceLaunches(context, order, places, operands) for operands in sets]
     each = [partial(enqueue, ways, one.first, one.launches, one.final) for one in made]
-    return Calls(each, result, [(ways, one) for one in made])
+    return OperandCalls(each, result, [(ways, one) for one in made])
 
 
 def _places(context: Context, group: Any) -> tuple[Rectangles, Tensor]:
     """Where pieces lie, and the result."""
     if is_by_library(context):
-        library = Collected(context, group)
+        library = CollectiveBuffers(context, group)
         return library, library.out
     return Rectangles(context, staged=is_staged(context)), context.result()
 
 
 def enqueue(
-    ways: Streams, first: SchemesCall | None, launches: Sequence[Launch], final: SchemesCall | None,
-    watch: Callable[[Launch, Callable[[], None]], None] | None = None,
+    ways: StreamSet, first: SchemesCall | None, launches: Sequence[PieceLaunch], final: SchemesCall | None,
+    watch: Callable[[PieceLaunch, Callable[[], None]], None] | None = None,
 ) -> None:  # fmt: skip
     """One call: *first*, then every launch on its stream, then *final*, where all streams have joined."""
     if first is not None:
@@ -320,7 +328,7 @@ def enqueue(
         final()
 
 
-def in_turn(launches: Sequence[Launch], pause: SchemesCall) -> list[Launch]:
+def in_turn(launches: Sequence[PieceLaunch], pause: SchemesCall) -> list[PieceLaunch]:
     """*launches*, the first computation of a second stream behind a *pause*, where it waits for nothing else.
 
     What is ready at the same moment begins in any order, and a copy would wait for a piece that is computed second.
@@ -330,16 +338,16 @@ def in_turn(launches: Sequence[Launch], pause: SchemesCall) -> list[Launch]:
     return [replace(launch, waits=pause) if launch in late else launch for launch in launches]
 
 
-class _Made:
+class _PieceLaunches:
     """One call's launches over one set of operands."""
 
-    def __init__(self, context: Context, order: Order, places: Rectangles, operands: Operands) -> None:
+    def __init__(self, context: Context, order: EnqueueOrder, places: Rectangles, operands: Operands) -> None:
         self._context, self._places, self._operands = context, places, operands
         self._one = gemm_pieces.is_one(context.plan)
-        self._moved = Moved(context, places)
+        self._moved = PieceTransfers(context, places)
         self._counters = context.addresses("counters")
         self._spared = int(context.plan.schedule.get("comm_sms") or 0)
-        grouped: dict[int, list[Op]] = {}
+        grouped: dict[int, list[EnqueuedStep]] = {}
         for op in order.ops:
             grouped.setdefault(op.launch, []).append(op)
         self._order = order
@@ -352,7 +360,7 @@ class _Made:
         self.first = self._begin() if meets else None
         self.final = self._waits([(number, 1) for number in order.last])
 
-    def _one_by_one(self) -> list[Launch]:
+    def _one_by_one(self) -> list[PieceLaunch]:
         """As interpreted ranks need it, which run nothing beside a kernel: its own sums come behind contributions."""
         (one,) = (launch for launch in self.launches if launch.ops[0].kind is Kind.COMPUTE)
         puts = [launch for launch in self.launches if launch is not one]
@@ -384,7 +392,7 @@ class _Made:
             num_warps=1,
         )  # fmt: skip
 
-    def _launch(self, ops: tuple[Op, ...], of_step: dict[int, Op]) -> Launch:
+    def _launch(self, ops: tuple[EnqueuedStep, ...], of_step: dict[int, EnqueuedStep]) -> PieceLaunch:
         computes = ops[0].kind is Kind.COMPUTE
         inside = self._one and computes  # our kernel waits for pieces itself
         needed = [of_step[step] for op in ops for step in op.after if of_step[step].launch != op.launch]
@@ -392,9 +400,9 @@ class _Made:
         across = {op.launch for op in needed if op not in counted and op.stream != ops[0].stream}
         awaited = [] if inside else [(number, 1) for op in ops for number in op.awaits]
         awaited += [gemm_pieces.unit(self._context.plan, op) for op in ops if counted]
-        return Launch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
+        return PieceLaunch(ops=ops, after=tuple(sorted(across)), waits=self._waits(awaited), acts=self._acts(ops))
 
-    def _acts(self, ops: tuple[Op, ...]) -> SchemesCall:
+    def _acts(self, ops: tuple[EnqueuedStep, ...]) -> SchemesCall:
         kind = ops[0].kind
         if kind is Kind.COMPUTE:
             if self._one:
@@ -406,7 +414,7 @@ class _Made:
         if kind is Kind.REDUCE:
             return _in_order([Sums(self._context, *self._places.summed(op)) for op in ops])
         if kind is Kind.COLLECTIVE:
-            assert isinstance(self._places, Collected)
+            assert isinstance(self._places, CollectiveBuffers)
             return _in_order([self._places.collective(op, self._operands) for op in ops])
         return _in_order([])  # what the library leaves in its buffer is read there
 
@@ -419,7 +427,7 @@ def _in_order(acts: Sequence[SchemesCall]) -> SchemesCall:
     return act
 
 
-def watched(context: Context, timed: Calls) -> Watched:
+def watched(context: Context, timed: OperandCalls) -> WatchedCalls:
     """The same calls with events before and behind each launch, which are nodes of the graph and take no SM."""
 
     def laid(seconds: Seconds, words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
@@ -429,7 +437,7 @@ def watched(context: Context, timed: Calls) -> Watched:
     return by_events(made, torch.zeros(1, dtype=torch.int64, device=context.device), laid)
 
 
-def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> Watched:
+def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> WatchedCalls:
     """Calls of *made* with events around each launch; *laid* makes spans of what they say, and of *written*.
 
     *written* [words] int64: its first word becomes the moment at which a call begins, the others are the kernels' own.
@@ -438,13 +446,15 @@ def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> Watched:
     origin: list[Any] = []
     kept: list[Any] = []  # a graph records all of its events as long as it lives
 
-    def call(ways: Streams, first: SchemesCall | None, launches: Sequence[Launch], final: SchemesCall | None) -> None:
+    def call(
+        ways: StreamSet, first: SchemesCall | None, launches: Sequence[PieceLaunch], final: SchemesCall | None
+    ) -> None:
         write_now[(1,)](written, num_warps=1)
         ways.fork()
         origin[:] = [ways.mark(MAIN, timed=True)]
         kept.append(origin[0])
 
-        def timed_launch(launch: Launch, acts: SchemesCall) -> None:
+        def timed_launch(launch: PieceLaunch, acts: SchemesCall) -> None:
             before = ways.mark(launch.stream, timed=True)
             acts()
             both = before, ways.mark(launch.stream, timed=True)
@@ -462,4 +472,4 @@ def by_events(made: Sequence[Enqueued], written: Tensor, laid: Laid) -> Watched:
         seconds = {launch: (at(begin), at(end)) for launch, (begin, end) in moments.items()}
         return laid(seconds, words, start_ns, tick_s)
 
-    return Watched([partial(call, *one) for one in made], written, spans)
+    return WatchedCalls([partial(call, *one) for one in made], written, spans)

@@ -14,24 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context
-from kernels.backends.triton.schemes import Call, Calls
+from kernels.backends.triton.schemes import Call, OperandCalls
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow
 from kernels.reference import Operands
 
 
-def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
     """None of ours."""
     return []
 
 
-def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
     """One call of torch for each of *sets*."""
     shape = OPERATORS[context.problem.operator].local(context.problem)["output"]
     result = torch.empty(shape, dtype=context.dtype, device=context.device)
-    return Calls([call(context, operands, group, result) for operands in sets], result)
+    return OperandCalls([call(context, operands, group, result) for operands in sets], result)
 
 
 watched = None

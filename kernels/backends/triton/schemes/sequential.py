@@ -11,15 +11,15 @@ import torch.distributed
 from torch import Tensor
 
 from kernels.backends.triton import nccl, timeline
-from kernels.backends.triton.collectives import Beside, copies, direct, lanes
+from kernels.backends.triton.collectives import ConcurrentMode, copies, direct, lanes
 from kernels.backends.triton.kernels.sync import write_now
-from kernels.backends.triton.launch import Kernel
+from kernels.backends.triton.launch import LaunchableKernel
 from kernels.backends.triton.memory import Context
 from kernels.backends.triton.nccl import WINDOWS, winner
 from kernels.backends.triton.schemes import Call as SchemesCall
-from kernels.backends.triton.schemes import Calls
+from kernels.backends.triton.schemes import OperandCalls
 from kernels.backends.triton.schemes.fused import kernel, launches
-from kernels.backends.triton.timeline import Watched
+from kernels.backends.triton.timeline import WatchedCalls
 from kernels.operators import OPERATORS
 from kernels.operators.base import Flow, ResultLayout
 from kernels.outcome import Span
@@ -36,7 +36,9 @@ Call = Callable[[], None]
 class Sequential:
     """One trial's two halves over sets of operands; what they write, they write at one place, as our kernels do."""
 
-    def __init__(self, context: Context, sets: Sequence[Operands], group: Any, beside: Beside | None = None) -> None:
+    def __init__(
+        self, context: Context, sets: Sequence[Operands], group: Any, beside: ConcurrentMode | None = None
+    ) -> None:
         """*beside*: how its collective works where a computation runs at the same time."""
         self.context, self.sets, self._group, self._beside = context, list(sets), group, beside
         self.operator = OPERATORS[context.problem.operator]
@@ -74,7 +76,7 @@ class Sequential:
             return self._tuned.buffer(shape, context.dtype, context.device, self._setting)
         return torch.empty(*shape, dtype=context.dtype, device=context.device)
 
-    def _into_windows(self, tuned: nccl.Tuned) -> None:
+    def _into_windows(self, tuned: nccl.TunedCollectives) -> None:
         """The operands that go to others lie there, too, and the process group is the one that is fastest."""
         self._group = tuned.group_for(self._setting)
         if self.context.receives and self._setting == WINDOWS:
@@ -196,21 +198,21 @@ def _ignore(value: Any) -> None:
 # Calls of sequential schedules: a computation and a collective, one after the other on a stream.
 
 
-def kernels(context: Context, operands: Operands, part: str) -> list[Kernel]:
+def kernels(context: Context, operands: Operands, part: str) -> list[LaunchableKernel]:
     """Our kernel alone, where it computes; watched it is the same."""
     if part == "communication" or not is_ours(context.problem, context.plan.schedule):
         return []
     return [alone(context, operands, {}, context.local)]
 
 
-def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> Calls:
+def calls(context: Context, sets: Sequence[Operands], part: str, group: Any) -> OperandCalls:
     """The half that *part* names, or both, for each of *sets*."""
     both = Sequential(context, sets, group)
     halves = _halves(both, part)
-    return Calls([partial(_in_order, each) for each in halves], both.result(), halves, both.facts)
+    return OperandCalls([partial(_in_order, each) for each in halves], both.result(), halves, both.facts)
 
 
-def watched(context: Context, timed: Calls) -> Watched:
+def watched(context: Context, timed: OperandCalls) -> WatchedCalls:
     """The moment after each half is written by the stream."""
     ends = torch.zeros(2, dtype=torch.int64, device=context.device)
 
@@ -222,7 +224,7 @@ def watched(context: Context, timed: Calls) -> Watched:
     def spans(words: timeline.Ints, start_ns: int, tick_s: float) -> list[Span]:
         return timeline.of_halves(context.plan, context.rank, (words - start_ns).tolist(), tick_s)
 
-    return Watched([partial(call, halves) for halves in timed.made], ends, spans)
+    return WatchedCalls([partial(call, halves) for halves in timed.made], ends, spans)
 
 
 def _halves(both: Sequential, part: str) -> list[tuple[SchemesCall, ...]]:
@@ -245,13 +247,13 @@ def computations(both: Sequential) -> list[SchemesCall]:
     return launches(own_kernels(both))
 
 
-def own_kernels(both: Sequential) -> list[Kernel]:
+def own_kernels(both: Sequential) -> list[LaunchableKernel]:
     """By set of operands our kernel alone, which computes where *both*'s collective finds it, or leaves it."""
     places = {"operand": both.here("operand")} if both.context.receives else {}
     return [alone(both.context, operands, places, both.target) for operands in both.sets]
 
 
-def alone(context: Context, operands: Operands, places: Mapping[str, Tensor], target: Tensor) -> Kernel:
+def alone(context: Context, operands: Operands, places: Mapping[str, Tensor], target: Tensor) -> LaunchableKernel:
     """Our kernel alone into *target*; *places*: this rank's tensors that lie elsewhere than in symmetric memory."""
     plan = expand(context.problem, fused.alone(context.problem, context.plan.schedule["tile"]))
     return kernel(context.computing(plan, places, target), operands, alone=True)
