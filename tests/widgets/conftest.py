@@ -16,7 +16,7 @@ from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
 from workbench.charts import timeline
 from workbench.results.store import Store
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.panels import Row
 
 

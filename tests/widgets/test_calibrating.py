@@ -14,7 +14,7 @@ from workbench import machines
 from workbench.machines import calibrated_path, shipped_machine
 from workbench.widgets.cluster_watch import CalibrationNotice
 from workbench.widgets.controls import HIDDEN, SHOWN
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from workbench.reports.export import executed
 from workbench.reports.run_report import stored_report
 from workbench.results import recordings
 from workbench.results.store import Store
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import ALONG, LOSSES, TRIALS
 
@@ -228,7 +228,7 @@ def test_without_a_cluster_run_says_so_and_nothing_is_written(make_explorer: Mak
 
 
 def test_more_ranks_than_cores_are_warned_of(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.widgets.explorer.usable_cores", lambda: 2)
+    monkeypatch.setattr("workbench.widgets.explorer_page.usable_cores", lambda: 2)
     assert eventually(lambda: "4 ranks" in explorer.page.status.value)
     assert explorer.page.banner.value == ""
     explorer.question.problem.world.value = 4

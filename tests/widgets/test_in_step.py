@@ -11,7 +11,7 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import Row
 

@@ -9,7 +9,7 @@ import pytest
 from cluster.seating import WorkerDescription, Workers
 from tests.widgets.conftest import FakeLab, eventually, headings, run
 from workbench.results import recordings
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.form import Availability, QuestionForm, refused_choices
 
 MakeExplorer = Callable[..., Explorer]

@@ -11,7 +11,7 @@ from workbench import resources
 from workbench.machines import shipped_machine
 from workbench.simulator.predict import predict
 from workbench.widgets.controls import numbers_html
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.form import QuestionForm
 from workbench.widgets.form_fields import OWN
 

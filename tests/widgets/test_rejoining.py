@@ -14,6 +14,7 @@ from cluster.watchdog import WAIT_S
 from kernels.fabric import parse
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, run
+from workbench import widgets
 from workbench.charts import timeline
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.run import run as begun
@@ -23,9 +24,8 @@ from workbench.machines import shipped_machine
 from workbench.machines.presets import preset
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
-from workbench.widgets import explorer as explorers
-from workbench.widgets import explorer as exploring
-from workbench.widgets.explorer import Explorer, explorer, explorer_of, prepare
+from workbench.widgets import explorer_page
+from workbench.widgets.explorer_page import Explorer, explorer, explorer_of, prepare
 from workbench.widgets.live_chart import LiveChart, charts_in
 from workbench.widgets.timeline_view import FrozenOutput
 
@@ -34,12 +34,14 @@ from workbench.widgets.timeline_view import FrozenOutput
 def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """All that cells show; every explorer has the fake cluster, and this person's runs are elsewhere."""
     made: list[Any] = []
-    monkeypatch.setattr(explorers, "_explorers", {})
-    monkeypatch.setattr(exploring, "display", made.append)
+    monkeypatch.setattr(explorer_page, "_explorers", {})
+    monkeypatch.setattr(explorer_page, "display", made.append)
     monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
-    monkeypatch.setattr(exploring, "ClusterWatcher", lambda tell, cluster, of=exploring.ClusterWatcher: of(tell, lab))
+    monkeypatch.setattr(
+        explorer_page, "ClusterWatcher", lambda tell, cluster, of=explorer_page.ClusterWatcher: of(tell, lab)
+    )
     yield made
-    for each in explorers._explorers.values():
+    for each in explorer_page._explorers.values():
         each.close()
         assert each.session.wait(100)
         assert eventually(lambda each=each: not each.frozen.busy)
@@ -92,8 +94,8 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
-    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorers.LOOKING_MOST + 2)]
-    assert [each.finder._closed for each in made] == [True] * 2 + [False] * explorers.LOOKING_MOST
+    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorer_page.LOOKING_MOST + 2)]
+    assert [each.finder._closed for each in made] == [True] * 2 + [False] * explorer_page.LOOKING_MOST
     made[-1].page.view.close()
     explorer_of(store=tmp_path / "0.sqlite")
     assert made[-1].finder._closed, "its page is gone"
@@ -202,7 +204,7 @@ def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
     before.question.problem.preset.value = "tiny"
     before.question.axes.rows["slice_tiles"].sweep.value = True
     run(before)
-    monkeypatch.setattr(exploring, "known_link", lambda fabric, *_: fabric)
+    monkeypatch.setattr(explorer_page, "known_link", lambda fabric, *_: fabric)
     later = make_explorer()
     assert later.shown.row is not None
     estimated = predict(later.shown.estimate.trial, later.question.machine_value)
@@ -212,3 +214,9 @@ def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
         for rows in (timeline.rows({"simulated": estimated.spans}), later.page.timeline.rows(timeline.DATASET))
     )
     assert drawn == expected != []
+
+
+def test_the_package_offers_the_function_whichever_module_was_imported_before() -> None:
+    assert widgets.explorer is explorer
+    assert widgets.Explorer is Explorer
+    assert widgets.LiveChart is LiveChart
