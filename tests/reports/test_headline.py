@@ -156,7 +156,7 @@ def test_a_recommendation_has_its_spread_and_names_what_ties() -> None:
     ]
     advice = recommendation(cases([plain(0.0837), *rows])[0])
     assert advice is not None
-    assert advice.sentence == (
+    assert advice.message == (
         "Recommended: fused, tiles per slice 8: 47.3 ms (46.0 to 49.1). Within its spread, so nothing tells them "
         "apart: fused, tiles per slice 4: 48 ms (47.0 to 49.0)."
     )
@@ -166,5 +166,5 @@ def test_an_estimate_is_worth_measuring_and_ties_with_nothing() -> None:
     rows = [timed("fused", 0.05, "estimated", low_s=0.02, high_s=0.2), timed("decomposed", 0.06, "estimated")]
     advice = recommendation(cases(rows)[0])
     assert advice is not None
-    assert advice.sentence == "Worth measuring first: fused: 50 ms (20.0 to 200.0)."
+    assert advice.message == "Worth measuring first: fused: 50 ms (20.0 to 200.0)."
     assert recommendation(cases([timed("fused", None)])[0]) is None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reports.conftest import joined, row
-from workbench.charts.labels import schedule_words
+from workbench.charts.labels import schedule_label
 from workbench.reports.tables import (
     common,
     differing,
     failure_table,
-    gain_words,
+    gain_text,
     lines,
     outcome_table,
     parts_of,
@@ -57,7 +57,7 @@ def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was()
     assert told["fused", "200 ms"] == "1.50x"
     assert told["decomposed", "300 ms"] == "0.50x"
     assert {told["sequential", "150 ms"], told["sequential", "300 ms"]} == {"1.00x"}
-    assert gain_words([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
+    assert gain_text([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
 
 
 def test_rows_of_one_block_have_one_baseline_however_early_they_came() -> None:
@@ -108,7 +108,7 @@ def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], ma
 def test_a_schedule_reads_in_a_report_as_on_a_chart(rows: list[dict[str, Any]]) -> None:
     assert schedule_text(rows[2], rows) == "fused, tiles per slice 4"
     writes = [row("fused", 0.1, axes={"write": write}) for write in ("staged", "zero_copy")]
-    assert schedule_text(writes[1], writes) == schedule_words(writes[1]) == "fused, write zero copy"
+    assert schedule_text(writes[1], writes) == schedule_label(writes[1]) == "fused, write zero copy"
 
 
 def test_no_rows_make_no_table() -> None:

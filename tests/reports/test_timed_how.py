@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from workbench.reports.methods import methods
-from workbench.reports.methods import timed_how_sentences as sentences
+from workbench.reports.methods import methods, timing_notes
 
 NCCL = {"version": "2.28.9", "NCCL_GRAPH_REGISTER": "0"}
 READINGS = [
@@ -18,7 +17,7 @@ def told(sets: int, times: float, calls: int, **more: Any) -> dict[str, Any]:
 
 
 def test_what_all_trials_say_is_said_once() -> None:
-    said = sentences([told(64, 2.6, 64), told(4, 3.1, 48, library_tuned="32 channels"), told(4, 3.1, 48)])
+    said = timing_notes([told(64, 2.6, 64), told(4, 3.1, 48, library_tuned="32 channels"), told(4, 3.1, 48)])
     operands, graphs, nccl, tuned, clocks = said
     assert operands.endswith("two values of them took turns in 4 to 64 sets, which filled the L2 2.60x to 3.10x.")
     assert graphs == "A sample is the mean of the calls of one CUDA graph, of which there were 48 to 64."
@@ -29,15 +28,15 @@ def test_what_all_trials_say_is_said_once() -> None:
 
 
 def test_one_call_per_graph_is_told_and_cpu_ranks_say_what_they_know() -> None:
-    assert "A sample is one call per graph" in " ".join(sentences([told(4, 3, 1)]))
-    assert sentences([{"facts": {"seed": 1}}, {"facts": {"seed": 2}}, {}]) == [
+    assert "A sample is one call per graph" in " ".join(timing_notes([told(4, 3, 1)]))
+    assert timing_notes([{"facts": {"seed": 1}}, {"facts": {"seed": 2}}, {}]) == [
         "Operands were drawn anew from 2 seeds, another one for each sitting, and two values of them took turns."
     ]
-    assert sentences([]) == sentences([{}]) == []
+    assert timing_notes([]) == timing_notes([{}]) == []
 
 
 def test_ranks_whose_settings_differ_are_told_apart() -> None:
-    (said,) = sentences([{"facts": {"nccl": [NCCL, {"version": "2.28.9"}]}}])
+    (said,) = timing_notes([{"facts": {"nccl": [NCCL, {"version": "2.28.9"}]}}])
     assert said == "The ranks had NCCL 2.28.9, NCCL_GRAPH_REGISTER=0; or NCCL 2.28.9."
 
 

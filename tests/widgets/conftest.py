@@ -75,7 +75,7 @@ def make_explorer(store: Store, lab: FakeLab) -> Iterator[Callable[..., Explorer
 @pytest.fixture
 def explorer(make_explorer: Callable[..., Explorer]) -> Explorer:
     made = make_explorer()
-    made.question.problem.preset.value = "tiny"
+    made.form.problem.preset.value = "tiny"
     return made
 
 

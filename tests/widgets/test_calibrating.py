@@ -40,20 +40,20 @@ def test_a_sweep_that_is_slower_than_estimated_offers_to_calibrate(
     lab.seconds = lambda trial: 0.5 if trial.part == "whole" else 1e-4
     sweep(explorer)
     run(explorer)
-    assert "measured times lie outside" in explorer.calibrating.words.value
+    assert "measured times lie outside" in explorer.calibrating.text.value
     assert explorer.calibrating.button.layout.display == SHOWN
     before = explorer.shown.estimate
     fits(explorer, monkeypatch)
     digest = machines.machine("laptop_cpu").digest
     explorer.calibrating.button.click()
-    assert eventually(lambda: "is calibrated" in explorer.calibrating.words.value)
+    assert eventually(lambda: "is calibrated" in explorer.calibrating.text.value)
     assert machines.machine("laptop_cpu").digest != digest
     assert explorer.shown.row is not None  # the form shows a schedule that was measured
     assert explorer.shown.estimate is not None
     assert before is not None
     assert (explorer.shown.estimate.time_s, explorer.shown.estimate.digest) == (before.time_s, digest)
     later = make_explorer()
-    assert "was calibrated since" in later.calibrating.words.value
+    assert "was calibrated since" in later.calibrating.text.value
     assert later.calibrating.button.layout.display == HIDDEN
 
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_calibrated_says_why(explorer: Explorer, lab: FakeLab, mo
 
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", refuse)
     explorer.calibrating.button.click()
-    assert eventually(lambda: "cannot be written" in explorer.calibrating.words.value)
+    assert eventually(lambda: "cannot be written" in explorer.calibrating.text.value)
 
 
 def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytes
     over.set()
     assert eventually(lambda: "workbench calibrate" not in {thread.name for thread in threading.enumerate()})
     assert told == []
-    assert "is calibrated" not in made.words.value
+    assert "is calibrated" not in made.text.value

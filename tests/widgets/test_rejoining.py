@@ -71,12 +71,12 @@ def test_the_same_words_show_the_same_explorer_and_other_words_another(shown: li
 def test_the_same_explorer_waits_as_long_as_its_cell_says(shown: list[Any]) -> None:
     explorer()
     made = explorer_of()
-    assert made.question.wait_s == WAIT_S
+    assert made.form.wait_s == WAIT_S
     explorer(wait_s=25)
     assert shown[0] is shown[1]
-    assert (made.question.wait_s, made.question.wait.label) == (25.0, "25 s")
+    assert (made.form.wait_s, made.form.wait.label) == (25.0, "25 s")
     explorer()
-    assert made.question.wait_s == 25.0
+    assert made.form.wait_s == 25.0
     with pytest.raises(ValueError, match=r"wait_s = 0\.5 is too short: 0\.5 < 1\. Accepted: 1 second or more\."):
         explorer(wait_s=0.5)
 
@@ -95,10 +95,10 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
 
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
     made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorer_page.LOOKING_MOST + 2)]
-    assert [each.finder._closed for each in made] == [True] * 2 + [False] * explorer_page.LOOKING_MOST
+    assert [each.watcher._closed for each in made] == [True] * 2 + [False] * explorer_page.LOOKING_MOST
     made[-1].page.view.close()
     explorer_of(store=tmp_path / "0.sqlite")
-    assert made[-1].finder._closed, "its page is gone"
+    assert made[-1].watcher._closed, "its page is gone"
 
 
 def test_pictures_are_drawn_by_one_thread_that_a_close_reaches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_is_joined(shown: list[Any], lab: FakeLab) -> None:
     lab.before = look
     explorer()
     first = explorer_of()
-    first.question.problem.preset.value = "tiny"
+    first.form.problem.preset.value = "tiny"
     first.page.run.click()
     assert first.session.wait(100)
     assert seen == [first]
@@ -167,7 +167,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     first = explorer_of()
     another_run(first.store)
     explorer()
-    first.question.scheme.value = "decomposed"
+    first.form.scheme.value = "decomposed"
     machine = shipped_machine("laptop_cpu")
     refused = Space((Choice("concurrent", (("micro_batches", (1,)),)),))
     asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=refused, backend="cpu",
@@ -176,7 +176,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     list(failed)
     assert first.store.runs(1)[0]["id"] == failed.run != first.run_id
     explorer()
-    assert first.question.scheme.value == "decomposed"
+    assert first.form.scheme.value == "decomposed"
 
 
 def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,13 +201,13 @@ def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
 ) -> None:
     """A sweep keeps no spans, and with other kernels than its own the link that it had is not known any more."""
     before = make_explorer()
-    before.question.problem.preset.value = "tiny"
-    before.question.axes.rows["slice_tiles"].sweep.value = True
+    before.form.problem.preset.value = "tiny"
+    before.form.axes.rows["slice_tiles"].sweep.value = True
     run(before)
     monkeypatch.setattr(explorer_page, "known_link", lambda fabric, *_: fabric)
     later = make_explorer()
     assert later.shown.row is not None
-    estimated = predict(later.shown.estimate.trial, later.question.machine_value)
+    estimated = predict(later.shown.estimate.trial, later.form.machine_value)
     assert estimated.time_s == later.shown.estimate.time_s
     expected, drawn = (
         [record["heading"] for record in rows if (record["heading"] or "").startswith("simulated: ")]

@@ -1,4 +1,4 @@
-"""How long is a step on more and more ranks? Bars from 8 to 4,096 of them, the part that communication exposes pale."""
+"""How long is a step as ranks increase? Bars for 8 to 4,096 ranks, with exposed communication in a paler colour."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ QUESTION = "How long is a step on more and more ranks?"
 WHERE = "Where does communication show?"
 DATASET = "steps"
 PARTS = {"hidden or computing": 1.0, "exposed": 0.45}
-"""The parts of a bar and how solid they are."""
-CONTEXT = "Estimated, nothing was run. Pale: communication that nothing hides, and above it its share of the step."
+"""The parts of a bar and their opacity."""
+CONTEXT = "Estimated, nothing was run. Pale: exposed communication, and above it its share of the step."
 CONTEXT_WHERE = "Estimated. Exposed: no computation runs meanwhile."
 COLUMNS = ("world", "side", "configuration", "scheme", "part", "low_ms", "high_ms", "share", "aloud")
 PLACES = ("place", "configuration", "scheme", "exposed_ms", "aloud")
@@ -26,13 +26,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def chart(steps: Rows, context: str = "") -> alt.LayerChart:
-    """*steps* are rows of `predict-step`, one configuration at several worlds, each beside its sequential step."""
+    """Times of *steps*, rows of `predict-step`: one configuration at several worlds, each with its sequential step."""
     data = pd.DataFrame(rows(steps), columns=list(COLUMNS))
     return _drawn(data, present(SCHEMES, list(data["scheme"])), context)
 
 
 def live(context: str = "") -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are appended."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are appended."""
     return _drawn(alt.NamedData(DATASET), SCHEMES, context)
 
 
@@ -53,12 +53,12 @@ def _drawn(data: Any, schemes: Sequence[str], context: str) -> alt.LayerChart:
         data=data,
         layer=[bars, shares.encode(y=time_y("high_ms", alt.Scale(zero=True)), text=alt.Text("share:Q", format=".0%"))],
         title=title(QUESTION, [text for text in (context, CONTEXT) if text]),
-        description="Bars of the time of a step over the number of ranks, sequential beside overlapped.",
+        description="Bars of the time of a step over the number of ranks, sequential next to overlapped.",
     )  # fmt: skip
 
 
 def rows(steps: Rows) -> list[dict[str, Any]]:
-    """Two records for each bar: the exposed part lies on the other one."""
+    """Two records for each bar: the exposed part is stacked on the other one."""
     records: list[dict[str, Any]] = []
     for step in sorted(steps, key=lambda each: int(each["world"])):
         records += _bar(step, BASELINE, BASELINE, (step["baseline_s"], step["baseline_exposed_share"]))
@@ -68,18 +68,18 @@ def rows(steps: Rows) -> list[dict[str, Any]]:
 
 def _bar(step: Mapping[str, Any], name: str, scheme_name: str, time: tuple[float, float]) -> list[dict[str, Any]]:
     time_s, share = time
-    words = name.replace("_", " ")
+    title_of = name.replace("_", " ")
     ends = {"hidden or computing": (0.0, time_s * (1 - share)), "exposed": (time_s * (1 - share), time_s)}
     return [{
-        "world": step["world"], "side": int(name != BASELINE), "configuration": words, "scheme": scheme_name,
+        "world": step["world"], "side": int(name != BASELINE), "configuration": title_of, "scheme": scheme_name,
         "part": part, "share": share,
         "low_ms": milliseconds(low_s), "high_ms": milliseconds(high_s),
-        "aloud": f"{words}, {step['world']:,} ranks, {part}: {milliseconds(high_s - low_s)} ms",
+        "aloud": f"{title_of}, {step['world']:,} ranks, {part}: {milliseconds(high_s - low_s)} ms",
     } for part, (low_s, high_s) in ends.items()]  # fmt: skip
 
 
 def where(step: Mapping[str, Any], most: int = 8) -> alt.Chart:
-    """The exposed time of one row of `predict-step`, sequential and overlapped: by layer, then by dimension."""
+    """The exposed time of one row of `predict-step`, sequential and overlapped, by layer and then by dimension."""
     data = pd.DataFrame(where_rows(step, most), columns=list(PLACES))
     names, places = (list(dict.fromkeys(data[column])) for column in ("configuration", "place"))
     chart: alt.Chart = alt.Chart(
@@ -96,7 +96,7 @@ def where(step: Mapping[str, Any], most: int = 8) -> alt.Chart:
 
 
 def where_rows(step: Mapping[str, Any], most: int = 8) -> list[dict[str, Any]]:
-    """One record for each bar; of the layers the *most* that expose longest in the sequential step."""
+    """One record for each bar, for the *most* layers with the longest exposed time in the sequential step."""
     sides = ((BASELINE, BASELINE, "baseline_"), (str(step["configuration"]).replace("_", " "), step["scheme"], ""))
     layers = [(part["layer"], part["pass"]) for part in step["baseline_exposed_by_layer"][:most]]
     return [

@@ -15,7 +15,7 @@ from nbformat.v4 import new_markdown_cell
 from kernels.schemes import BASELINE
 from kernels.trial import protocol_words
 from kernels.units import percent_text, ratio_text, seconds_text, spread_text, time_and_spread
-from workbench.charts.labels import fabric_words
+from workbench.charts.labels import fabric_label
 from workbench.naming import TIMED, baseline_title, operator_title
 from workbench.reports.tables import (
     NOTHING,
@@ -30,17 +30,12 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
-from workbench.reports.tables import (
-    Row as TablesRow,
-)
 from workbench.results import comparison, metrics
 from workbench.results.comparison import outdone
 from workbench.results.metrics import FLOOR, JOINED, agreed
-from workbench.results.rows import PROBLEM, Key, by_problem, computation_of, problem_of
+from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
 
 # A case: one problem of one run, with what was timed of it together; it has one floor, one baseline, one fastest.
-
-Row = Mapping[str, Any]
 
 SCHEDULE = ("scheme", "axes")
 
@@ -104,9 +99,9 @@ def cases(rows: Sequence[Row]) -> list[Case]:
     """The cases of *rows* in the order in which they were first heard of."""
     whole, parts = parts_of(rows)
     grouped = by_problem(_with_protocol(whole))
-    made = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in grouped.values()]
+    known = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in grouped.values()]
     homeless = [part for part in parts if not any(_is_part_of(part, same[0]) for same in grouped.values())]
-    return [*made, Case((), tuple(homeless))] if homeless else made
+    return [*known, Case((), tuple(homeless))] if homeless else known
 
 
 def titles(of: Sequence[Case]) -> list[str]:
@@ -115,12 +110,12 @@ def titles(of: Sequence[Case]) -> list[str]:
     for key in PROBLEM:
         values = [_value(case, key) for case in of]
         groups: dict[tuple[str, ...], set[str]] = {}
-        for words, value in zip(parts, values, strict=True):
-            groups.setdefault(tuple(words), set()).add(value)
-        several = [len(groups[tuple(words)]) > 1 for words in parts]
-        for words, value, differs in zip(parts, values, several, strict=True):
-            words += [value] if differs else []
-    return [", ".join(words) for words in parts]
+        for title, value in zip(parts, values, strict=True):
+            groups.setdefault(tuple(title), set()).add(value)
+        several = [len(groups[tuple(title)]) > 1 for title in parts]
+        for title, value, differs in zip(parts, values, several, strict=True):
+            title += [value] if differs else []
+    return [", ".join(title) for title in parts]
 
 
 def problem_text(key: str, value: Any) -> str:
@@ -128,7 +123,7 @@ def problem_text(key: str, value: Any) -> str:
     if key == "operator":
         return operator_title(value)
     if key == "fabric" and isinstance(value, str):
-        return fabric_words(value)
+        return fabric_label(value)
     if key == "world" and value is not None:
         return f"{value} rank{'s' * (value != 1)}"
     if key == "protocol" and isinstance(value, str):
@@ -188,27 +183,27 @@ def headline(case: Case) -> str:
     if best is None:
         return _nothing(case)
     if not overlapping:
-        said = f"{_took(best, case)}{_bounds(best)}; {_missing(case, 'no schedule that overlaps')}"
-    elif _is_elsewhere(case):
-        there = _against(overlapping[0], case)
-        said = f"{_took(best, case)}{_bounds(best)}: the best in shares of the baseline. In another block: {there}"
-    elif not _is_judged(case):
+        text = f"{_took(best, case)}{_bounds(best)}; {_missing(case, 'no schedule that overlaps')}"
+    elif _baseline_leads_elsewhere(case):
+        elsewhere = _against_baseline(overlapping[0], case)
+        text = f"{_took(best, case)}{_bounds(best)}: the best in shares of the baseline. In another block: {elsewhere}"
+    elif not _is_comparable(case):
         missing = _missing(case, "no sequential schedule")
-        said = f"{_took(best, case)}{_bounds(best)}; {missing}, so that no gain can be told"
+        text = f"{_took(best, case)}{_bounds(best)}; {missing}, so that no gain can be told"
     else:
-        said = _against(overlapping[0], case)
+        text = _against_baseline(overlapping[0], case)
     if not case.is_timed:
-        said = f"Estimated, nothing was run: {said}"
-    return f"{said}.{_failures(case)}"
+        text = f"Estimated, nothing was run: {text}"
+    return f"{text}.{_failures(case)}"
 
 
-def _is_judged(case: Case) -> bool:
+def _is_comparable(case: Case) -> bool:
     """Whether the best schedule that overlaps can be compared: a sequential one stands in its block, and none leads."""
     known = any(metrics.gain(row) is not None and case.baselines(row) for row in case.overlapping[:1])
-    return known and not _is_elsewhere(case)
+    return known and not _baseline_leads_elsewhere(case)
 
 
-def _is_elsewhere(case: Case) -> bool:
+def _baseline_leads_elsewhere(case: Case) -> bool:
     """Whether a sequential schedule leads that was not timed beside the best that overlaps."""
     best, overlapping = case.fastest, case.overlapping[:1]
     return (
@@ -218,14 +213,14 @@ def _is_elsewhere(case: Case) -> bool:
     )
 
 
-def _against(row: Row, case: Case) -> str:
+def _against_baseline(row: Row, case: Case) -> str:
     """The fastest schedule that overlaps beside the fastest of its block that does not."""
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
     by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
     faster = outdone(case.leading).get(row.get("block")) if case.is_timed else None
-    beaten = f"; another block tells {baseline_title(faster.get('axes'))} to be faster" if faster else ""
-    base = f"{which} ({seconds_text(plain['time_s'])}{by}{beaten})"
+    faster_elsewhere = f"; another block tells {baseline_title(faster.get('axes'))} to be faster" if faster else ""
+    base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
     ratio = metrics.gain(row) or 1.0
     if case.is_timed and not metrics.apart(row, plain):
         return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so that nothing tells which is faster"
@@ -235,10 +230,10 @@ def _against(row: Row, case: Case) -> str:
 
 
 def _took(row: Row, case: Case) -> str:
-    return f"{schedule_words(row, case.whole)} takes {seconds_text(row['time_s'])}"
+    return f"{schedule_phrase(row, case.whole)} takes {seconds_text(row['time_s'])}"
 
 
-def schedule_words(row: Row, rows: Sequence[Row]) -> str:
+def schedule_phrase(row: Row, rows: Sequence[Row]) -> str:
     """The scheme, and what tells its schedule from the others of *rows*: `fused with tiles per slice 8`."""
     scheme, _, axes = schedule_text(row, rows).partition(", ")
     return f"{scheme} with {axes}" if axes else scheme
@@ -256,13 +251,13 @@ def _bounds(row: Row) -> str:
     """How far it is above its floor, and whether its result was compared with the reference."""
     parts = []
     if row.get("floor_s"):
-        parts.append(floor_words(metrics.above_floor(row["time_s"], row["floor_s"])))
+        parts.append(floor_text(metrics.above_floor(row["time_s"], row["floor_s"])))
     if row.get("correct") is True and row.get("world"):
         parts.append(f"verified on {row['world']} rank{'s' * (row['world'] != 1)}")
     return "".join(f", {part}" for part in parts)
 
 
-def floor_words(share: float) -> str:
+def floor_text(share: float) -> str:
     """*share* is what the time is more than its floor; below it one of the two was disturbed."""
     if abs(share) < 0.005:
         return "at the floor"
@@ -293,7 +288,7 @@ def _failures(case: Case) -> str:
 
 def overall(of: Sequence[Case]) -> str:
     """Of several problems: on how many overlap wins, and by how much."""
-    judged = [case for case in of if _is_judged(case)]
+    judged = [case for case in of if _is_comparable(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
     distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
     gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
@@ -304,8 +299,8 @@ def overall(of: Sequence[Case]) -> str:
     by = f", {spread} faster than the best sequential schedule of each" if won else ""
     rest = [f"{count} {word}" for count, word in ((len(judged) - len(gains), "within the spread"),
             (len(gains) - len(won), "slower"), (len(of) - len(judged), "not comparable")) if count]  # fmt: skip
-    said = f"Overlap is faster on {len(won)} of {len(of)} problems{by}{'; ' if rest else ''}{', '.join(rest)}."
-    return said if any(case.is_timed for case in of) else f"Estimated, nothing was run: {said[0].lower()}{said[1:]}"
+    text = f"Overlap is faster on {len(won)} of {len(of)} problems{by}{'; ' if rest else ''}{', '.join(rest)}."
+    return text if any(case.is_timed for case in of) else f"Estimated, nothing was run: {text[0].lower()}{text[1:]}"
 
 
 def ending(status: str | None, num_timed: int) -> str:
@@ -338,7 +333,7 @@ class Recommendation:
     is_timed: bool
 
     @property
-    def sentence(self) -> str:
+    def message(self) -> str:
         head = "Recommended" if self.is_timed else "Worth measuring first"
         named, more = self.ties[:NAMED], len(self.ties) - NAMED
         tied = "; ".join([*named, *([f"{more} more"] if more > 0 else [])])
@@ -366,11 +361,11 @@ def lead(of: Sequence[Case], status: str | None) -> NotebookNode:
     """The headline: how the run ended where it did not finish, then what was found."""
     timed = sum(len(case.leading) for case in of if case.is_timed)
     stop = ending(status, timed)
-    sentence = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
+    message = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
     alarm = Markup('<strong class="wb-stop">{}</strong> ').format(stop) if stop else Markup("")
-    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, sentence)
-    words = f"**{markdown_text(stop)}** {markdown_text(sentence)}" if stop else markdown_text(sentence)
-    return shown_cell(html, words, f"{stop} {sentence}".strip())
+    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, message)
+    markdown = f"**{markdown_text(stop)}** {markdown_text(message)}" if stop else markdown_text(message)
+    return shown_cell(html, markdown, f"{stop} {message}".strip())
 
 
 def recommended(case: Case) -> list[NotebookNode]:
@@ -378,9 +373,9 @@ def recommended(case: Case) -> list[NotebookNode]:
     advice = recommendation(case)
     if advice is None:
         return []
-    head, _, rest = advice.sentence.partition(": ")
+    head, _, rest = advice.message.partition(": ")
     html = Markup('<p class="wb-advice"><strong>{}:</strong> {}</p>').format(head, rest)
-    return [shown_cell(html, f"**{head}:** {markdown_text(rest)}", advice.sentence)]
+    return [shown_cell(html, f"**{head}:** {markdown_text(rest)}", advice.message)]
 
 
 def in_short(of: Sequence[Case], mark: str) -> list[NotebookNode]:
@@ -403,7 +398,7 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
         gain = "within the spread" if close else ratio_text(ratio)
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")
-    above = floor_words(metrics.above_floor(best["time_s"], floor_s)) if floor_s else NOTHING
+    above = floor_text(metrics.above_floor(best["time_s"], floor_s)) if floor_s else NOTHING
     tied = f"{len(case.alike)} more within its spread" if case.alike else ""
     return (
         Cell(title), Cell(scheme, ", ".join(filter(None, (axes, tied)))), _timed(best),
@@ -431,10 +426,10 @@ def _cards(facts: Mapping[str, Any], case: Case) -> list[tuple[str, str, str]]:
     if best is None:
         return []
     shown = [(f"Fastest {best['source']}", best, schedule_text(best, case.whole))]
-    beside = case.baselines(best)
-    if beside and beside[0] is not best:
-        plain = beside[0]
-        name = "Best sequential" if len(beside) > 1 else "Sequential"
+    baselines = case.baselines(best)
+    if baselines and baselines[0] is not best:
+        plain = baselines[0]
+        name = "Best sequential" if len(baselines) > 1 else "Sequential"
         shown.append((f"{name}, {plain['source']}", plain, _collective(plain)))
     alike = [row for row in case.whole if row.get("source") == "estimated" and not is_failure(row)
              and all(row.get(key) == best.get(key) for key in ("scheme", "axes"))]  # fmt: skip
@@ -449,15 +444,15 @@ def _cards(facts: Mapping[str, Any], case: Case) -> list[tuple[str, str, str]]:
     return numbers
 
 
-def number(row: TablesRow, more: str = "") -> tuple[str, str]:
+def number(row: Row, more: str = "") -> tuple[str, str]:
     """The time, and its range with what it belongs to."""
     time, spread = time_and_spread(row["time_s"], row.get("low_s"), row.get("high_s"))
     return time, ", ".join(filter(None, (spread, more)))
 
 
-def _timed(row: TablesRow) -> Cell:
+def _timed(row: Row) -> Cell:
     return Cell(*number(row))
 
 
-def _collective(row: TablesRow) -> str:
+def _collective(row: Row) -> str:
     return baseline_title(row.get("axes")) or "nothing overlaps"

@@ -109,15 +109,15 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
     try:
         client.execute()
     except TimeoutError as error:  # a cell's own is a kind of it
-        raise ValueError(_sentence(begun, copy, f"had not finished after {deadline_s:g} s")) from error
+        raise ValueError(_message(begun, copy, f"had not finished after {deadline_s:g} s")) from error
     except CellExecutionError as error:
-        raise ValueError(_sentence(begun, copy, f"raised {error.ename}: {error.evalue}")) from error
+        raise ValueError(_message(begun, copy, f"raised {error.ename}: {error.evalue}")) from error
     except (DeadKernelError, NoSuchKernel, RuntimeError) as error:
-        raise ValueError(_sentence(begun, copy, f"has no living kernel: {error}")) from error
+        raise ValueError(_message(begun, copy, f"has no living kernel: {error}")) from error
     return copy
 
 
-def _sentence(begun: list[int], notebook: NotebookNode, what: str) -> str:
+def _message(begun: list[int], notebook: NotebookNode, what: str) -> str:
     """Names the cell that had begun last; before the first one it is the notebook itself."""
     place = f"Cell {begun[-1]} of the notebook's {len(notebook.cells)}" if begun[-1] else "The notebook"
     return f"{place} {what}. There is no report. {_ACCEPTED}"

@@ -143,14 +143,14 @@ def _repainted(value: Any, ink: Ink) -> Any:
 
 def _defaults(ink: Ink) -> dict[str, Any]:
     """How a chart looks when its author said nothing."""
-    words = {"labelColor": ink["ink-soft"], "titleColor": ink["ink"], "labelFontSize": 11, "titleFontSize": 12}
+    text = {"labelColor": ink["ink-soft"], "titleColor": ink["ink"], "labelFontSize": 11, "titleFontSize": 12}
     lines = {"gridColor": ink["line"], "tickColor": ink["line-strong"], "domainColor": ink["line-strong"]}
     return {
         "font": ink["font-chart"],
         "view": {"stroke": ink["line"]},
-        "axis": {**words, **lines},
-        "legend": words,
-        "header": words,
+        "axis": {**text, **lines},
+        "legend": text,
+        "header": text,
         "title": {"fontSize": 14, "subtitleFontSize": 12},
     }
 
@@ -257,9 +257,9 @@ def alt_text(spec: Mapping[str, Any]) -> str:
     if "color" in channels:
         parts.append(f"by {channels['color']}")
     rows = sum(len(values) for values in spec.get("datasets", {}).values() if isinstance(values, list))
-    sentence = " ".join(parts) + (f", {rows} rows" if rows else "")
+    text = " ".join(parts) + (f", {rows} rows" if rows else "")
     title = title_text(spec)
-    return f"{title}: {sentence}" if title else sentence
+    return f"{title}: {text}" if title else text
 
 
 def _views(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

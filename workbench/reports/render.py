@@ -125,8 +125,8 @@ def _frozen_output(output: NotebookNode) -> NotebookNode | None:
     if chart is not None:
         output.data = NotebookNode(_with_picture(chart, data))
         return output
-    had_life = data.pop(WIDGET, None) is not None or data.pop(SCRIPT, None) is not None
-    return None if had_life and set(data) <= {ALT_TEXT} else output
+    was_live = data.pop(WIDGET, None) is not None or data.pop(SCRIPT, None) is not None
+    return None if was_live and set(data) <= {ALT_TEXT} else output
 
 
 def _chart(data: NotebookNode) -> dict[str, Any] | None:
@@ -157,7 +157,7 @@ def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
 # A notebook as one HTML page: charts to explore, light, dark and print, and no request ever leaves it.
 
 TEMPLATES = Path(__file__).with_name("templates")
-PAGE_SHOWN_FIRST = [CHART, "text/html", "text/markdown", PICTURE, "image/png", "image/jpeg", "text/latex", "text/plain"]
+PAGE_MIME_ORDER = [CHART, "text/html", "text/markdown", PICTURE, "image/png", "image/jpeg", "text/latex", "text/plain"]
 _FIGURE = Markup(
     '<figure class="wb-chart"><img class="wb-still" alt="{alt}" src="data:image/svg+xml;base64,{picture}">'
     '<div class="wb-live" role="img" aria-label="{alt}"></div><p class="wb-note"></p>'
@@ -210,7 +210,7 @@ def _exporter() -> HTMLExporter:
         template_name="report",
         extra_template_basedirs=[str(TEMPLATES)],
         filters={"clean_html": clean_html, "figure": _figure, "picture": _embedded, "markdown2html": _html_of},
-        config=Config({"NbConvertBase": {"display_data_priority": PAGE_SHOWN_FIRST}}),
+        config=Config({"NbConvertBase": {"display_data_priority": PAGE_MIME_ORDER}}),
         sanitize_html=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
@@ -224,10 +224,10 @@ class _PictureInliner(IPythonRenderer):
         # nbconvert itself refuses paths that lead out by their letters
         try:
             place = Path(self.path).resolve() / src
-            beside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
+            is_inside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
         except (OSError, ValueError):  # an address, or what no file can be called
             return None
-        return super()._src_to_base64(src) if beside else None
+        return super()._src_to_base64(src) if is_inside else None
 
 
 @pass_context
@@ -328,7 +328,7 @@ def _run(command: list[str], deadline_s: float) -> str:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     ) as process:
         try:
-            _, said = process.communicate(timeout=deadline_s)
+            _, output = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
             raise Failed(
                 f"{command[0]} did not print the report within {deadline_s:g} s. Accepted instead: html, which any "
@@ -337,12 +337,12 @@ def _run(command: list[str], deadline_s: float) -> str:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return (said.strip().splitlines() or ["nothing"])[-1]
+    return (output.strip().splitlines() or ["nothing"])[-1]
 
 
 # A notebook as Markdown: text and tables in one file, each chart as a picture in a folder beside it.
 
-_SHOWN_FIRST = ["text/markdown", PICTURE, "image/png", "image/jpeg", "text/html", "text/latex", "text/plain"]
+_MARKDOWN_MIME_ORDER = ["text/markdown", PICTURE, "image/png", "image/jpeg", "text/html", "text/latex", "text/plain"]
 
 
 def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) -> tuple[str, dict[str, bytes]]:
@@ -356,7 +356,7 @@ def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) ->
         filters={"clean_html": clean_html, "markdown_text": markdown_text},
         config=Config(
             {
-                "NbConvertBase": {"display_data_priority": _SHOWN_FIRST},
+                "NbConvertBase": {"display_data_priority": _MARKDOWN_MIME_ORDER},
                 "ExtractOutputPreprocessor": {"output_filename_template": "picture-{cell_index}-{index}{extension}"},
             }
         ),

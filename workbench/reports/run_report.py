@@ -26,13 +26,13 @@ from workbench.reports.cases import Case, cards, cases, headline, in_short, lead
 from workbench.reports.methods import (
     CAUTION,
     DerivedNumber,
-    beside_published,
     cautions,
     derived,
     derived_table,
     legend,
     methods,
     num_published,
+    published_table,
 )
 from workbench.reports.pictures import bundle, plain
 from workbench.reports.tables import (
@@ -54,13 +54,10 @@ from workbench.reports.tables import (
     stop_table,
     value_text,
 )
-from workbench.reports.tables import (
-    Row as TablesRow,
-)
 from workbench.results import comparison, metrics
 from workbench.results.metrics import JOINED
 from workbench.results.provenance import for_others
-from workbench.results.rows import PROBLEM
+from workbench.results.rows import PROBLEM, Row
 from workbench.results.store import Store
 
 # A stored run as a notebook: what was found, what was asked, where each number comes from, how it was taken.
@@ -69,7 +66,7 @@ Facts = Mapping[str, Any]
 
 _SIZES = ("local_sizes", "global_sizes")
 _HEAD = ("title", "notes", "run", "started_at", "status", "timed_how")
-_ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
+_QUESTION = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class CaseDrawing:
     numbers: Sequence[DerivedNumber] = ()
 
 
-def run_report(facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
+def run_report(facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
     """The report of one run, in memory; `export` writes it.
 
     *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; what was asked (`operator`,
@@ -110,8 +107,8 @@ def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
 
 def heads(heading: str, facts: Facts) -> list[NotebookNode]:
     """The heading, when and what in one line, and what its author wrote."""
-    said = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
-    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(said))))))]
+    origin = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
+    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(origin))))))]
     return [*cells, *note(str(facts.get("notes") or ""))]
 
 
@@ -126,21 +123,24 @@ def note(text: str) -> list[NotebookNode]:
 
 
 def run_cells(
-    facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = (), level: int = 2
+    facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = (), level: int = 2
 ) -> list[NotebookNode]:
     """All of one run below its title: what was found first, how it was found last. Headings begin at *level*."""
     rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
     problems, mark = cases(rows), "#" * level
     drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
     cells = [lead(problems, facts.get("status"))]
-    if said := cautions(facts, rows):
-        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in said)))
+    if warnings := cautions(facts, rows):
+        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in warnings)))
     single = problems[0] if len(problems) == 1 else None
     cells += [*cards(facts, single), *recommended(single)] if single else in_short(problems, mark)
-    cells += [*_asked(facts, mark), new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}")]
-    for title, case, its in zip(titles(problems), problems, drawn, strict=True):
-        cells += _case_cells(title, case, its, mark)
-    papers = beside_published(problems)
+    cells += [
+        *_question_cells(facts, mark),
+        new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}"),
+    ]
+    for title, case, drawing in zip(titles(problems), problems, drawn, strict=True):
+        cells += _case_cells(title, case, drawing, mark)
+    papers = published_table(problems)
     if papers is not None:
         cells += [new_markdown_cell(f"{mark} Beside what is published\n\n{CAUTION}"), papers.to_cell()]
     cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows, num_published(papers)).to_cell()]
@@ -169,8 +169,8 @@ def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
     cells = [new_markdown_cell(f"{mark} All outcomes")]
     if not all(map(is_failure, whole)):
         cells.append(outcome_table(whole).to_cell())
-    if said := case.together:
-        cells.append(new_markdown_cell(markdown_text(said)))
+    if advice := case.together:
+        cells.append(new_markdown_cell(markdown_text(advice)))
     if same := common(whole):
         cells += [new_markdown_cell(f"{under} The same in every row"), pairs_cell(same)]
     if not all(map(is_failure, parts)):
@@ -184,11 +184,11 @@ def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
     return cells
 
 
-def _kind(row: TablesRow) -> str:
+def _kind(row: Row) -> str:
     return "not measured, stopped" if is_stop(row) else "failed" if is_failure(row) else str(row.get("source"))
 
 
-def _outcomes(rows: Sequence[TablesRow]) -> str:
+def _outcomes(rows: Sequence[Row]) -> str:
     """How many rows of each kind."""
     whole, parts = parts_of(rows)
     counts = Counter(map(_kind, whole))
@@ -196,9 +196,9 @@ def _outcomes(rows: Sequence[TablesRow]) -> str:
     return f"Outcomes: {', '.join(f'{count} {kind}' for kind, count in counts.items()) or 'nothing'}."
 
 
-def _asked(facts: Facts, mark: str) -> list[NotebookNode]:
-    listed = [key for key in _ASKED if facts.get(key) is not None]
-    listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_ASKED, "provenance")]
+def _question_cells(facts: Facts, mark: str) -> list[NotebookNode]:
+    listed = [key for key in _QUESTION if facts.get(key) is not None]
+    listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_QUESTION, "provenance")]
     cells = [new_markdown_cell(f"{mark} What was asked")]
     if listed:
         cells.append(pairs_cell([(label(key), _fact_text(facts, key)) for key in listed], grid=True))
@@ -243,7 +243,6 @@ def _provenance(facts: Facts, mark: str) -> list[NotebookNode]:
 
 # A run of the store as what a report needs: facts, rows and charts. The explorer freezes the same charts.
 
-Row = Mapping[str, Any]
 Titled = tuple[str, alt.TopLevelMixin]
 
 CURVE = 3
@@ -256,8 +255,8 @@ def stored_report(store: Store, run: str, *, note: str = "", login: bool = False
 
     *note* is what its author has to say of it. *login*: it names who made the run.
     """
-    its_facts, rows, shown = whole_run(store, store.run(run), login=login)
-    return run_report({**its_facts, "notes": note}, rows, shown)
+    run_facts, rows, shown = whole_run(store, store.run(run), login=login)
+    return run_report({**run_facts, "notes": note}, rows, shown)
 
 
 def whole_run(
@@ -266,7 +265,7 @@ def whole_run(
     """Facts, rows, and what is shown of each case of *run*."""
     rows = store.rows(run["id"])
     problems = cases(rows)
-    named = _asked_axes(run["experiment"])
+    named = _requested_axes(run["experiment"])
     known = {**run, "provenance": for_others(run["provenance"], login=login)}
     facts_of_run = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
     return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
@@ -293,7 +292,7 @@ def swept(rows: Sequence[Row], named: Collection[str] = ()) -> list[str]:
     return sorted(axes, key=lambda name: -widest[name])[:CURVES_MOST]
 
 
-def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
+def _requested_axes(experiment: Mapping[str, Any]) -> set[str]:
     """The axes for which a run was asked to try several values, or all."""
     choices = experiment.get("space") or []  # a replay states none
     return {
@@ -348,11 +347,11 @@ def charts(store: Store, run: str, rows: Sequence[Row]) -> list[Titled]:
     drawn: list[Titled] = [("", trials.chart(rows))]
     best = comparison.fastest(rows)
     if best is not None:
-        words = _words(best, rows)
+        text = _schedule_and_problem(best, rows)
         timelines = panels(store, run, best)
-        drawn += [("", timeline.chart(timelines, words))] if timelines else []
+        drawn += [("", timeline.chart(timelines, text))] if timelines else []
         lost = losses(store, run, rows, best)
-        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], words, best["source"]))]
+        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], text, best["source"]))]
     return drawn
 
 
@@ -360,8 +359,8 @@ def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
     """The timelines of one trial: as it was timed above as it was simulated."""
     by_source = {source: store.spans(run, row["key"], source, row.get("block")) for source in TIMED}
     by_source["estimated"] = store.spans(run, row["key"], "estimated")
-    words = {"measured": "measured", "recorded": "recorded", "estimated": "simulated"}
-    return {words[source]: spans for source, spans in by_source.items() if spans}
+    titles = {"measured": "measured", "recorded": "recorded", "estimated": "simulated"}
+    return {titles[source]: spans for source, spans in by_source.items() if spans}
 
 
 def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float | None] | None:
@@ -390,7 +389,7 @@ def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
     return min(alike, default=None)
 
 
-def _words(row: Row, rows: Sequence[Row]) -> str:
+def _schedule_and_problem(row: Row, rows: Sequence[Row]) -> str:
     """The schedule by what tells it from the others, and its problem."""
     alike = [other for other in rows if other.get("part") in (None, "whole")]
     return BETWEEN.join((schedule_text(row, alike), context([row])))

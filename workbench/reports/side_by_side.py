@@ -38,13 +38,11 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
-from workbench.results.rows import ASKED, Key, question_of
+from workbench.results.rows import ASKED, Key, Row, question_of
 from workbench.results.runs import compared, differences, timed
 from workbench.results.store import Store
 
 # Several runs in one report: what differs, the same schedules side by side, then each run by itself.
-
-Row = Mapping[str, Any]
 
 RUNS_MOST = 8
 """More than these have no room beside each other on paper."""
@@ -108,16 +106,16 @@ def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNod
 
 def _lead(of_runs: Sequence[Mapping[str, Row]]) -> NotebookNode:
     """How often each run was faster than the first one."""
-    said = []
+    lines = []
     for number_of, other in enumerate(of_runs[1:], start=2):
         verdicts = Counter(compared(of_runs[0][question], other[question])["second_is"]
                            for question in of_runs[0] if question in other)  # fmt: skip
         how = ", ".join(f"{verdicts[word]} {word}" for word in ("faster", "alike", "slower") if verdicts[word])
         shared = verdicts.total()
         schedules = f"{shared} schedule{'s' * (shared != 1)} that both timed"
-        said.append(f"Run {number_of} beside run 1: of {schedules}, {how}." if shared else
+        lines.append(f"Run {number_of} beside run 1: of {schedules}, {how}." if shared else
                     f"Run {number_of} and run 1 timed no schedule in common.")  # fmt: skip
-    text = " ".join(said)
+    text = " ".join(lines)
     return shown_cell(Markup('<p class="wb-lead">{}</p>').format(text), markdown_text(text), text)
 
 
@@ -191,7 +189,7 @@ def _ratio(first: Row | None, other: Row | None) -> Cell:
 
 TITLE = "Estimates beside measurements"
 SPLITS = {"whole": "all trials", "held_out": "held out"}
-SAYS = (
+EXPLANATION = (
     "Errors are of whole trials, estimated over measured. Nothing was fitted to the problems that are held out: a "
     "committed seed draws them. The roofline is the trivial estimate. What the simulator is "
     "worth is what it knows beyond it."
@@ -203,7 +201,7 @@ HEADINGS = ("Schedule", "Of", "Trials", "Median", "90 % within", "Weighted by ti
 def error_report(rows: Sequence[Row], summary: Mapping[str, Any], bounds: Sequence[Row]) -> NotebookNode:
     """*rows* and *summary* are those of `workbench.analysis.accuracy`, *bounds* those of the committed file."""
     drawn = new_code_cell(outputs=[new_output("display_data", bundle(accuracy.chart(rows, bounds), themed=True))])
-    cells = [new_markdown_cell(f"# {TITLE}\n\n{SAYS}"), drawn, new_markdown_cell("## By operator and scheme")]
+    cells = [new_markdown_cell(f"# {TITLE}\n\n{EXPLANATION}"), drawn, new_markdown_cell("## By operator and scheme")]
     table = Table(columns=tuple(ReportColumn(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
     return as_notebook(TITLE, [*cells, table.to_cell()])
 

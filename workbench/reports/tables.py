@@ -18,6 +18,7 @@ from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_
 from workbench.naming import SIGNS, TIMED, axes_title, source_title
 from workbench.results.comparison import BlockBases, leading
 from workbench.results.metrics import agreed, gain
+from workbench.results.rows import Row
 
 # A plain value as a person reads it: the end of its key says its unit, the table of labels says its name.
 
@@ -70,8 +71,8 @@ def label(key: str) -> str:
     """The name of *key* for people: `cpu_model` is `Cpu model`, unless the table knows better."""
     if key in LABELS:
         return LABELS[key]
-    words = next((key.removesuffix(end) for end, _ in _FORMATS if key.endswith(end)), key).replace("_", " ")
-    return words[:1].upper() + words[1:]
+    name = next((key.removesuffix(end) for end, _ in _FORMATS if key.endswith(end)), key).replace("_", " ")
+    return name[:1].upper() + name[1:]
 
 
 def value_text(key: str, value: Any) -> str:
@@ -86,14 +87,14 @@ def value_text(key: str, value: Any) -> str:
         separator = " × " if value and all(isinstance(entry, int) for entry in value) else ", "
         return separator.join(value_text(key, entry) for entry in value)
     if isinstance(value, int | float):
-        written = _format(key)
-        return written(value) if written else f"{value:.4g}" if isinstance(value, float) else str(value)
+        to_text = _format(key)
+        return to_text(value) if to_text else f"{value:.4g}" if isinstance(value, float) else str(value)
     return str(value)
 
 
 def _format(key: str) -> Callable[[float], str] | None:
     """How a number whose key ends in a unit is written."""
-    return next((written for end, written in _FORMATS if key.endswith(end)), None)
+    return next((to_text for end, to_text in _FORMATS if key.endswith(end)), None)
 
 
 def _entry_text(name: str, value: Any) -> str:
@@ -231,8 +232,6 @@ def _cell_html(column: ReportColumn, cell: Cell) -> Markup:
 
 # Rows of a run as tables that say only what differs: one line a schedule, each source in its own column.
 
-Row = Mapping[str, Any]
-
 _PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "part")
 _SAME_TRIAL = ("operator", "shape", "dtype", "world", "machine", "fabric", "scheme", "axes")
 """Two rows of the same part that agree in these are the same thing, measured and estimated."""
@@ -291,15 +290,15 @@ def lines(rows: Sequence[Row]) -> list[ReportLine]:
     return sorted((line for same in groups.values() for line in same), key=lambda line: line.leading["time_s"])
 
 
-def gain_words(rows: Sequence[Row]) -> str:
+def gain_text(rows: Sequence[Row]) -> str:
     """`Fastest: fused, 357 µs, 1.44x faster than the best sequential schedule.` Of one problem."""
     best = leading(_compared(rows))[0]
     faster = gain(best)
     time = value_text("time_s", best["time_s"])
-    words = f"Fastest: {schedule_text(best, rows)}, {time} {best.get('source')}"
+    text = f"Fastest: {schedule_text(best, rows)}, {time} {best.get('source')}"
     if faster is None or best.get("scheme") == BASELINE:
-        return f"{words}."
-    return f"{words}, {ratio_text(faster)} faster than the best sequential schedule."
+        return f"{text}."
+    return f"{text}, {ratio_text(faster)} faster than the best sequential schedule."
 
 
 def _compared(rows: Sequence[Row]) -> Sequence[Row]:
@@ -319,11 +318,11 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
     names = {", ".join(filter(None, _schedule(row, varying))) for row in base}
     # the best sequential schedule of one block may not be that of another, and was not as fast there
     several = len({row.get("block") for row in every}) > 1
-    words = (
+    baseline = (
         f"the best {BASELINE} of its block" if several else names.pop() if len(names) == 1 else f"the best {BASELINE}"
     )
     source = next(iter(compared.values())).get("source")
-    heading = f"Speed-up over {words}" + ("" if source in TIMED else f", {source}")
+    heading = f"Speed-up over {baseline}" + ("" if source in TIMED else f", {source}")
     cells, bases = [], BlockBases.of(every)
     for line in shown:
         row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)

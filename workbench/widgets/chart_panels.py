@@ -25,7 +25,7 @@ from workbench.naming import axis_title
 from workbench.reports import run_report
 from workbench.reports.methods import derived, derived_table
 from workbench.results import metrics
-from workbench.results.rows import link_of, question_of
+from workbench.results.rows import Row, link_of, question_of
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 from workbench.simulator.price.messages import are_measured
@@ -39,21 +39,19 @@ from workbench.widgets.live_chart import LiveChart, ready
 
 # The cells of a landscape: every combination of two axes estimated by the closed form, as rows like any others.
 
-Row = Mapping[str, Any]
 
-
-def cells(asked: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
+def cells(form_question: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
     """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
-    problem = asked.problem()
-    choice = replace(asked, swept=(x, y)).choice(asked.scheme, machine)
-    points = columns(values(choice, problem, machine, asked.link(), COUNTED_MOST))
-    seconds = grid.times(problem, asked.scheme, points, machine, fabric)
+    problem = form_question.problem()
+    choice = replace(form_question, swept=(x, y)).choice(form_question.scheme, machine)
+    points = columns(values(choice, problem, machine, form_question.link(), COUNTED_MOST))
+    seconds = grid.times(problem, form_question.scheme, points, machine, fabric)
     same = {
-        "outcome": "estimate", "source": "estimated", "operator": asked.operator, "shape": dict(problem.shape),
-        "dtype": problem.dtype, "world": problem.world, "scheme": asked.scheme, "backend": machine.backend,
+        "outcome": "estimate", "source": "estimated", "operator": form_question.operator, "shape": dict(problem.shape),
+        "dtype": problem.dtype, "world": problem.world, "scheme": form_question.scheme, "backend": machine.backend,
         "machine": machine.name, "fabric": str(fabric), "part": "whole",
         "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric)
-        and shares_are_measured(problems(asked.schedule(machine)), machine),
+        and shares_are_measured(problems(form_question.schedule(machine)), machine),
     }  # fmt: skip
     return [
         {**same, "axes": axes, "time_s": float(time_s)}
@@ -62,14 +60,14 @@ def cells(asked: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str)
     ]
 
 
-def same_problem(asked: FormQuestion) -> Callable[[Row], bool]:
+def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
     """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
-    problem, link = asked.problem(), link_of(str(asked.link()))
+    problem, link = form_question.problem(), link_of(str(form_question.link()))
     question = question_of(problem.to_json())
 
     def same(row: Row) -> bool:
         backend = row.get("backend")
-        alike = is_one_call(row.get("protocol"), backend) == is_one_call(asked.protocol, backend)
+        alike = is_one_call(row.get("protocol"), backend) == is_one_call(form_question.protocol, backend)
         is_estimate = row.get("source") == "estimated"
         return (is_estimate or alike) and question_of(row) == question and link_of(row.get("fabric") or "") == link
 
@@ -78,7 +76,7 @@ def same_problem(asked: FormQuestion) -> Callable[[Row], bool]:
 
 # The time along one axis of a sweep, and which axis that is when several were swept.
 
-NONE = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
+NO_SWEEP = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
 
 
 class AlongPanel:
@@ -103,7 +101,7 @@ class AlongPanel:
         self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
         self.axis.options = [(axis_title(axis), axis) for axis in swept]
         self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
-        self.note.value = "" if swept else note_html(NONE)
+        self.note.value = "" if swept else note_html(NO_SWEEP)
         self.chart.layout.display = SHOWN if swept else HIDDEN
         self._swept = swept
         self.axis.value = next(iter(swept), None)
@@ -172,16 +170,16 @@ class LandscapePanel:
         """The axes of the schedules that are asked for now, with the number of their values."""
         ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
         self._counts = dict(axes)
-        words = tuple((axis_title(axis), axis) for axis in ordered)
+        titles = tuple((axis_title(axis), axis) for axis in ordered)
         self.forget()
-        if words == tuple(self.x.options):
+        if titles == tuple(self.x.options):
             return
         across = self.x.value if self.x.value in axes else ordered[0]
         others = [axis for axis in ordered if axis != across] or ordered
         up = self.y.value if self.y.value in others else others[0]
         for control, axis in ((self.x, across), (self.y, up)):
             control.unobserve(self._axes_changed, "value")
-            control.options = words
+            control.options = titles
             control.value = axis
             control.observe(self._axes_changed, "value")
         self._axes_changed()
@@ -229,7 +227,7 @@ class LandscapePanel:
 
 # Where the time of one trial went, of which trial, and what follows from it; or why that cannot be said.
 
-FAR = 0.05
+TIMELINE_TOLERANCE = 0.05
 """A timeline that took more or less than this share of the timed calls explains them only so far."""
 RUN_IT = "Load this schedule and run it by itself to see each part."
 
@@ -259,28 +257,28 @@ class LossesPanel:
         self._shown = known
         spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
         steps = metrics.waterfall(row, spans, pieces_s)
-        words = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_of_timeline(row, spans)]
-        self.note.value = note_html(" ".join([*words, *_missing(row, steps or {}, pieces_s)]))
+        notes = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_timeline_note(row, spans)]
+        self.note.value = note_html(" ".join([*notes, *_unknown_losses(row, steps or {}, pieces_s)]))
         parts = {"floor": row["floor_s"]} if steps is None else steps
         self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
         numbers = derived(row, spans, pieces_s)
         self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""
 
 
-def _missing(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
+def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
     """Which losses are not known, why, and what to do where this person can."""
     if not (unknown := metrics.unknown(parts)):
         return []
-    lacks = ["its computation was not timed alone in its block"] * (pieces_s is None)
-    lacks += ["no timeline of it was kept"] * ("fill and drain" in unknown)
-    why = f"Not known: {', '.join(unknown)}, since {' and '.join(lacks) or 'its floor is not known'}."
+    reasons = ["its computation was not timed alone in its block"] * (pieces_s is None)
+    reasons += ["no timeline of it was kept"] * ("fill and drain" in unknown)
+    why = f"Not known: {', '.join(unknown)}, since {' and '.join(reasons) or 'its floor is not known'}."
     return [why, RUN_IT] if row["source"] == "measured" else [why]
 
 
-def _of_timeline(row: Row, spans: Sequence[Span]) -> list[str]:
+def _timeline_note(row: Row, spans: Sequence[Span]) -> list[str]:
     """Where the timeline took another time than the timed calls: losses that are read from it are off as far."""
     taken_s = max((span.stop_s for span in metrics.per_problem(spans, row)), default=row["time_s"])
-    if abs(taken_s / row["time_s"] - 1) < FAR:
+    if abs(taken_s / row["time_s"] - 1) < TIMELINE_TOLERANCE:
         return []
     took = f"Fill and drain and contention are read from its timeline, which took {seconds_text(taken_s)}"
     return [f"{took}: what that differs by is among the unexplained."]
@@ -290,10 +288,10 @@ def _of_timeline(row: Row, spans: Sequence[Span]) -> list[str]:
 
 MACHINE = "h200_ib"
 """Hosts of eight GPUs and a network: no other machine of ours has many hosts."""
-USUAL = "fused"
+DEFAULT_CONFIGURATION = "fused"
 """The configuration that is chosen first: every model has it."""
 WORLDS = (8, 64, 512, 4096)
-NOBODY = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
+ONLY_ESTIMATED = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
 
 
 def model_of(preset: str) -> str | None:
@@ -329,10 +327,10 @@ class StepPanel:
             return
         name = model_of(self._preset)
         if name is None:
-            self._say_none()
+            self._show_no_model()
             return
-        known = model(name)
-        offered = tuple(named(None, known))
+        scaled = model(name)
+        offered = tuple(named(None, scaled))
         if self.configuration.options != offered:
             self._offer(offered)
         question = (name, str(self.configuration.value))
@@ -348,8 +346,9 @@ class StepPanel:
         self.chart.replace(scale_out.DATASET, scale_out.rows(steps))
         most = steps[-1]
         self.message.value = note_html(
-            f"{known.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_words(most['reduction'])} "
-            f"on {most['world']:,} ranks. {NOBODY} More: notebooks/scale_out.ipynb, `workbench predict-step {name}`."
+            f"{scaled.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_reduction_text(most['reduction'])} "
+            f"on {most['world']:,} ranks. {ONLY_ESTIMATED} More: notebooks/scale_out.ipynb, "
+            f"`workbench predict-step {name}`."
         )
 
     def _offer(self, offered: tuple[str, ...]) -> None:
@@ -357,11 +356,11 @@ class StepPanel:
         before, self._offering = self.configuration.value, True
         try:
             self.configuration.options = offered
-            self.configuration.value = before if before in offered else USUAL
+            self.configuration.value = before if before in offered else DEFAULT_CONFIGURATION
         finally:
             self._offering = False
 
-    def _say_none(self) -> None:
+    def _show_no_model(self) -> None:
         self._drawn = ("", "")
         self.chart.replace(scale_out.DATASET, [])
         self.message.value = note_html(
@@ -369,7 +368,7 @@ class StepPanel:
         )
 
 
-def _words(reduction: float) -> str:
+def _reduction_text(reduction: float) -> str:
     return f"{percent_text(abs(reduction))} {'less' if reduction >= 0 else 'more'} than sequential"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
@@ -26,6 +26,7 @@ from workbench.machines.calibrate_gpu import calibrate_here
 from workbench.resources import LAPTOP
 from workbench.results import recordings
 from workbench.results.recordings import Recorded
+from workbench.results.rows import Row
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -48,7 +49,7 @@ LOOK_SECONDS, MISS_SECONDS = 3.0, 1.0
 """How often a cluster is looked at, and how often it is looked for."""
 LOOKING_MOST = 4
 """So many explorers of a kernel look for their cluster; older ones keep what they have found."""
-NOBODY = (
+NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "Simulate and Replay need none."
 )
@@ -63,12 +64,12 @@ class ClusterWatcher:
     Only the finder's own thread connects: a connection may hang, and whoever presses Run must not hang with it.
     """
 
-    def __init__(self, tell: Callable[[Workers | None, str], Any], cluster: Cluster | str | None = None) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[Workers | None, str], Any], cluster: Cluster | str | None = None) -> None:
+        self._report = report
         self._cluster = None if isinstance(cluster, str) else cluster
         self._address = cluster if isinstance(cluster, str) else None
         self._is_lab = cluster is None
-        self._told: tuple[Workers | None, str] | None = None
+        self._reported: tuple[Workers | None, str] | None = None
         self._why = "it is still being looked for"
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -104,7 +105,7 @@ class ClusterWatcher:
 
     def ranks(self, world: int, backend: str, across: bool = False) -> Ranks | None:
         """What a gang would run on: of the cluster as it was seen last, or of the one that the lab is starting here."""
-        workers = self._told and self._told[0]
+        workers = self._reported and self._reported[0]
         if workers is not None:
             return workers.ranks(world, backend, across)
         return local_ranks(world, backend) if self._is_lab else None
@@ -114,11 +115,11 @@ class ClusterWatcher:
 
     def _look(self) -> None:
         while not self._closed:
-            news = self._found()
-            if news != self._told and not self._closed:
-                self._told = news
+            news = self._state()
+            if news != self._reported and not self._closed:
+                self._reported = news
                 try:
-                    self._tell(*news)
+                    self._report(*news)
                 except ValueError:
                     if not self._closed:  # else the page went meanwhile, and its store with it
                         raise
@@ -138,13 +139,13 @@ class ClusterWatcher:
             self._news.notify_all()
         return cluster
 
-    def _found(self) -> tuple[Workers | None, str]:
+    def _state(self) -> tuple[Workers | None, str]:
         try:
             cluster = self._connect()
             workers = Workers.described(cluster.describe())
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
-            return None, NOBODY
+            return None, NO_CLUSTER
         troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
@@ -156,8 +157,6 @@ class ClusterWatcher:
 
 # Estimates that are off are told, and a button fits the machine; what was predicted before stays as it was.
 
-Row = Mapping[str, Any]
-
 
 class CalibrationNotice:
     """`show` tells what is off; the button fits that machine in the background, and then calls *done*."""
@@ -167,11 +166,11 @@ class CalibrationNotice:
         self._machine = ""
         self._busy = False
         self._stop = threading.Event()
-        self.words = html("wb-off")
+        self.text = html("wb-off")
         self.button = button("Calibrate", "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
         self.button.on_click(lambda _: self.start())
         self.button.layout.display = HIDDEN
-        self.view = marked(ipywidgets.VBox([self.words, self.button]), "wb-calibrating")
+        self.view = marked(ipywidgets.VBox([self.text, self.button]), "wb-calibrating")
 
     def show(self, rows: Sequence[Row]) -> None:
         """Says which estimates among the *rows* of a run are off, and offers what helps."""
@@ -180,11 +179,11 @@ class CalibrationNotice:
         estimates = off(rows)
         digests = {row.get("machine_digest") for row in rows if row["source"] == "estimated"} - {None}
         self._machine = estimates[0].machine if estimates else ""
-        self.words.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
+        self.text.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
         machine = machines.known(self._machine)
         offers = machine is not None
         if machine is not None and digests and machine.digest not in digests:
-            self.words.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
+            self.text.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
             offers = False
         self.button.layout.display = SHOWN if offers else HIDDEN
 
@@ -201,22 +200,22 @@ class CalibrationNotice:
         self._stop.set()
 
     def _work(self, name: str) -> None:
-        said = ""
+        result = ""
         try:
-            said = self._fit(name)
+            result = self._fit(name)
         except (UnsoundFit, ValueError, OSError, RuntimeError) as error:
-            said = refusal_html(str(error))
+            result = refusal_html(str(error))
         finally:
             self._busy = False
             if not self._stop.is_set():  # else the page went meanwhile, and its store with it
                 self._done()
-                self.words.value = said
+                self.text.value = result
 
     def _fit(self, name: str) -> str:
         """What to say of it."""
         on_cpus = machines.machine(name).backend == "cpu"
         takes = FULL_SECONDS if on_cpus else GPU_SECONDS
-        self.words.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
+        self.text.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
         if on_cpus:
             calibrate(self._find(), FULL_SECONDS, self._stop, name=name)
         else:
@@ -250,12 +249,12 @@ MEASURE, SIMULATE, REPLAY = "cluster", "simulator", "recordings"
 SOURCES = (("Measure", MEASURE), ("Simulate", SIMULATE), ("Replay", REPLAY))
 TOOLTIPS = ("On the cluster's ranks", "Played on a machine's description", "Recorded runs as if live")
 SPEEDS = (("as it was", 1.0), ("10 times as fast", 10.0), ("at once", float("inf")))
-OWN_RUNS = 20
+OWN_RUNS_MOST = 20
 """The newest runs of one's own that are offered for replay."""
 
 
 class SourceChoice:
-    """`view` is the choice; `sitting` makes of a question what is to be iterated."""
+    """`view` is the choice; `run_for` makes of a question what is to be iterated."""
 
     def __init__(self, store: Store, find: Callable[[], Cluster], ranks: Callable[[int, str], Ranks | None],
                  wait_s: Callable[[], float]) -> None:  # fmt: skip
@@ -272,8 +271,8 @@ class SourceChoice:
         )
         self.view = ipywidgets.VBox([self.source, self._replay])
         self.source.observe(self._source_changed, "value")
-        self.recording.observe(self._tell, "value")
-        self.whole.observe(self._tell, "value")
+        self.recording.observe(self._notify, "value")
+        self.whole.observe(self._notify, "value")
 
     @property
     def value(self) -> str:
@@ -311,7 +310,7 @@ class SourceChoice:
             self._read = self.recording.value, self.recorded()
         return self._read[1]
 
-    def sitting(self, question: FormQuestion, machine: Machine) -> StoredRun:
+    def run_for(self, question: FormQuestion, machine: Machine) -> StoredRun:
         """What Run iterates; ValueError in one sentence when it cannot be."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
@@ -336,20 +335,21 @@ class SourceChoice:
         if replay:
             self.offer()
         self._replay.layout.display = SHOWN if replay else HIDDEN
-        self._tell()
+        self._notify()
 
     def offer(self) -> None:
         """The recordings that there are now: those shipped, then one's own measured runs, the newest first."""
         self._read = None
         shipped = [(name, ("shipped", name)) for name in recordings.paths()]
         runs = [
-            (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"])) for run in self._store.measured_runs(OWN_RUNS)
+            (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"]))
+            for run in self._store.measured_runs(OWN_RUNS_MOST)
         ]
         options = (*shipped, *runs)
         if tuple(self.recording.options) != options:
             self.recording.options = options
             self.recording.value = options[0][1] if options else None
 
-    def _tell(self, _: Any = None) -> None:
+    def _notify(self, _: Any = None) -> None:
         for listener in self._listeners:
             listener()

@@ -104,44 +104,44 @@ def tick(label: str, mark: str, value: bool = False) -> ipywidgets.Checkbox:
 
 def one_of(options: Sequence[Any], value: Any, mark: str, tooltips: Sequence[str] = ()) -> ipywidgets.ToggleButtons:
     """One of a few, all in sight."""
-    made = ipywidgets.ToggleButtons(
+    control = ipywidgets.ToggleButtons(
         options=options,
         value=value,
         tooltips=tooltips,
         style={"button_width": "auto"},
         layout=ipywidgets.Layout(flex="1 1 auto", width="auto"),
     )
-    return marked(made, mark)
+    return marked(control, mark)
 
 
 def sweep_tick(mark: str) -> ipywidgets.Checkbox:
     """*sweep*: every value of what stands beside it is to be tried, instead of the one that is shown."""
-    made = ipywidgets.Checkbox(
+    control = ipywidgets.Checkbox(
         description="sweep",
         indent=False,
         layout=ipywidgets.Layout(width="66px", flex="0 0 auto", margin="1px 0 1px 4px"),
     )
-    return marked(made, mark)
+    return marked(control, mark)
 
 
-def or_words(control: Any) -> ipywidgets.HBox:
+def choice_or_label(control: Any) -> ipywidgets.HBox:
     """*control*; where there is one option only, that option in words, since a choice of one is no choice."""
-    words = marked(ipywidgets.HTML(description=control.description, style=WIDE, layout=wide(margin="0")), "wb-only")
+    only = marked(ipywidgets.HTML(description=control.description, style=WIDE, layout=wide(margin="0")), "wb-only")
 
     def follow(_: Any = None) -> None:
         alone = len(control.options) < 2
-        control.layout.display, words.layout.display = (HIDDEN, SHOWN) if alone else (SHOWN, HIDDEN)
-        words.value, words.tooltip = str(escape(control.label or "")), control.tooltip
+        control.layout.display, only.layout.display = (HIDDEN, SHOWN) if alone else (SHOWN, HIDDEN)
+        only.value, only.tooltip = str(escape(control.label or "")), control.tooltip
 
     control.observe(follow, ["options", "index", "label", "tooltip"])
     follow()
-    return ipywidgets.HBox([control, words], layout=ipywidgets.Layout(flex="1 1 auto", width="100%"))
+    return ipywidgets.HBox([control, only], layout=ipywidgets.Layout(flex="1 1 auto", width="100%"))
 
 
 def number_line(label: str, options: Sequence[Any], value: Any, mark: str) -> ipywidgets.SelectionSlider:
     """One of several numbers in order."""
-    made = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=wide())
-    return marked(made, mark)
+    control = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=wide())
+    return marked(control, mark)
 
 
 def row(*controls: Any) -> ipywidgets.HBox:
@@ -162,7 +162,7 @@ def button(label: str, mark: str, icon: str, tooltip: str, **more: Any) -> ipywi
 
 def fold(label: str, mark: str, inside: ipywidgets.Widget) -> ipywidgets.ToggleButton:
     """Shows and hides *inside*. The accordion of ipywidgets cannot be opened with the keyboard."""
-    made = marked(
+    toggle = marked(
         ipywidgets.ToggleButton(
             description=label, icon="caret-right", layout=wide(), tooltip="Show what is not needed at first"
         ),
@@ -170,12 +170,12 @@ def fold(label: str, mark: str, inside: ipywidgets.Widget) -> ipywidgets.ToggleB
     )
 
     def show(_: Any = None) -> None:
-        inside.layout.display = SHOWN if made.value else HIDDEN
-        made.icon = "caret-down" if made.value else "caret-right"
+        inside.layout.display = SHOWN if toggle.value else HIDDEN
+        toggle.icon = "caret-down" if toggle.value else "caret-right"
 
-    made.observe(show, "value")
+    toggle.observe(show, "value")
     show()
-    return made
+    return toggle
 
 
 # Small pieces of HTML beside the controls: sizes, refusals, banners. Whatever a person or a file wrote is escaped.
@@ -187,37 +187,37 @@ NAMED_MOST = 3
 """Choices of one control that a line names; of more it says how many."""
 
 
-def refusal_html(sentence: str) -> str:
+def refusal_html(message: str) -> str:
     """Why what is asked cannot be."""
-    return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(sentence))
+    return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(message))
 
 
-def warning_html(sentence: str) -> str:
+def warning_html(message: str) -> str:
     """What a person should know before trusting a number."""
-    return str(Markup('<div class="wb-warn" role="status">{}</div>').format(sentence))
+    return str(Markup('<div class="wb-warn" role="status">{}</div>').format(message))
 
 
-def note_html(sentence: str) -> str:
-    """A quiet sentence."""
-    return str(Markup('<div class="wb-note">{}</div>').format(sentence))
+def note_html(message: str) -> str:
+    """A quiet message."""
+    return str(Markup('<div class="wb-note">{}</div>').format(message))
 
 
 def preset_html(preset: Preset, operator: str) -> str:
     """What a preset is, in full: the list beside it has room for its name only."""
     note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
     divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
-    words = "; ".join(filter(None, [preset.title, note, divided])) + "."
+    text = "; ".join(filter(None, [preset.title, note, divided])) + "."
     return str(
-        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{words} Source: {preset.source}", words)
+        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{text} Source: {preset.source}", text)
     )
 
 
-def left_out_html(sentences: Sequence[str]) -> str:
+def left_out_html(messages: Sequence[str]) -> str:
     """Which files of `data/` the form goes on without, in one line that can be opened."""
-    if not sentences:
+    if not messages:
         return ""
-    count = "1 file is" if len(sentences) == 1 else f"{len(sentences)} files are"
-    whys = [sentence.removeprefix(LEFT_OUT) for sentence in sentences]
+    count = "1 file is" if len(messages) == 1 else f"{len(messages)} files are"
+    whys = [message.removeprefix(LEFT_OUT) for message in messages]
     lines = Markup("").join(Markup("<li>{}</li>").format(why) for why in whys)
     folded = Markup('<details class="wb-warn"><summary>{} damaged and left out</summary><ul>{}</ul></details>')
     return str(folded.format(count, lines))
@@ -255,8 +255,8 @@ def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None)
 def _share_html(estimate: Estimate | None) -> str:
     """Whose the times are, where a call has several problems: bars of the timeline are of all of them."""
     count = 1 if estimate is None else problems(estimate.trial.schedule)
-    words = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
-    return note_html(words) if count > 1 else ""
+    text = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
+    return note_html(text) if count > 1 else ""
 
 
 def _trust_html(estimate: Estimate | None) -> str:

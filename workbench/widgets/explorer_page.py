@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import ipywidgets
 from IPython.display import display
@@ -28,7 +27,7 @@ from workbench.machines import crowded
 from workbench.naming import TIMED
 from workbench.results import comparison
 from workbench.results.metrics import row_of
-from workbench.results.rows import of_first
+from workbench.results.rows import Row, of_first
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 from workbench.widgets.chart_panels import cells, same_problem
@@ -69,7 +68,7 @@ FORM_PIXELS = 392
 class PageParts:
     """What is made elsewhere."""
 
-    question: QuestionForm
+    form: QuestionForm
     source: SourceChoice
     results: Results
     panels: Panels
@@ -113,9 +112,9 @@ class ExplorerPage:
     def _left(self, parts: PageParts) -> list[ipywidgets.Widget]:
         buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
         guess = [self.guess, parts.shown.guess_refusal]
-        answered = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
+        answered = [parts.form.view, *guess, parts.source.view, buttons, parts.form.refusal, parts.loaded]
         said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
-        return [*answered, *said, parts.question.advanced, parts.question.sizes]
+        return [*answered, *said, parts.form.advanced, parts.form.sizes]
 
 
 # The explorer: a question on the left, what is known about it on the right, live while it is being measured.
@@ -124,29 +123,27 @@ DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
 LAST = "last"
 """Stands for the run that began last."""
 
-Row = Mapping[str, Any]
-
 
 class Explorer:
     """Everything of one explorer. `show()` puts it into a notebook; `run` and `stop` do what the buttons do."""
 
     def __init__(self, *, run: str = LAST, store: Store | None = None, cluster: Cluster | str | None = None) -> None:
-        self._first = run
+        self._first_run = run
         self.store = store or Store()
         self.run_id: str | None = None
         self._seen: set[str] = set()  # runs that were shown here: none comes back by itself over what the form says
-        self.question = QuestionForm(DEFAULT_PRESET, DEFAULT_MACHINE)
-        self.session = RunSession(self.store, self._hear)
+        self.form = QuestionForm(DEFAULT_PRESET, DEFAULT_MACHINE)
+        self.session = RunSession(self.store, self._receive)
         self.panels = Panels(self.store, self._cells)
         self.results, self.frozen = Results(), FrozenOutput(self.store)
         self.shown = TimelineView(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
-        self.finder = ClusterWatcher(self._found, cluster)
-        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks, lambda: self.question.wait_s)
-        self.loading = RowLoader(self.question, self.shown)
-        self.calibrating = CalibrationNotice(self.finder.cluster, self.refresh)
+        self.watcher = ClusterWatcher(self._cluster_changed, cluster)
+        self.source = SourceChoice(self.store, self.watcher.cluster, self.watcher.ranks, lambda: self.form.wait_s)
+        self.loading = RowLoader(self.form, self.shown)
+        self.calibrating = CalibrationNotice(self.watcher.cluster, self.refresh)
         self.page = ExplorerPage(PageParts(
-            question=self.question, source=self.source, results=self.results, panels=self.panels, report=self.report,
+            form=self.form, source=self.source, results=self.results, panels=self.panels, report=self.report,
             shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
         ))  # fmt: skip
         self._workers: Workers | None = None  # those of the cluster; None while nobody answers
@@ -155,17 +152,17 @@ class Explorer:
         """The kernel's thread and the session's both draw."""
         self._running = False
         self._restore(run)
-        self._operator, self._machine = self.question.asked.operator, self.question.machine.value
+        self._operator, self._machine = self.form.question.operator, self.form.machine.value
         """What progress and report are about; guess and pinned timeline are of this machine as well."""
         self._listen()
         self.refresh()
-        self.finder.start()
+        self.watcher.start()
 
     def _listen(self) -> None:
-        self.question.on_change(self._question_changed)
+        self.form.on_change(self._question_changed)
         self.source.on_change(self._source_changed)
         self.panels.on_cell(self._load_cell)
-        self.panels.on_problem(self.question.load_row)
+        self.panels.on_problem(self.form.load_row)
         self.page.run.on_click(lambda _: self.run())
         self.page.stop.on_click(lambda _: self.stop())
         self.page.pin.on_click(lambda _: self._pin())
@@ -179,7 +176,7 @@ class Explorer:
 
     def close(self) -> None:
         """Ends what goes on in the background, timers of charts too: nobody looks at this explorer any more."""
-        self.finder.close()
+        self.watcher.close()
         self.session.stop()
         self.frozen.close()
         self.calibrating.close()
@@ -189,11 +186,11 @@ class Explorer:
     # the question as it stands, redrawn on every change
 
     def _question_changed(self) -> None:
-        if self.question.machine.value != self._machine:
-            self._machine = self.question.machine.value
+        if self.form.machine.value != self._machine:
+            self._machine = self.form.machine.value
             self.shown.forget()
-        if self.question.asked.operator != self._operator:
-            self._operator = self.question.asked.operator
+        if self.form.question.operator != self._operator:
+            self._operator = self.form.question.operator
             self.shown.forget()
             if not self._running and not self.loading.busy:
                 self.results.forget()
@@ -203,18 +200,18 @@ class Explorer:
     def refresh(self) -> None:
         """What is known about the form as it stands: simulated, and measured if this run has it."""
         with self._drawing:
-            self._ask_judge()
+            self._update_availability()
             try:
                 self.shown.estimate = self._predicted()
-                self.panels.same_problem = same_problem(self.question.asked)
+                self.panels.same_problem = same_problem(self.form.question)
                 self._plan = self._planned()
             except Refusal as refusal:
                 self.shown.estimate = self.shown.row = self._plan = None
-                self.page.plan.value = refusal_html(str(refusal)) if not self.question.refusal.value else ""
+                self.page.plan.value = refusal_html(str(refusal)) if not self.form.refusal.value else ""
             else:
                 self.page.plan.value = note_html(str(self._plan)) if self._plan else ""
             if self.source.value == REPLAY:
-                self.page.plan.value = self._replay_words()
+                self.page.plan.value = self._replay_text()
             self._warn()
             self._allow_run()
             self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
@@ -223,14 +220,14 @@ class Explorer:
             if self.shown.estimate is not None:
                 self._offer_landscape()
 
-    def _ask_judge(self) -> None:
+    def _update_availability(self) -> None:
         """What can be answered follows from source and cluster."""
-        self.question.ask(Availability(self.source.value == MEASURE, self._workers))
+        self.form.set_availability(Availability(self.source.value == MEASURE, self._workers))
 
     def _predicted(self) -> Estimate:
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         trial = question.trial(machine)
-        ranks = self.finder.ranks(trial.world, trial.backend, trial.across)
+        ranks = self.watcher.ranks(trial.world, trial.backend, trial.across)
         linked = known_link(trial.fabric, trial.problem, machine, self.store, ranks.hardware if ranks else None)
         return predict(replace(trial, fabric=linked), machine)
 
@@ -238,12 +235,12 @@ class Explorer:
         """None: a recording decides itself what there is to play."""
         if self.source.value == REPLAY or self.shown.estimate is None:
             return None
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         measured, across = self.source.value == MEASURE, question.link().across
         return forecast(question.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
-                        ranks=lambda world, backend: self.finder.ranks(world, backend, across))  # fmt: skip
+                        ranks=lambda world, backend: self.watcher.ranks(world, backend, across))  # fmt: skip
 
-    def _replay_words(self) -> str:
+    def _replay_text(self) -> str:
         if (refused := self._replay_refusal()) is not None:
             return refusal_html(refused)
         return note_html(
@@ -251,18 +248,18 @@ class Explorer:
         )
 
     def _replay_refusal(self) -> str | None:
-        return self.source.refusal(self.question.asked, self.question.machine_value)
+        return self.source.refusal(self.form.question, self.form.machine_value)
 
     def _offer_landscape(self) -> None:
-        axes = self.question.asked.axes(self.question.machine_value)
+        axes = self.form.question.axes(self.form.machine_value)
         self.panels.landscape.offer({axis.name: len(axis.values) for axis in axes})
-        self.panels.step.offer(str(self.question.problem.preset.value))
+        self.panels.step.offer(str(self.form.problem.preset.value))
 
     def _cells(self, x: str, y: str) -> Sequence[Row]:
         """Estimates of the question with axes *x* and *y* taking every value."""
         if self.shown.estimate is None:
             return []
-        return cells(self.question.asked, self.question.machine_value, self.shown.estimate.trial.fabric, x, y)
+        return cells(self.form.question, self.form.machine_value, self.shown.estimate.trial.fabric, x, y)
 
     def _is_shown(self, row: Row) -> bool:
         """Whether *row* is of the schedule that the form shows."""
@@ -274,25 +271,25 @@ class Explorer:
         trial = None if self.shown.estimate is None else self.shown.estimate.trial
         newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
         self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
-        self.shown.freeze(lambda estimated: predict(estimated, self.question.machine_value))
+        self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
     def _pin(self) -> None:
         with self._drawing:
-            self.shown.keep()
+            self.shown.toggle_pin()
 
     def _warn(self) -> None:
         """What to know before measuring."""
-        measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
-        words = crowded(self.question.asked.world, usable_cores()) if measured else None
-        self.page.banner.value = warning_html(words) if words else ""
+        measured = self.source.value == MEASURE and self.form.machine_value.backend == "cpu"
+        warning = crowded(self.form.question.world, usable_cores()) if measured else None
+        self.page.banner.value = warning_html(warning) if warning else ""
         self.page.left_out.value = left_out_html(resources.sentences())
 
-    def _found(self, workers: Workers | None, sentence: str) -> None:
+    def _cluster_changed(self, workers: Workers | None, message: str) -> None:
         """News of the cluster; called by the finder's thread."""
-        begin_with(self.question, workers, self.finder.cluster)
+        begin_with(self.form, workers, self.watcher.cluster)
         self._workers = workers
-        self.page.status.value = warning_html(sentence) if workers is None else note_html(sentence)
+        self.page.status.value = warning_html(message) if workers is None else note_html(message)
         with self._drawing:
             self.refresh()  # other ranks may be asked for, and other trials be known
 
@@ -312,7 +309,7 @@ class Explorer:
         played = [entry.measurement for entry in FromRecordings(recorded).entries]
         if whole := [measured for measured in played if measured.trial.part == "whole"]:
             rows = [row_of(measured) for measured in whole]
-            self.question.load_row(comparison.fastest(of_first(rows)) or rows[0])
+            self.form.load_row(comparison.fastest(of_first(rows)) or rows[0])
 
     # running
 
@@ -321,20 +318,20 @@ class Explorer:
         if self._running:
             return
         try:
-            sitting = self.source.sitting(self.question.asked, self.question.machine_value)
+            stored_run = self.source.run_for(self.form.question, self.form.machine_value)
         except ValueError as refused:
             self.page.message.value = refusal_html(str(refused))
             return
         self.page.message.value = ""
         with self._drawing:
-            self._begin(sitting)
-        self.session.start(sitting)
+            self._begin(stored_run)
+        self.session.start(stored_run)
 
-    def _begin(self, sitting: StoredRun) -> None:
-        self.run_id, self.shown.row = sitting.run, None
-        self._seen.add(sitting.run)
+    def _begin(self, stored_run: StoredRun) -> None:
+        self.run_id, self.shown.row = stored_run.run, None
+        self._seen.add(stored_run.run)
         self.report.forget()
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
         guess_s, estimate = self.shown.guess_s(), self.shown.estimate
         self.panels.begin(
@@ -356,7 +353,7 @@ class Explorer:
 
     def _context(self, estimate: Estimate) -> str:
         """What a chart says of all trials of a run."""
-        known = row_of(estimate, None, self.question.machine_value)
+        known = row_of(estimate, None, self.form.machine_value)
         return context([{**known, "source": self.shown.awaited or "estimated"}])
 
     def _allow_run(self) -> None:
@@ -364,8 +361,8 @@ class Explorer:
         if self.source.value == REPLAY:
             accepted = self._replay_refusal() is None
         else:
-            unheard = self.source.value == MEASURE and self._workers is None
-            accepted = self.shown.estimate is not None and not self.question.refusal.value and not unheard
+            no_cluster = self.source.value == MEASURE and self._workers is None
+            accepted = self.shown.estimate is not None and not self.form.refusal.value and not no_cluster
         self.page.run.disabled = self._running or not accepted
         self.page.stop.disabled = not self._running
 
@@ -374,7 +371,7 @@ class Explorer:
         self.page.stop.disabled = True
         self.session.stop()
 
-    def _hear(self, news: RunNews) -> None:
+    def _receive(self, news: RunNews) -> None:
         """What came back since the last tick; called by the session's thread, which logs what cannot be drawn."""
         try:
             self._draw_news(news)
@@ -416,7 +413,7 @@ class Explorer:
 
     def _catch_up(self) -> None:
         """Another process may have made a run since: the last one is shown, unless one goes on here."""
-        if self._first != LAST or self._running:
+        if self._first_run != LAST or self._running:
             return
         try:
             newest = self.store.run(LAST)["id"]
@@ -439,7 +436,7 @@ class Explorer:
         whole = [row for row in rows if row["part"] == "whole"]
         best = comparison.fastest(of_first(whole))
         if best is not None:
-            self.question.load_row(best)
+            self.form.load_row(best)
         self.run_id = stored["id"]
         self._seen.add(stored["id"])
         self.panels.show(stored["id"], rows, context(whole))
@@ -464,10 +461,10 @@ def explorer(
     changed there. ValueError where it is less than a second.
     The same words show the same explorer again, with all that goes on in it; a restarted kernel begins afresh.
     """
-    made = explorer_of(run, None if store is None else Path(store), cluster)
+    shown = explorer_of(run, None if store is None else Path(store), cluster)
     if wait_s is not None:
-        made.question.wait_at_most(wait_s)
-    made.show()
+        shown.form.wait_at_most(wait_s)
+    shown.show()
 
 
 def prepare() -> None:
@@ -477,12 +474,12 @@ def prepare() -> None:
 
 def explorer_of(run: str = LAST, store: Path | None = None, cluster: str | None = None) -> Explorer:
     """This kernel's one explorer for these words: a page that is loaded anew joins it instead of beginning another."""
-    words = run, store and store.resolve(), cluster
-    for closed in [other for other, made in _explorers.items() if made.page.view.comm is None]:
+    key = run, store and store.resolve(), cluster
+    for closed in [other for other, shown in _explorers.items() if shown.page.view.comm is None]:
         _explorers.pop(closed).close()  # somebody closed all widgets
-    if words not in _explorers:
+    if key not in _explorers:
         theme.enable()
         for older in list(_explorers.values())[: 1 - LOOKING_MOST]:
-            older.finder.close()
-        _explorers[words] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
-    return _explorers[words]
+            older.watcher.close()
+        _explorers[key] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
+    return _explorers[key]

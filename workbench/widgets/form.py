@@ -20,22 +20,23 @@ from kernels.schemes import COMPARED, SCHEMES, axis_rules
 from kernels.trial import PROTOCOLS, Trial
 from kernels.units import DTYPE_BYTES
 from workbench import machines
-from workbench.charts.labels import LINKS, fabric_words
+from workbench.charts.labels import LINKS, fabric_label
 from workbench.experiment.form import SCHEME, FormQuestion
 from workbench.experiment.sources import share_memory
 from workbench.machines import machine as machine_named
 from workbench.machines import matching
+from workbench.results.rows import Row
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
     QuietControls,
+    choice_or_label,
     dropdown,
     fold,
     html,
     marked,
     number_line,
     one_of,
-    or_words,
     refusal_html,
     sizes_html,
     sweep_tick,
@@ -67,10 +68,10 @@ class Availability:
         seats = known.seats(machine.backend) if known is not None else 0
         return min(seats or machine.max_world, machine.max_world)
 
-    def refusal(self, asked: FormQuestion, machine: Machine) -> str | None:
+    def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
         """Why *asked* cannot be answered, or None."""
         try:
-            trial = asked.trial(machine)
+            trial = question.trial(machine)
         except Refusal as refusal:
             return str(refusal)
         return self._of_hardware(machine, trial.world) or self._of_ranks(trial)
@@ -86,45 +87,45 @@ class Availability:
         ranks = self.workers.ranks(world, machine.backend) if self.measures and self.workers is not None else None
         return None if ranks is None else matching.refusal(machine, ranks.hardware, world)
 
-    def of_scheme(self, asked: FormQuestion, scheme: str, machine: Machine) -> str | None:
+    def of_scheme(self, question: FormQuestion, scheme: str, machine: Machine) -> str | None:
         """Why no schedule of *scheme* can be answered, or None."""
-        plain = replace(asked, scheme=scheme, values=())
-        sentence = self.refusal(plain, machine)
-        return None if sentence is None or self.fitting(plain, machine) is not None else sentence
+        plain = replace(question, scheme=scheme, values=())
+        message = self.refusal(plain, machine)
+        return None if message is None or self.fitting(plain, machine) is not None else message
 
-    def of_link(self, asked: FormQuestion, link: str, machine: Machine) -> str | None:
+    def of_link(self, question: FormQuestion, link: str, machine: Machine) -> str | None:
         """Why no scheme can be answered over *link*, or None."""
-        sentences = []
+        messages = []
         for scheme in schemes.SCHEMES:
-            sentence = self.refusal(replace(asked, fabric=link, scheme=scheme, values=()), machine)
-            if sentence is None:
+            message = self.refusal(replace(question, fabric=link, scheme=scheme, values=()), machine)
+            if message is None:
                 return None
-            sentences.append(sentence)
-        return sentences[0]
+            messages.append(message)
+        return messages[0]
 
-    def of_values(self, asked: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
+    def of_values(self, question: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
         """Why the ranks cannot run the scheme's usual schedule with each value of *axis*; None where they can."""
         if not self.measures:
             return {}
         try:
-            usual = self.fitting(asked, machine) or replace(asked, values=()).schedule(machine)
+            usual = self.fitting(question, machine) or replace(question, values=()).schedule(machine)
         except Refusal:
             return {}
-        refused = capabilities.refused_values(asked.problem(), usual, axis, self._ranks(asked, machine))
+        refused = capabilities.refused_values(question.problem(), usual, axis, self._ranks(question, machine))
         return {value: refused.get(value) for value in axis.values}
 
-    def fitting(self, asked: FormQuestion, machine: Machine) -> Schedule | None:
+    def fitting(self, question: FormQuestion, machine: Machine) -> Schedule | None:
         """A schedule that the ranks run, where the usual one is legal and theirs alone refuse it; None without."""
         if not self.measures:
             return None
         try:
-            usable = capabilities.fitting(asked.problem(), asked.scheme, self._ranks(asked, machine))
+            usable = capabilities.fitting(question.problem(), question.scheme, self._ranks(question, machine))
         except Refusal:
             return None
-        return None if usable == replace(asked, values=()).schedule(machine) else usable
+        return None if usable == replace(question, values=()).schedule(machine) else usable
 
-    def _ranks(self, asked: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
-        return capabilities.MeasuringRanks(machine, asked.link())
+    def _ranks(self, question: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
+        return capabilities.MeasuringRanks(machine, question.link())
 
     def _of_ranks(self, trial: Trial) -> str | None:
         if not self.measures:
@@ -135,10 +136,10 @@ class Availability:
         return unseated or backends.refusal(trial, shares)
 
 
-def refused_choices(sentences: Mapping[Choice, str | None]) -> dict[Choice, str]:
+def refused_choices(messages: Mapping[Choice, str | None]) -> dict[Choice, str]:
     """The choices that cannot be, with their reasons. Where none can be, the reason is not in this choice."""
-    refused = {choice: sentence for choice, sentence in sentences.items() if sentence is not None}
-    return refused if len(refused) < len(sentences) else {}
+    refused = {choice: message for choice, message in messages.items() if message is not None}
+    return refused if len(refused) < len(messages) else {}
 
 
 # The form: what is asked, in widgets. It offers only what is legal and says why the rest is not.
@@ -150,14 +151,12 @@ EMULATED = "emulated"
 TWO_HOSTS = "emulated:hosts=2"
 RATIO = "wire_to_compute"
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class FormState:
     """All that the form says, to come back to."""
 
-    asked: FormQuestion
+    question: FormQuestion
     machine: str
     preset: str
 
@@ -169,11 +168,11 @@ class QuestionForm(QuietControls):
         self._listeners: list[Callable[[], Any]] = []
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
-        self.judge = Availability()
+        self.availability = Availability()
         """Whether what the form says would be answered; whoever knows source and cluster sets another."""
         self.refused: dict[str, dict[Any, str]] = {}
         """By the class name of a control: the choices that cannot be taken here, each with its reason."""
-        self._judged: object = None
+        self._last_judged: object = None
         self._refreshing = threading.RLock()
         """The kernel's thread and those that bring news of cluster and run."""
         self.axes = AxisRows(self._set_axis, self._set_sweep)
@@ -197,7 +196,7 @@ class QuestionForm(QuietControls):
         self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
         self.machine = dropdown("Machine", _machines(), "wb-machine", value=machine)
         self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
-        self.protocol = dropdown("Protocol", [(_protocol_words(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
+        self.protocol = dropdown("Protocol", [(_protocol_label(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
         self.fresh = tick("Measure again what is known", "wb-fresh")
         self.wait = dropdown("Wait for ranks", WAITS, "wb-wait", WAIT_S)
         self.wait.tooltip = "Give up when no ranks are granted within this time"
@@ -205,7 +204,7 @@ class QuestionForm(QuietControls):
         self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
         self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.unavailable])
         chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
-        advanced = [*map(or_words, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
+        advanced = [*map(choice_or_label, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
         inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
         self.more = fold("Advanced", "wb-more", inside)
         self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
@@ -217,7 +216,7 @@ class QuestionForm(QuietControls):
         return machine_named(self.machine.value)
 
     @property
-    def asked(self) -> FormQuestion:
+    def question(self) -> FormQuestion:
         """The state of the form; it may be illegal."""
         return FormQuestion(
             operator=self.problem.operator.value,
@@ -253,9 +252,9 @@ class QuestionForm(QuietControls):
         Only what differs from the defaults counts as set: with another problem the rest follows the new defaults.
         """
         with self._silently():
-            plain = _complete(replace(self.asked, scheme=scheme, values=()), self.machine_value) or {}
+            plain = _complete(replace(self.question, scheme=scheme, values=()), self.machine_value) or {}
             self._values[scheme] = {name: value for name, value in values.items() if plain.get(name) != value}
-            if _complete(replace(self.asked, scheme=scheme), self.machine_value) != dict(values):
+            if _complete(replace(self.question, scheme=scheme), self.machine_value) != dict(values):
                 self._values[scheme] = dict(values)
             self._swept.clear()
             self.sweep_schemes.value = False
@@ -295,11 +294,11 @@ class QuestionForm(QuietControls):
     @property
     def state(self) -> FormState:
         """What the form says, all of it."""
-        return FormState(self.asked, str(self.machine.value), str(self.problem.preset.value))
+        return FormState(self.question, str(self.machine.value), str(self.problem.preset.value))
 
     def restore(self, state: FormState) -> None:
         """Sets the form to what it said before."""
-        question = state.asked
+        question = state.question
         with self._silently():
             self.machine.value = state.machine
             self.problem.load(
@@ -324,7 +323,7 @@ class QuestionForm(QuietControls):
                 self.ratio.options = sorted({*self.ratio.options, fabric.wire_to_compute})
             self.ratio.value, text = fabric.wire_to_compute, _without_ratio(fabric)
         if text not in [value for _, value in self.fabric.options]:
-            self.fabric.options = (*_links(self.machine_value), (fabric_words(text), text))
+            self.fabric.options = (*_links(self.machine_value), (fabric_label(text), text))
         self.fabric.value = text
 
     # what happens on a change
@@ -353,10 +352,10 @@ class QuestionForm(QuietControls):
         for listener in self._listeners:
             listener()
 
-    def ask(self, judge: Availability) -> None:
+    def set_availability(self, availability: Availability) -> None:
         """Another source, or news of the cluster: other things can be answered. Listeners are not told."""
-        if judge != self.judge:
-            self.judge = judge
+        if availability != self.availability:
+            self.availability = availability
             self._refresh()
 
     def _refresh(self) -> None:
@@ -364,31 +363,34 @@ class QuestionForm(QuietControls):
         with self._refreshing, self._silently():
             self.ratio.layout.display = SHOWN if _takes_ratio(str(self.fabric.value)) else HIDDEN
             machine = self.machine_value
-            self.problem.seat(self.judge.seats(machine))
+            self.problem.seat(self.availability.seats(machine))
             try:
-                question = self.asked
+                question = self.question
                 self.sizes.value = sizes_html(question.problem())
                 known = question.axes(machine)
             except Refusal as refusal:
                 self.refusal.value = refusal_html(str(refusal))
                 return
-            self._judge_choices(known)
+            self._find_refused_choices(known)
             values = self._values.setdefault(self.scheme.value, {})
             for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
                 del values[name]
             self._fit(values)
-            complete, unread = _complete(self.asked, machine) or values, self.asked.unread(self.scheme.value, machine)
-            shown = [axis for axis in self._offered(known) if axis.name not in unread]
+            complete, ignored = (
+                _complete(self.question, machine) or values,
+                self.question.unread(self.scheme.value, machine),
+            )
+            shown = [axis for axis in self._offered(known) if axis.name not in ignored]
             self.axes.offer(self.scheme.value, shown, complete, self._swept)
             self._show_unavailable()
-            sentence = self.judge.refusal(self.asked, machine)
-            self.refusal.value = refusal_html(sentence) if sentence else ""
+            message = self.availability.refusal(self.question, machine)
+            self.refusal.value = refusal_html(message) if message else ""
 
     def _fit(self, values: dict[str, Value]) -> None:
         """Where ranks run one schedule of a scheme and the usual one is another, theirs is taken."""
-        question, machine = self.asked, self.machine_value
-        if not values and self.judge.refusal(question, machine) is not None:
-            fitting = self.judge.fitting(question, machine)
+        question, machine = self.question, self.machine_value
+        if not values and self.availability.refusal(question, machine) is not None:
+            fitting = self.availability.fitting(question, machine)
             plain = _complete(question, machine) or {}
             if fitting is not None:
                 values.update({name: value for name, value in fitting.axes if plain.get(name) != value})
@@ -402,32 +404,33 @@ class QuestionForm(QuietControls):
             offered.append(replace(axis, values=values) if is_number_line(axis) else axis)
         return offered
 
-    def _judge_choices(self, known: Sequence[Axis]) -> None:
+    def _find_refused_choices(self, known: Sequence[Axis]) -> None:
         """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
-        machine, judge = self.machine_value, self.judge
+        machine, availability = self.machine_value, self.availability
         link = str(self.fabric.value)
-        question = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
-        if (question, machine, judge) == self._judged:
+        question = replace(self.question, values=(), swept=(), fresh=False, fabric=link, compared=())
+        if (question, machine, availability) == self._last_judged:
             return
-        self._judged = (question, machine, judge)
+        self._last_judged = (question, machine, availability)
         choices: dict[str, dict[Any, str | None]] = {
-            "wb-scheme": {name: judge.of_scheme(question, name, machine) for name in SCHEMES},
-            "wb-dtype": {name: judge.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
+            "wb-scheme": {name: availability.of_scheme(question, name, machine) for name in SCHEMES},
+            "wb-dtype": {name: availability.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
             "wb-world": {world: self._of_world(question, world) for world in self.problem.world.options},
             "wb-machine": {
-                each.name: judge.of_machine(each) for each in filter(None, map(machines.known, self._machine_names))
+                each.name: availability.of_machine(each)
+                for each in filter(None, map(machines.known, self._machine_names))
             },
-            "wb-fabric": {text: judge.of_link(question, text, machine) for _, text in self.fabric.options},
+            "wb-fabric": {text: availability.of_link(question, text, machine) for _, text in self.fabric.options},
         }
-        choices |= {f"wb-axis-{axis.name}": judge.of_values(question, axis, machine) for axis in known}
-        self.refused = {mark: refused for mark, sentences in choices.items() if (refused := refused_choices(sentences))}
+        choices |= {f"wb-axis-{axis.name}": availability.of_values(question, axis, machine) for axis in known}
+        self.refused = {mark: refused for mark, messages in choices.items() if (refused := refused_choices(messages))}
 
     def _of_world(self, question: FormQuestion, world: int) -> str | None:
         try:
             shape = self.problem.shape_for(world)
         except Refusal as refusal:
             return str(refusal)
-        return self.judge.refusal(replace(question, world=world, shape=shape), self.machine_value)
+        return self.availability.refusal(replace(question, world=world, shape=shape), self.machine_value)
 
     def _show_unavailable(self) -> None:
         controls = {
@@ -439,8 +442,8 @@ class QuestionForm(QuietControls):
             **{f"wb-axis-{name}": made.control for name, made in self.axes.rows.items()},
         }
         self.unavailable.show(self.refused, controls)
-        self.elsewhere.value = unavailable_html(self.unavailable.words)
-        swept = ", ".join(self.asked.compared)
+        self.elsewhere.value = unavailable_html(self.unavailable.by_reason)
+        swept = ", ".join(self.question.compared)
         self.sweep_schemes.tooltip = f"Try every scheme, side by side: {swept}"
 
     def _set_axis(self, name: str, value: Value) -> None:
@@ -473,10 +476,10 @@ def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
     """The usual one of its ranks first."""
     usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
-    words = [(LINKS[kind], kind) for kind in kinds]
+    links = [(LINKS[kind], kind) for kind in kinds]
     if EMULATED in usual:
-        words.insert(1, (fabric_words(TWO_HOSTS), TWO_HOSTS))
-    return tuple(words)
+        links.insert(1, (fabric_label(TWO_HOSTS), TWO_HOSTS))
+    return tuple(links)
 
 
 def _takes_ratio(text: str) -> bool:
@@ -492,7 +495,7 @@ def _without_ratio(fabric: Fabric) -> str:
     return TWO_HOSTS if fabric.as_asked == two else str(replace(fabric.as_asked, wire_to_compute=None))
 
 
-def _protocol_words(name: str) -> str:
+def _protocol_label(name: str) -> str:
     known = PROTOCOLS[name]
     each = ", one call per graph (GPUs)" if known.calls_per_graph == 1 else ""
     return f"{name}: {known.repeats} samples after {known.warmups} warm-ups{each}"

@@ -21,11 +21,11 @@ from workbench.widgets.controls import (
     SHOWN,
     WIDE,
     QuietControls,
+    choice_or_label,
     dropdown,
     html,
     marked,
     note_html,
-    or_words,
     preset_html,
     refusal_html,
     row,
@@ -88,23 +88,23 @@ class Unavailable(anywidget.AnyWidget):
 
     _esm = GREYED
     reasons = traitlets.Dict().tag(sync=True)
-    words: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    by_reason: Mapping[str, Mapping[str, Sequence[str]]] = {}
     """By reason, the name of each control with the choices that cannot be taken."""
 
     def show(self, refused: Mapping[str, Mapping[Hashable, str]], controls: Mapping[str, Any]) -> None:
         """*refused*: by the class name of one of *controls*, the reason of each choice that cannot be taken."""
         reasons: dict[str, dict[str, str]] = {}
-        words: dict[str, dict[str, list[str]]] = {}
-        for mark, sentences in refused.items():
+        by_reason: dict[str, dict[str, list[str]]] = {}
+        for mark, messages in refused.items():
             control = controls[mark]
             pairs = [option if isinstance(option, tuple) else (str(option), option) for option in control.options]
             name = control.description or mark.removeprefix("wb-").capitalize()
             reasons[mark] = {}
             for place, (label, value) in enumerate(pairs):
-                if value in sentences:
-                    reasons[mark][str(place)] = sentences[value]
-                    words.setdefault(sentences[value], {}).setdefault(name, []).append(label)
-        self.words = words
+                if value in messages:
+                    reasons[mark][str(place)] = messages[value]
+                    by_reason.setdefault(messages[value], {}).setdefault(name, []).append(label)
+        self.by_reason = by_reason
         self.reasons = {mark: by_place for mark, by_place in reasons.items() if by_place}
 
 
@@ -149,7 +149,9 @@ class AxisRows(QuietControls):
                 self.rows = {axis.name: self._row(axis) for axis in known}
                 basic = BASIC.get(scheme, ())
                 self.basic.children = tuple(self.rows[name].view for name in basic if name in self.rows)
-                self.advanced.children = tuple(made.view for name, made in self.rows.items() if name not in basic)
+                self.advanced.children = tuple(
+                    axis_row.view for name, axis_row in self.rows.items() if name not in basic
+                )
             for axis in known:
                 _show(self.rows[axis.name], axis, values.get(axis.name, axis.default), axis.name in swept)
 
@@ -167,20 +169,20 @@ class AxisRows(QuietControls):
         sweep = sweep_tick(f"wb-sweep-{axis.name}")
         control.observe(lambda change: self._quiet or self._changed(axis.name, change["new"]), "value")
         sweep.observe(lambda change: self._quiet or self._swept(axis.name, change["new"]), "value")
-        return AxisRow(control, sweep, row(or_words(control), sweep))
+        return AxisRow(control, sweep, row(choice_or_label(control), sweep))
 
 
-def _show(made: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
+def _show(axis_row: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
     values = axis.values if value in axis.values else (*axis.values, value)
     named = [(value_title(each), each) for each in values]
     options = tuple(named) if any(title != str(each) for title, each in named) else values
-    if tuple(made.control.options) != options:
-        made.control.options = options
-    made.control.value = value
+    if tuple(axis_row.control.options) != options:
+        axis_row.control.options = options
+    axis_row.control.value = value
     alone = len(axis.values) < 2
-    made.sweep.layout.display = HIDDEN if alone else SHOWN
-    made.sweep.value = swept and not alone
-    made.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
+    axis_row.sweep.layout.display = HIDDEN if alone else SHOWN
+    axis_row.sweep.value = swept and not alone
+    axis_row.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
 
 
 def _kind(axis: Axis) -> type:
@@ -194,16 +196,16 @@ def is_number_line(axis: Axis) -> bool:
 
 # Which problem: an operator in words, a preset or sizes of one's own, how many ranks, which dtype.
 
-OWN = "own sizes"
+OWN_SIZES = "own sizes"
 """Stands for a shape that a person typed."""
-FIRST = "laptop_overlap"
+LAPTOP_PRESET = "laptop_overlap"
 """Among the presets for CPU ranks, the one that is made to be looked at."""
 
 Shape = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class PreviousProblem:
     """What was asked of one kind of ranks."""
 
     preset: str
@@ -221,11 +223,11 @@ class ProblemForm(QuietControls):
         self._sizes: dict[str, Any] = {}
         self._world = 2
         """The ranks that a person, a preset or a run chose, though the machine may have fewer."""
-        self._left: dict[str, Left] = {}
+        self._previous: dict[str, PreviousProblem] = {}
         """By kind of ranks: what was asked of them when another kind was chosen."""
-        words = [(operator.title, name) for name, operator in OPERATORS.items()]
-        self.operator = dropdown("Operator", words, "wb-operator", "gemm_all_to_all")
-        self.preset = dropdown("Problem", [OWN], "wb-preset")
+        titles = [(operator.title, name) for name, operator in OPERATORS.items()]
+        self.operator = dropdown("Operator", titles, "wb-operator", "gemm_all_to_all")
+        self.preset = dropdown("Problem", [OWN_SIZES], "wb-preset")
         self.about = html("wb-about")
         self.world = dropdown("Ranks", _worlds(machine.max_world), "wb-world", 2)
         self.dtype = dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
@@ -245,7 +247,7 @@ class ProblemForm(QuietControls):
 
     def shape_for(self, world: int) -> tuple[tuple[str, int | str], ...]:
         """The sizes that *world* ranks would have; Refusal where those of the preset cannot be."""
-        if self.preset.value == OWN:
+        if self.preset.value == OWN_SIZES:
             return self.shape
         return presets.named(self.preset.value).problem(self.operator.value, world=world).shape
 
@@ -288,22 +290,24 @@ class ProblemForm(QuietControls):
                 self._fill_presets(self.preset.value)
                 self._take_preset(self.world.value)
             else:
-                self._left[before.backend] = Left(self.preset.value, dict(self.shape), self._world, self.dtype.value)
-                self._come_to(self._left.get(machine.backend))
+                self._previous[before.backend] = PreviousProblem(
+                    self.preset.value, dict(self.shape), self._world, self.dtype.value
+                )
+                self._switch_to(self._previous.get(machine.backend))
         self._tell()
 
-    def _come_to(self, left: Left | None) -> None:
+    def _switch_to(self, previous: PreviousProblem | None) -> None:
         """To ranks of another kind: what was asked of them last, or the preset that is offered first."""
-        sizes_typed = self.preset.value == OWN
-        self._fill_presets(left.preset if left else OWN if sizes_typed else "")
-        if left is None or self.preset.value != left.preset:
+        sizes_typed = self.preset.value == OWN_SIZES
+        self._fill_presets(previous.preset if previous else OWN_SIZES if sizes_typed else "")
+        if previous is None or self.preset.value != previous.preset:
             self._take_preset()
             return
-        self._world = left.world
-        self.world.value, self.dtype.value = min(left.world, self._machine.max_world), left.dtype
+        self._world = previous.world
+        self.world.value, self.dtype.value = min(previous.world, self._machine.max_world), previous.dtype
         self._take_preset(self.world.value)
-        if left.preset == OWN and left.shape.keys() == dict(self.shape).keys():
-            self._show_shape(left.shape)
+        if previous.preset == OWN_SIZES and previous.shape.keys() == dict(self.shape).keys():
+            self._show_shape(previous.shape)
 
     def _tell(self, operator_changed: bool = False) -> None:
         if not self._quiet:
@@ -334,15 +338,15 @@ class ProblemForm(QuietControls):
     def _fill_presets(self, wanted: str) -> None:
         on_cpu = self._machine.backend == "cpu"
         known = sorted(
-            presets.offering(self.operator.value), key=lambda each: (each.laptop != on_cpu, each.name != FIRST)
+            presets.offering(self.operator.value), key=lambda each: (each.laptop != on_cpu, each.name != LAPTOP_PRESET)
         )
-        names = [*(each.name for each in known), OWN]
+        names = [*(each.name for each in known), OWN_SIZES]
         self.preset.options = [(value_title(name), name) for name in names]
         self.preset.value = wanted if wanted in names else names[0]
 
     def _take_preset(self, world: int | None = None) -> None:
         """The sizes of the preset for *world* ranks; without it for its own number of them, and in its own dtype."""
-        if self.preset.value == OWN:
+        if self.preset.value == OWN_SIZES:
             if dict(self.shape).keys() != {key.name for key in OPERATORS[self.operator.value].keys}:
                 self._show_shape(self._sizes_to_begin_with())
             self._describe()
@@ -373,11 +377,11 @@ class ProblemForm(QuietControls):
                 continue
             if shape_there == shape:
                 return each.name
-        return OWN
+        return OWN_SIZES
 
     def _describe(self, refusal: str = "") -> None:
         """Sizes are typed only where they are one's own; of a preset there is a sentence."""
-        sizes_typed = self.preset.value == OWN
+        sizes_typed = self.preset.value == OWN_SIZES
         self.sizes.layout.display = SHOWN if sizes_typed else HIDDEN
         if sizes_typed:
             self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")

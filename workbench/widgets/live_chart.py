@@ -68,12 +68,12 @@ def bundle(folder: Path | None = None) -> bytes:
     try:
         return kept.read_bytes()
     except OSError:
-        made = gzip.compress(vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE).encode(), mtime=0)
-        _keep(kept, made)
-        return made
+        bundled = gzip.compress(vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE).encode(), mtime=0)
+        _write_if_possible(kept, bundled)
+        return bundled
 
 
-def _keep(path: Path, content: bytes) -> None:
+def _write_if_possible(path: Path, content: bytes) -> None:
     """Write *path* whole or not at all, as several kernels may start at once. Not being able to is no error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,14 +12,13 @@ import ipywidgets
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
-from workbench.charts import best, layers, samples, trials
-from workbench.charts import labels as words
+from workbench.charts import best, labels, layers, samples, trials
 from workbench.charts.labels import problem_titles
 from workbench.naming import TIMED, baseline_title, schedule_title
-from workbench.reports.tables import gain_words
+from workbench.reports.tables import gain_text
 from workbench.results import comparison
 from workbench.results.metrics import FLOOR, Joins
-from workbench.results.rows import Key, asked_today, of_first, problem_of
+from workbench.results.rows import Key, Row, asked_today, of_first, problem_of
 from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
@@ -28,8 +27,6 @@ from workbench.widgets.live_chart import Click, LiveChart, ready
 from workbench.widgets.session import RunNews
 
 # Which problem of a run the charts are about: rows of different shapes or links share no axis and no best.
-
-Row = Mapping[str, Any]
 
 
 class ProblemChoice(QuietControls):
@@ -57,7 +54,7 @@ class ProblemChoice(QuietControls):
         """The problem that is shown; None before the first row."""
         return self.list.value
 
-    def of(self, row: Row) -> bool:
+    def includes(self, row: Row) -> bool:
         """Whether *row* is of the problem that is shown."""
         return problem_of(row) == self.value
 
@@ -89,27 +86,27 @@ class ProblemChoice(QuietControls):
             with self._silently():
                 self.list.value = problem
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """The run has ended: nothing new comes that one would look at, and each problem has a best."""
         self._following = False
-        self.say()
+        self.show_gain()
 
     @property
     def following(self) -> bool:
         """Whether the newest problem is shown."""
         return self._following
 
-    def say(self) -> None:
+    def show_gain(self) -> None:
         """What the fastest schedule of the shown problem gains."""
         several = len(self.rows) > 1 and any(row["time_s"] is not None for row in self.shown)
-        words = f"{self._count()} {gain_words(self.shown)}" if several else ""
-        self.note.value = note_html(words) if words else ""
+        gain = f"{self._count()} {gain_text(self.shown)}" if several else ""
+        self.note.value = note_html(gain) if gain else ""
 
     def _count(self) -> str:
         """How many problems there are: timed by two protocols, one is two entries of the list."""
         count = len({problem_of({**rows[0], "protocol": None}) for rows in self.rows.values()})
-        words = f"One of {count} problems"
-        return f"{words}." if count == len(self.rows) else f"{words}, in {len(self.rows)} entries: protocols differ."
+        text = f"One of {count} problems"
+        return f"{text}." if count == len(self.rows) else f"{text}, in {len(self.rows)} entries: protocols differ."
 
     def _offer(self) -> None:
         before = self.list.value
@@ -153,7 +150,7 @@ NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
-    """What a run was begun with."""
+    """What a run was start with."""
 
     swept: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     """Axes of which it tries several values; the first is the one to draw along."""
@@ -215,8 +212,8 @@ class Panels:
         """Everything that came back of this run."""
         return self._rows
 
-    def _forget(self, begun: RunStart) -> None:
-        self._begun = begun
+    def _forget(self, start: RunStart) -> None:
+        self._start = start
         self._rows: list[Row] = []
         self._joins = Joins()
         self._whole: dict[str, Row] = {}
@@ -225,29 +222,29 @@ class Panels:
         self._with_guess: set[str] = set()
         """Trials beside which the guess is drawn: a trial has its number before its first row, from a sample."""
         self._guess_is_of = self.same_problem
-        self._swept = begun.swept
+        self._swept = start.swept
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
         self._chosen: str | None = None
         self._run = ""
-        self._redrawn_at = self._ran_at = 0.0
+        self._redrawn_at = self._running_drawn_at = 0.0
         self._running: Sequence[Row] = ()
 
-    def begin(self, begun: RunStart) -> None:
+    def begin(self, start: RunStart) -> None:
         """Another run: everything that was drawn goes."""
-        self._forget(begun)
+        self._forget(start)
         self.note.value = ""
         self.problem.begin(following=True)
         self._empty()
-        self.samples_note.value = "" if begun.timed else note_html(NO_SAMPLES)
-        self.samples.layout.display = SHOWN if begun.timed else HIDDEN
-        self.landscape.begin(list(begun.swept))
+        self.samples_note.value = "" if start.timed else note_html(NO_SAMPLES)
+        self.samples.layout.display = SHOWN if start.timed else HIDDEN
+        self.landscape.begin(list(start.swept))
 
     def _empty(self) -> None:
         """The charts of one problem, before its first row."""
-        context, swept = self._begun.context, self._begun.swept
+        context, swept = self._start.context, self._start.swept
         if len(self.problem.rows) > 1:
-            context = words.context(self.problem.shown)
+            context = labels.context(self.problem.shown)
         if not swept:
             swept = varied(self.problem.shown)
         if context != self._context:
@@ -273,13 +270,13 @@ class Panels:
         if news.ended or time.monotonic() - self._redrawn_at > pause:
             self._redraw()
         if news.ended:
-            self._rest()
+            self._finish()
 
-    def _rest(self) -> None:
+    def _finish(self) -> None:
         """The run has ended: what was varied is known now, and whose samples are worth a look."""
-        self.problem.rest()
+        self.problem.finish()
         completed = self.problem.complete(self._joins.completed)
-        if completed or (varied(self.problem.shown) != self._swept and not self._begun.swept):
+        if completed or (varied(self.problem.shown) != self._swept and not self._start.swept):
             self._draw_problem()
         self._show_samples(self._chosen_key())
 
@@ -298,19 +295,19 @@ class Panels:
         unfinished.add_samples(self._store.unfinished_samples(run))
         self._show_running(unfinished.rows(stopped=True), True)
         self._redraw()
-        self._rest()
+        self._finish()
 
     def _show_running(self, rows: Sequence[Row], at_once: bool) -> None:
         """What is being timed is drawn anew, a few times a second; when it has ended, its outcome is there instead."""
         now = time.monotonic()
         gone = len(rows) < len(self._running)
-        if not (rows or gone) or not (at_once or gone or now - self._ran_at > RUNNING_SECONDS):
+        if not (rows or gone) or not (at_once or gone or now - self._running_drawn_at > RUNNING_SECONDS):
             return
-        self._running, self._ran_at = rows, now
+        self._running, self._running_drawn_at = rows, now
         self._draw_running()
 
     def _draw_running(self) -> None:
-        of_problem = [row for row in self._running if self.problem.value is None or self.problem.of(row)]
+        of_problem = [row for row in self._running if self.problem.value is None or self.problem.includes(row)]
         self.trials.replace(layers.DATASET, layers.rows(of_problem, self._numbers))
         self.along.show_running(of_problem, self._numbers)
 
@@ -318,7 +315,7 @@ class Panels:
         """The trial whose losses and samples are shown; None: the fastest one's."""
         self._chosen = key
         row = self._whole.get(key or "")
-        if row is not None and not self.problem.following and not self.problem.of(row):
+        if row is not None and not self.problem.following and not self.problem.includes(row):
             self.problem.show(problem_of(row))
             self._draw_problem()
         self._show_losses()
@@ -338,13 +335,13 @@ class Panels:
         self._rows += rows
         for row in rows:
             self._joins.add(row)
-        whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
+        whole = [row for row in rows if row["part"] == "whole" and not (self._start.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
         self._timed.update({asked_today(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
         if self.problem.add(whole) and len(self.problem.rows) > 1:
             self._draw_problem()
         else:
-            self._append_shown([row for row in whole if self.problem.of(row)])
+            self._append_shown([row for row in whole if self.problem.includes(row)])
 
     def _draw_problem(self) -> None:
         """Everything that is drawn of the problem that is shown now, anew."""
@@ -352,7 +349,7 @@ class Panels:
         self._append_shown(self.problem.shown)
         self._draw_running()
         if not self.problem.following:
-            self.problem.say()
+            self.problem.show_gain()
             self._show_samples(self._chosen_key())
         self._show_losses()
 
@@ -372,7 +369,7 @@ class Panels:
     def _append_shown(self, whole: Sequence[Row]) -> None:
         # estimates that stand beside measurements have no floor of their own: the measured one is drawn
         shown = [
-            {**row, "floor_s": None} if self._begun.timed and row["source"] == "estimated" else row for row in whole
+            {**row, "floor_s": None} if self._start.timed and row["source"] == "estimated" else row for row in whole
         ]
         self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
         self.best.append(best.DATASET, best.rows(shown, self._numbers))
@@ -381,13 +378,13 @@ class Panels:
 
     def _add_guess(self, whole: Sequence[Row]) -> None:
         """Beside the schedule that was guessed, when its first row comes."""
-        guess_s = self._begun.guess_s
+        guess_s = self._start.guess_s
         if guess_s is None:
             return
         guessed = {
             row["key"]: row
             for row in whole
-            if row["key"] in self._numbers and self._begun.guessed(row) and self._guess_is_of(row)
+            if row["key"] in self._numbers and self._start.guessed(row) and self._guess_is_of(row)
         }
         new = [(key, row) for key, row in guessed.items() if key not in self._with_guess]
         self._with_guess |= guessed.keys()
@@ -426,7 +423,7 @@ class Panels:
 
     def _is_drawn(self, key: str) -> bool:
         """Whether the charts are about the trial *key*."""
-        return key in self._whole and self.problem.of(self._whole[key])
+        return key in self._whole and self.problem.includes(self._whole[key])
 
     def _show_samples(self, key: str | None) -> None:
         row = self._whole.get(key or "")
@@ -434,7 +431,7 @@ class Panels:
             return
         self._shown_key = key
         of_trial = self._samples.get(key) or self._samples_of(row)
-        self.samples_note.value = note_html(f"Of {self._words(row)}.")
+        self.samples_note.value = note_html(f"Of {self._schedule_label(row)}.")
         self.samples.replace(samples.DATASET, samples.rows(of_trial[-SAMPLES_MOST:], row["scheme"]))
 
     def _samples_of(self, row: Row) -> list[Mapping[str, Any]]:
@@ -457,9 +454,9 @@ class Panels:
         row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
             row = self._joins.completed(self._timed.get(asked_today(row), row))
-            self.losses.show(self._run, self._rows, row, self._words(row))
+            self.losses.show(self._run, self._rows, row, self._schedule_label(row))
 
-    def _words(self, row: Row) -> str:
+    def _schedule_label(self, row: Row) -> str:
         """A schedule in the words that tell it from the others of this run; several baselines stand in each."""
         if row["scheme"] == BASELINE:
             return ", ".join(filter(None, (BASELINE, baseline_title(row["axes"]))))

@@ -22,11 +22,11 @@ from workbench.experiment.run import Progress
 from workbench.naming import TIMED
 from workbench.reports.export import export, file_name
 from workbench.reports.run_report import stored_report
-from workbench.reports.tables import Table, failure_table, gain_words, is_failure, outcome_table
+from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
 from workbench.results.comparison import together
 from workbench.results.files import FileTarget
 from workbench.results.metrics import Joins
-from workbench.results.rows import Key, by_problem, problem_of
+from workbench.results.rows import Key, Row, by_problem, problem_of
 from workbench.results.store import Store
 from workbench.widgets.controls import HIDDEN, SHOWN, note_html, refusal_html
 from workbench.widgets.session import RunNews
@@ -97,16 +97,14 @@ REFUSED = (
     '<details class="wb-note"><summary>{} combinations of the swept axes are refused</summary><ul>{}</ul></details>'
 )
 
-Row = Mapping[str, Any]
-
 
 class Results:
     """A progress bar with words, and a table that is redrawn once a second at the most."""
 
     def __init__(self) -> None:
         self.bar = ipywidgets.FloatProgress(value=0, min=0, max=1, layout=ipywidgets.Layout(width="100%"))
-        self.words = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
-        self.progress = ipywidgets.VBox([self.bar, self.words], layout=ipywidgets.Layout(display=HIDDEN))
+        self.text = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
+        self.progress = ipywidgets.VBox([self.bar, self.text], layout=ipywidgets.Layout(display=HIDDEN))
         self.outcomes = OutcomeView()
         self.others = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
         """What has no time, and why."""
@@ -129,13 +127,13 @@ class Results:
         self.outcomes.show([])
         self.others.value = ""
         self.bar.value, self.bar.bar_style = 0.0, ""
-        self.words.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
+        self.text.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
         self.progress.layout.display = SHOWN
 
     def forget(self) -> None:
         """Progress goes: it is about another question. The table stays with the charts of its run."""
         self.progress.layout.display = HIDDEN
-        self.words.value = ""
+        self.text.value = ""
 
     def add(self, news: RunNews) -> None:
         """Takes what is new."""
@@ -150,7 +148,7 @@ class Results:
         self._take(rows)
         self.progress.layout.display = SHOWN
         self.bar.value = 1.0
-        self.words.value = note_html(f"Run {run['id']} ({run['status']}): {run['title']}")
+        self.text.value = note_html(f"Run {run['id']} ({run['status']}): {run['title']}")
         self._draw()
 
     def _take(self, rows: Sequence[Row]) -> None:
@@ -181,15 +179,15 @@ class Results:
         failed = 0 if news.stopped else so_far.failed
         self.bar.value = 1.0 if ended and not news.stopped else max(self.bar.value, so_far.share)
         self.bar.bar_style = "warning" if failed > 0 else "success" if ended else ""
-        words = [
+        counts = [
             *so_far.counted(),
             f"{so_far.known:,} known from before" if so_far.known else "",
             f"{so_far.refused:,} combinations refused" if so_far.refused else "",
             f"{failed:,} failed" if failed > 0 else "",
             _ended(so_far, news.stopped) if ended else so_far.left_words(),
         ]
-        said = [", ".join(filter(None, words)) + ".", so_far.again.sentence() if ended else ""]
-        self.words.value = note_html(" ".join(filter(None, said)))
+        lines = [", ".join(filter(None, counts)) + ".", so_far.again.sentence() if ended else ""]
+        self.text.value = note_html(" ".join(filter(None, lines)))
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
@@ -210,7 +208,7 @@ def parts(rows: Sequence[Row]) -> list[ProblemTable]:
     if len(timed) < 2:
         return [ProblemTable(outcome_table(same), note=together(same)) for same in timed.values()]
     titles = problem_titles({key: same[0] for key, same in timed.items()})
-    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_words(same), together(same)))))
+    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_text(same), together(same)))))
             for key, same in timed.items()]  # fmt: skip
 
 
@@ -287,13 +285,13 @@ class ReportButton:
             folder.mkdir(parents=True, exist_ok=True)
             target = FileTarget(folder / file_name(run, "html"), inputs=(self._store.path,))
             path = export(stored_report(self._store, run, note=note), target, kind="html")
-            said = _download(path.name, path.read_bytes(), str(path))
+            link = _download(path.name, path.read_bytes(), str(path))
         except (ValueError, OSError) as error:
-            said = refusal_html(str(error))
+            link = refusal_html(str(error))
         finally:
             self.button.disabled = False
         if self._wanted == run:
-            self.link.value = said
+            self.link.value = link
 
 
 def _download(name: str, content: bytes, where: str) -> str:

@@ -21,12 +21,12 @@ from kernels.schedule import Schedule
 from kernels.trial import Trial
 from kernels.units import seconds_typed
 from workbench.charts import timeline
-from workbench.charts.labels import fabric_words
+from workbench.charts.labels import fabric_label
 from workbench.machines import machine
 from workbench.naming import operator_title, schedule_title, shape_title, value_title
 from workbench.reports.pictures import PICTURE, bundle
 from workbench.reports.run_report import charts
-from workbench.results.rows import asked_today
+from workbench.results.rows import Row, asked_today
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -46,14 +46,12 @@ from workbench.widgets.live_chart import LiveChart, ready
 
 # The one schedule that the form shows: its timeline and its times, beside a guess and a pinned one.
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class PinnedTimeline:
     """A timeline that is kept to compare others with."""
 
-    words: str
+    label: str
     time_s: float
     spans: Sequence[Span]
 
@@ -110,7 +108,7 @@ class TimelineView:
         """The timeline, and the times above it."""
         panels: dict[str, Sequence[Span]] = {}
         if self._pinned is not None:
-            panels[f"A, {self._pinned.words}"] = self._pinned.spans
+            panels[f"A, {self._pinned.label}"] = self._pinned.spans
         if self.row is not None:
             panels[self.row["source"]] = self._spans_of(self.row)
         if self.estimate is not None:
@@ -118,12 +116,12 @@ class TimelineView:
                 panels[self.awaited] = ()  # its place is kept: what is below must not jump when it comes
             panels["simulated"] = self.estimate.spans
         self.timeline.replace(timeline.DATASET, timeline.rows(panels))
-        self.say_numbers()
+        self.show_numbers()
 
     def _spans_of(self, row: Row) -> Sequence[Span]:
         return self._store.spans(row["run"], row["key"], row["source"], row.get("block"))
 
-    def say_numbers(self) -> None:
+    def show_numbers(self) -> None:
         """The times above the timeline."""
         if self.estimate is None:
             self.headline.value = note_html("No estimate: this schedule is not legal. The form says why.")
@@ -138,13 +136,13 @@ class TimelineView:
         }
         self.headline.value = numbers_html(numbers, self.estimate)
 
-    def keep(self) -> None:
+    def toggle_pin(self) -> None:
         """Keeps the timeline shown now as A above the following ones; pressing again lets it go."""
         if self._pinned is None and self.estimate is not None:
             row, estimate = self.row, self.estimate
-            words = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
+            label = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
             spans = self._spans_of(row) if row else estimate.spans
-            self._pinned = PinnedTimeline(words, row["time_s"] if row else estimate.time_s, spans)
+            self._pinned = PinnedTimeline(label, row["time_s"] if row else estimate.time_s, spans)
         else:
             self._pinned = None
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
@@ -165,14 +163,14 @@ class TimelineView:
                 seconds_typed(self.guess.value)
             except ValueError as refused:
                 self.guess_refusal.value = refusal_html(str(refused))
-        self.say_numbers()
+        self.show_numbers()
 
     @property
     def kept(self) -> KeptTimelines:
         """Guess and pinned timeline."""
         return KeptTimelines(self.guess.value, self._pinned)
 
-    def keep_again(self, kept: KeptTimelines) -> None:
+    def restore(self, kept: KeptTimelines) -> None:
         """The guess and the pinned timeline of before."""
         self._pinned, self.guess.value = kept.pinned, kept.guess
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
@@ -205,9 +203,9 @@ class RowLoader:
         self._before: tuple[FormState, KeptTimelines] | None = None
         self.busy = False
         """The form is being set to a row: what is on the page belongs to that row's run."""
-        self.words = html("wb-loaded-words")
+        self.text = html("wb-loaded-words")
         self.undo = button("Undo", "wb-undo", "undo", "Back to what the form asked before")
-        self.view = marked(ipywidgets.HBox([self.words, self.undo], layout=wide(display=HIDDEN)), "wb-loaded")
+        self.view = marked(ipywidgets.HBox([self.text, self.undo], layout=wide(display=HIDDEN)), "wb-loaded")
         self.undo.on_click(lambda _: self.back())
         question.on_change(self._changed)
 
@@ -225,12 +223,12 @@ class RowLoader:
         changes = list(differences(before[0], self._question.state))
         wanted = row.get("machine", self._question.machine.value)
         missing = f" {wanted} is not described here: the form keeps {self._question.machine.label}."
-        words = f"Loaded: {', '.join(changes)}." if changes else ""
+        text = f"Loaded: {', '.join(changes)}." if changes else ""
         if wanted != self._question.machine.value:
-            words += missing
-        if words:
+            text += missing
+        if text:
             self._before = before
-            self.words.value = note_html(words.strip())
+            self.text.value = note_html(text.strip())
             self.view.layout.display = SHOWN
 
     def back(self) -> None:
@@ -238,7 +236,7 @@ class RowLoader:
         if self._before is not None:
             (state, kept), self._before = self._before, None
             self._question.restore(state)
-            self._shown.keep_again(kept)
+            self._shown.restore(kept)
 
     def _changed(self) -> None:
         """Another question of a person's own: an Undo would take that away, too."""
@@ -249,7 +247,7 @@ class RowLoader:
 
 def differences(before: FormState, after: FormState) -> Iterator[str]:
     """What differs between two questions besides their schedules, in words."""
-    old, new = before.asked, after.asked
+    old, new = before.question, after.question
     if after.machine != before.machine:
         yield f"{machine(after.machine).title} instead of {machine(before.machine).title}"
     if new.operator != old.operator:
@@ -262,7 +260,7 @@ def differences(before: FormState, after: FormState) -> Iterator[str]:
     if new.dtype != old.dtype:
         yield f"{new.dtype} instead of {old.dtype}"
     if new.fabric != old.fabric:
-        yield f"{fabric_words(new.fabric)} instead of {fabric_words(old.fabric)}"
+        yield f"{fabric_label(new.fabric)} instead of {fabric_label(old.fabric)}"
 
 
 def _sizes(shape: tuple[tuple[str, int | str], ...]) -> str:
