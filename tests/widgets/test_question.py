@@ -97,10 +97,10 @@ def test_an_illegal_combination_shows_its_refusal(form: QuestionForm) -> None:
 
 
 def test_own_sizes_begin_with_those_that_were_there_and_can_be_typed(form: QuestionForm) -> None:
-    form = form.problem
-    assert form.sizes.layout.display == "none"
-    form.preset.value = OWN_SIZES
-    assert form.sizes.layout.display is None
+    problem_form = form.problem
+    assert problem_form.sizes.layout.display == "none"
+    problem_form.preset.value = OWN_SIZES
+    assert problem_form.sizes.layout.display is None
     assert form.question.shape == (("m", 4096), ("n", 1024), ("k", 768))
     form.problem.sizes.children[0].value = 256
     assert form.question.problem()["m"] == 256

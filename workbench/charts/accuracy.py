@@ -16,8 +16,8 @@ from workbench.naming import operator_title
 from workbench.results.rows import Row
 
 QUESTION = "How far are estimates off?"
-CONTEXT = ("Left of 0 %: estimated shorter than it was. 90 % of the errors must stay within the band; a stroke marks the "
-           "median error of a roofline. Nothing was fitted to the held-out trials.")  # fmt: skip
+CONTEXT = ("Left of 0 %: estimated shorter than it was. 90 % of the errors must stay within the band; a stroke marks "
+           "the median error of a roofline. Nothing was fitted to the held-out trials.")  # fmt: skip
 HELD_OUT, OTHERS = "held out", "others"
 SHAPES = {HELD_OUT: "triangle-up", OTHERS: "circle"}
 STEP_PIXELS = 22
@@ -28,7 +28,7 @@ KIND_COLUMNS = ("kind", "scheme", "low", "high", "roofline", "aloud")
 
 
 def chart(trials: Sequence[Row], bounds: Sequence[Row] = ()) -> alt.LayerChart:
-    """The errors of *trials*, rows of `workbench validate --json`, with the *bounds* of its committed file that apply."""
+    """Errors of *trials*, rows of `workbench validate --json`, with those *bounds* of its committed file that apply."""
     known = [row for row in trials if is_whole(row)]
     marks, of_kinds = rows(known), kinds(known, bounds)
     order = [record["kind"] for record in of_kinds]

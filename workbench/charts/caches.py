@@ -28,7 +28,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def heat_map(study: Rows) -> alt.LayerChart:
-    """Cycles relative to Uncached by application and policy, from the rows of a *study*; cells without cycles are omitted.
+    """Cycles relative to Uncached by application and policy, from the rows of a *study*; rows without them are omitted.
 
     The best static policy of each application has a frame.
     """
@@ -77,7 +77,7 @@ def heat_rows(study: Rows) -> list[dict[str, Any]]:
 
 
 def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart:
-    """DRAM bytes read over the size of the L2: a line for each `label` of *swept* rows, a point for each *measured* row."""
+    """DRAM bytes read over the size of the L2: a line for each `label` of *swept*, a point for each *measured* row."""
     records = size_rows(swept, "estimated") + size_rows(measured, "measured")
     data = pd.DataFrame(records, columns=["label", "source", "l2_mib", "read", "aloud"])
     base = alt.Chart(data).encode(

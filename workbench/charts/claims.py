@@ -15,7 +15,7 @@ from workbench.naming import PUBLISHED
 QUESTION = "Do the papers' numbers hold here?"
 SOURCES = tuple(SOURCE_LOOKS)
 CONTEXT = ("Time saved against the baseline; right of zero is faster. A thin line is the range of our cases. "
-           "Papers use other shapes, machines and baselines than we do.")  # fmt: skip
+           "Papers use other shapes, machines and baselines.")  # fmt: skip
 COLUMNS = ("claim", "scheme", "side", "look", "saved", "low", "high", "paper", "over", "machine", "aloud")
 STEP_PIXELS = 17
 SIDES = ("theirs", "ours")
@@ -23,7 +23,7 @@ SIDES = ("theirs", "ours")
 
 
 def chart(answers: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
-    """The claims of *answers*, rows of `workbench claims --json`; those without a published share of time are omitted."""
+    """The claims of *answers*, rows of `workbench claims --json`; those without a published reduction are omitted."""
     records = rows(answers)
     data = pd.DataFrame(records, columns=list(COLUMNS))
     claims = list(dict.fromkeys(data["claim"]))
@@ -49,7 +49,7 @@ def chart(answers: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     ]  # fmt: skip
     return alt.LayerChart(
         layer=layers, height=alt.Step(STEP_PIXELS), title=title(QUESTION, CONTEXT),
-        description="Published claims from top to bottom: a diamond for the saving that a paper reports, below it ours.",
+        description="Published claims from top to bottom: a diamond for the reported saving, below it ours.",
     )  # fmt: skip
 
 

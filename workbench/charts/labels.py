@@ -56,7 +56,7 @@ def in_one_unit(milliseconds: Sequence[float]) -> tuple[float, str]:
 
 
 def time_x(field: str, title: str | None, scale: alt.Scale) -> alt.X:
-    """A horizontal axis of milliseconds. Its labels have units; *title* is needed where the heading does not name them."""
+    """A horizontal axis of milliseconds, labelled with units; *title* is needed where the heading names no quantity."""
     axis = alt.Axis(labelExpr=label_expr("x"), tickCount=alt.expr(f"ceil(width / {TICK_PIXELS})"), labelFlush=False)
     return alt.X(f"{field}:Q", title=title, scale=scale, axis=axis)
 
@@ -248,7 +248,7 @@ def _unbreakable(text: str) -> str:
 
 
 def problem_titles(of: Mapping[Key, Row]) -> dict[Key, str]:
-    """A title for each key's problem, of which *of* has one row: what differs between them, or the sizes of a single one."""
+    """Titles by key, from one row *of* each problem: what differs between them, or the sizes of a single one."""
     labels_of = {key: {name: label(row) for name, label in _PROBLEM_LABELS.items()} for key, row in of.items()}
     differing = [name for name in _PROBLEM_LABELS if len({labels[name] for labels in labels_of.values()}) > 1] or [
         "shape"

@@ -1,4 +1,4 @@
-"""A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks."""
+"""The chart panels of the explorer: along an axis, landscape, losses of one trial, a step on many ranks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from workbench.simulator.scaling.step import StepSetting, named, rows
 from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html, note_html, refusal_html
 from workbench.widgets.live_chart import LiveChart, ready
 
-# The cells of a landscape: every combination of two axes estimated by the closed form, as rows like any others.
+# The cells of a landscape: the closed form estimates every combination of two axes, as rows of a run.
 
 
 def cells(form_question: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
-    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
+    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal if there are too many."""
     problem = form_question.problem()
     choice = replace(form_question, swept=(x, y)).choice(form_question.scheme, machine)
     points = columns(values(choice, problem, machine, form_question.link(), COUNTED_MOST))
@@ -61,7 +61,7 @@ def cells(form_question: FormQuestion, machine: Machine, fabric: Fabric, x: str,
 
 
 def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
-    """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
+    """A test whether a row has the problem, link and calls per graph of *form_question*, on any machine."""
     problem, link = form_question.problem(), link_of(str(form_question.link()))
     question = question_of(problem.to_json())
 
@@ -74,13 +74,13 @@ def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
     return same
 
 
-# The time along one axis of a sweep, and which axis that is when several were swept.
+# The time along one axis of a sweep, which can be chosen if several were swept.
 
-NO_SWEEP = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
+NO_SWEEP = "This run tries one value of each axis. Tick “sweep” next to an axis, then Run, to see the time along it."
 
 
 class AlongPanel:
-    """`view` is the tab."""
+    """The tab `view` of the time along one swept axis."""
 
     def __init__(self) -> None:
         self._swept: Mapping[str, Sequence[Value]] = {}
@@ -97,7 +97,7 @@ class AlongPanel:
         self.begin({}, "")
 
     def begin(self, swept: Mapping[str, Sequence[Value]], context: str) -> None:
-        """A run that tries *swept*: axes with their values, the first one to be drawn along."""
+        """Starts a run that tries *swept*, axes with their values, and draws along the first of them."""
         self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
         self.axis.options = [(axis_title(axis), axis) for axis in swept]
         self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
@@ -108,13 +108,13 @@ class AlongPanel:
         self._draw()
 
     def add(self, rows: Sequence[Row]) -> None:
-        """What came back since the last time."""
+        """Appends new *rows*."""
         self._rows += rows
         if self.axis.value is not None:
             self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value))
 
     def show_running(self, rows: Sequence[Row], numbers: MutableMapping[str, int]) -> None:
-        """What is being timed, instead of what was a moment ago."""
+        """Replaces the marks of the trials that are being timed."""
         self._running = rows, numbers
         if self.axis.value in self._swept:
             self.chart.replace(layers.DATASET, layers.rows(rows, numbers, self.axis.value))
@@ -130,7 +130,7 @@ class AlongPanel:
             self.show_running(*self._running)
 
 
-# The landscape: two axes to choose, every cell estimated at once, measured cells over it; a click loads a schedule.
+# The landscape over two chosen axes: all cells are estimated at once, and measured ones are drawn over them.
 
 PREFERRED = (
     "slice_tiles",
@@ -148,8 +148,11 @@ PREFERRED = (
 
 
 class LandscapePanel:
-    """`view` is the tab. *estimates* are the rows of the current question with the two named axes swept, *timed* those
-    of the run that are about the same problem; both are asked for while somebody looks."""
+    """The tab `view` of estimates and measurements over two axes; it is only drawn while it is open.
+
+    *estimates* gives the rows of the current question with the two named axes swept, *timed* the rows of the run that
+    are about the same problem.
+    """
 
     def __init__(self, estimates: Callable[[str, str], Sequence[Row]], timed: Callable[[], Sequence[Row]]) -> None:
         self._estimates_of, self._timed = estimates, timed
@@ -167,7 +170,7 @@ class LandscapePanel:
         self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
 
     def offer(self, axes: Mapping[str, int]) -> None:
-        """The axes of the schedules that are asked for now, with the number of their values."""
+        """Offers *axes*: those of the requested schedules, with the number of their values."""
         ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
         self._counts = dict(axes)
         titles = tuple((axis_title(axis), axis) for axis in ordered)
@@ -185,20 +188,20 @@ class LandscapePanel:
         self._axes_changed()
 
     def begin(self, swept: Sequence[str]) -> None:
-        """A run: its swept axes are the ones to look at; its measurements will lie over the estimates."""
+        """Starts a run: shows the axes in *swept*."""
         offered = [axis for _, axis in self.x.options]
         for control, axis in zip((self.x, self.y), [axis for axis in swept if axis in offered], strict=False):
             control.value = axis
         self.draw()
 
     def forget(self) -> None:
-        """Another question: its estimates are made when somebody looks."""
+        """Discards the estimates of the previous question; new ones are computed while the tab is open."""
         self._stale = True
         if self._watched:
             self.look(True)
 
     def look(self, watched: bool) -> None:
-        """Whether the tab is open; estimates are made while it is."""
+        """Opens or closes the tab; missing estimates are computed when it opens."""
         self._watched = watched
         if watched and self._stale and self.x.value is not None and self.y.value is not None:
             self._stale = False
@@ -219,21 +222,21 @@ class LandscapePanel:
             self.forget()
 
     def draw(self) -> None:
-        """Anew, if somebody looks: cells are replaced, not appended."""
+        """Replaces all cells, if the tab is open."""
         if self._watched and self.x.value is not None and self.y.value is not None:
             rows = [*self._estimated, *self._timed()]
             self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))
 
 
-# Where the time of one trial went, of which trial, and what follows from it; or why that cannot be said.
+# Where the time of one trial went, and the numbers derived from it; or why they are not known.
 
 TIMELINE_TOLERANCE = 0.05
-"""A timeline that took more or less than this share of the timed calls explains them only so far."""
+"""A timeline whose duration differs by less than this share from the timed calls explains them."""
 RUN_IT = "Load this schedule and run it by itself to see each part."
 
 
 class LossesPanel:
-    """`view` is the tab."""
+    """The tab `view` of the losses of one trial, with the numbers derived from them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -243,13 +246,13 @@ class LossesPanel:
         self.view = ipywidgets.VBox([self.note, self.chart, self.numbers])
 
     def begin(self) -> None:
-        """Another run: nothing is known of it."""
+        """Starts another run, of which nothing is known."""
         self._shown = ()
         self.note.value = self.numbers.value = ""
         self.chart.replace(waterfall.DATASET, [])
 
     def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
-        """The losses of *row*, which is called *name* and completed; of its run all *rows* are known so far."""
+        """Shows the losses of the completed *row*, labelled *name*, of a *run* with *rows* so far."""
         pieces_s = run_report.pieces_alone_s(rows, row)
         known = (run, row, pieces_s)
         if known == self._shown:
@@ -266,7 +269,7 @@ class LossesPanel:
 
 
 def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
-    """Which losses are not known, why, and what to do where this person can."""
+    """Messages: which losses are not known, why, and how to measure them if that is possible."""
     if not (unknown := metrics.unknown(parts)):
         return []
     reasons = ["its computation was not timed alone in its block"] * (pieces_s is None)
@@ -276,31 +279,31 @@ def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float
 
 
 def _timeline_note(row: Row, spans: Sequence[Span]) -> list[str]:
-    """Where the timeline took another time than the timed calls: losses that are read from it are off as far."""
+    """A message if the timeline took another time than the timed calls, since its losses differ as much."""
     taken_s = max((span.stop_s for span in metrics.per_problem(spans, row)), default=row["time_s"])
     if abs(taken_s / row["time_s"] - 1) < TIMELINE_TOLERANCE:
         return []
     took = f"Fill and drain and contention are read from its timeline, which took {seconds_text(taken_s)}"
-    return [f"{took}: what that differs by is among the unexplained."]
+    return [f"{took}: the difference is part of the unexplained time."]
 
 
-# A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks.
+# A preset's model on many ranks: the step that contains the operator, simulated while the tab is open.
 
 MACHINE = "h200_ib"
-"""Hosts of eight GPUs and a network: no other machine of ours has many hosts."""
+"""The shipped machine with many hosts: eight GPUs each, and a network."""
 DEFAULT_CONFIGURATION = "fused"
-"""The configuration that is chosen first: every model has it."""
+"""The configuration that is chosen first, which every model has."""
 WORLDS = (8, 64, 512, 4096)
 ONLY_ESTIMATED = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
 
 
 def model_of(preset: str) -> str | None:
-    """The model that the preset's operator is of, by its name: the longest that the preset's begins with."""
+    """Name of the model of *preset*: the longest model name with which the preset's begins."""
     return max((name for name in names() if f"{preset}_".startswith(f"{name}_")), key=len, default=None)
 
 
 class StepPanel:
-    """`view` is the tab; `offer` says which preset the form has, `look` whether the tab is open."""
+    """The tab `view` of a model's step; `offer` sets the preset, `look` opens or closes the tab."""
 
     def __init__(self) -> None:
         self._preset, self._watched, self._drawn = "", False, ("", "")
@@ -313,12 +316,12 @@ class StepPanel:
         self.view = ipywidgets.VBox([self.configuration, self.message, self.chart])
 
     def offer(self, preset: str) -> None:
-        """The preset that the form has now."""
+        """Sets the preset of the form."""
         self._preset = preset
         self._draw()
 
     def look(self, watched: bool) -> None:
-        """A step is simulated while somebody looks."""
+        """Opens or closes the tab; a step is simulated while it is open."""
         self._watched = watched
         self._draw()
 
@@ -352,7 +355,7 @@ class StepPanel:
         )
 
     def _offer(self, offered: tuple[str, ...]) -> None:
-        """Other configurations; the one that is chosen stays where it can."""
+        """Offers other configurations, and keeps the chosen one if it is among them."""
         before, self._offering = self.configuration.value, True
         try:
             self.configuration.options = offered
@@ -373,7 +376,7 @@ def _reduction_text(reduction: float) -> str:
 
 
 def _steps(name: str, configuration: str) -> list[dict[str, Any]]:
-    """One row for each of WORLDS; shapes that several of them have are priced once."""
+    """One row for each of WORLDS; shapes that they share are priced once."""
     machine = shipped_machine(MACHINE)
     first = Prices(machine, of_machine(machine, WORLDS[0]))
     settings = [StepSetting(model=model(name), prices=first.over(of_machine(machine, world))) for world in WORLDS]

@@ -1,4 +1,4 @@
-"""The form: what is asked, in widgets. It offers only what is legal and says why the rest is not."""
+"""The form of a question: it offers only what is legal, and says why the rest is not."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ from workbench.widgets.controls import (
 )
 from workbench.widgets.form_fields import AxisRows, ProblemForm, Unavailable, is_number_line
 
-# Why Run would be refused, known before it is pressed: the scheme, the cluster's workers and the backend are asked.
+# Why Run would be refused: reasons of the scheme, the cluster's workers and the backend, known before it is pressed.
 
 Choice = TypeVar("Choice", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Of one source. What is simulated has to be legal; what is measured has to find ranks that run it, too."""
+    """Which questions one source can answer: legal ones, and if it measures, those for which ranks are available."""
 
     measures: bool = False
     workers: Workers | None = None
-    """None: nobody knows yet whether there is a cluster."""
+    """None until a cluster was found."""
 
     def seats(self, machine: Machine) -> int:
-        """How many ranks may be asked for: as many as the cluster can seat, or the machine connects."""
+        """The most ranks that may be requested: as many as the cluster can seat, or the machine connects."""
         known = self.workers if self.measures else None
         seats = known.seats(machine.backend) if known is not None else 0
         return min(seats or machine.max_world, machine.max_world)
 
     def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
-        """Why *asked* cannot be answered, or None."""
+        """Why *question* cannot be answered, or None."""
         try:
             trial = question.trial(machine)
         except Refusal as refusal:
@@ -77,24 +77,24 @@ class Availability:
         return self._of_hardware(machine, trial.world) or self._of_ranks(trial)
 
     def of_machine(self, machine: Machine) -> str | None:
-        """Why nothing at all can be answered about *machine*, or None."""
+        """Why no question about *machine* can be answered, or None."""
         known = self.workers if self.measures else None
         unseated = known.refusal(1, machine.backend, shares_heap=True) if known is not None else None
         return unseated or self._of_hardware(machine, 1)
 
     def _of_hardware(self, machine: Machine, world: int) -> str | None:
-        """Why times of the cluster's ranks are none of *machine*, or None."""
+        """Why the cluster's ranks do not match *machine*, or None."""
         ranks = self.workers.ranks(world, machine.backend) if self.measures and self.workers is not None else None
         return None if ranks is None else matching.refusal(machine, ranks.hardware, world)
 
     def of_scheme(self, question: FormQuestion, scheme: str, machine: Machine) -> str | None:
-        """Why no schedule of *scheme* can be answered, or None."""
+        """Why no schedule of *scheme* can be run, or None."""
         plain = replace(question, scheme=scheme, values=())
         message = self.refusal(plain, machine)
         return None if message is None or self.fitting(plain, machine) is not None else message
 
     def of_link(self, question: FormQuestion, link: str, machine: Machine) -> str | None:
-        """Why no scheme can be answered over *link*, or None."""
+        """Why no scheme can be run over *link*, or None."""
         messages = []
         for scheme in schemes.SCHEMES:
             message = self.refusal(replace(question, fabric=link, scheme=scheme, values=()), machine)
@@ -104,7 +104,7 @@ class Availability:
         return messages[0]
 
     def of_values(self, question: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
-        """Why the ranks cannot run the scheme's usual schedule with each value of *axis*; None where they can."""
+        """By value of *axis*, why the ranks cannot run the scheme's default schedule with it; None where they can."""
         if not self.measures:
             return {}
         try:
@@ -115,7 +115,7 @@ class Availability:
         return {value: refused.get(value) for value in axis.values}
 
     def fitting(self, question: FormQuestion, machine: Machine) -> Schedule | None:
-        """A schedule that the ranks run, where the usual one is legal and theirs alone refuse it; None without."""
+        """A schedule that the ranks can run, if they refuse the legal default one; otherwise None."""
         if not self.measures:
             return None
         try:
@@ -137,15 +137,15 @@ class Availability:
 
 
 def refused_choices(messages: Mapping[Choice, str | None]) -> dict[Choice, str]:
-    """The choices that cannot be, with their reasons. Where none can be, the reason is not in this choice."""
+    """The refused choices with their reasons; empty if all are refused, since then the reason lies elsewhere."""
     refused = {choice: message for choice, message in messages.items() if message is not None}
     return refused if len(refused) < len(messages) else {}
 
 
-# The form: what is asked, in widgets. It offers only what is legal and says why the rest is not.
+# The form: its controls, its question, and what follows from a change.
 
 WAITS = (("30 s", 30.0), ("2 min", 120.0), ("10 min", WAIT_S), ("1 hour", 3600.0), ("12 hours", 43200.0))
-"""How long a run may wait for ranks."""
+"""Choices of how long a run may wait for ranks, in seconds."""
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
 TWO_HOSTS = "emulated:hosts=2"
@@ -154,7 +154,7 @@ RATIO = "wire_to_compute"
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """All that the form says, to come back to."""
+    """The complete state of the form, to restore it later."""
 
     question: FormQuestion
     machine: str
@@ -162,19 +162,19 @@ class FormState:
 
 
 class QuestionForm(QuietControls):
-    """Controls of one question. `asked` is its state, `on_change` is called after every change of it."""
+    """The controls of one question: `question` is its state; listeners of `on_change` are called after every change."""
 
     def __init__(self, default_preset: str, machine: str) -> None:
         self._listeners: list[Callable[[], Any]] = []
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
         self.availability = Availability()
-        """Whether what the form says would be answered; whoever knows source and cluster sets another."""
+        """Which questions can be answered; the explorer updates it with `set_availability`."""
         self.refused: dict[str, dict[Any, str]] = {}
-        """By the class name of a control: the choices that cannot be taken here, each with its reason."""
+        """By the class name of a control: its refused choices, each with its reason."""
         self._last_judged: object = None
         self._refreshing = threading.RLock()
-        """The kernel's thread and those that bring news of cluster and run."""
+        """Held by the kernel's thread and by those that report news of cluster and run."""
         self.axes = AxisRows(self._set_axis, self._set_sweep)
         self.problem = ProblemForm(default_preset, machine_named(machine))
         self._build(machine)
@@ -184,7 +184,7 @@ class QuestionForm(QuietControls):
         self.problem.on_change(self._problem_changed)
         self._refresh()
 
-    # what the form looks like
+    # Its look.
 
     def _build(self, machine: str) -> None:
         self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [scheme.idea for scheme in SCHEMES.values()])
@@ -209,7 +209,7 @@ class QuestionForm(QuietControls):
         self.more = fold("Advanced", "wb-more", inside)
         self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
 
-    # what it says
+    # Its question.
 
     @property
     def machine_value(self) -> Machine:
@@ -217,7 +217,7 @@ class QuestionForm(QuietControls):
 
     @property
     def question(self) -> FormQuestion:
-        """The state of the form; it may be illegal."""
+        """The question in the form, which may be illegal."""
         return FormQuestion(
             operator=self.problem.operator.value,
             shape=self.problem.shape,
@@ -234,7 +234,7 @@ class QuestionForm(QuietControls):
 
     @property
     def _machine_names(self) -> list[str]:
-        """Names of those that are offered."""
+        """Names of the offered machines."""
         return [name for _, name in self.machine.options]
 
     def _fabric_text(self) -> str:
@@ -244,12 +244,12 @@ class QuestionForm(QuietControls):
     def on_change(self, listener: Callable[[], Any]) -> None:
         self._listeners.append(listener)
 
-    # what others set
+    # Setting its content.
 
     def load(self, scheme: str, values: Mapping[str, Value]) -> None:
         """Sets the form to a schedule, as a click on the landscape does.
 
-        Only what differs from the defaults counts as set: with another problem the rest follows the new defaults.
+        Only values that differ from the defaults count as set; the others follow the defaults of a later problem.
         """
         with self._silently():
             plain = _complete(replace(self.question, scheme=scheme, values=()), self.machine_value) or {}
@@ -262,7 +262,7 @@ class QuestionForm(QuietControls):
         self._changed()
 
     def load_row(self, row: Row, *, protocol: bool = True) -> None:
-        """Sets the form to what *row* is about: problem, machine, link and schedule, as restoring a run does."""
+        """Sets the form to problem, machine, link and schedule of *row*, as restoring a run does."""
         with self._silently():
             if row["machine"] in self._machine_names:
                 self.machine.value = row["machine"]
@@ -274,11 +274,11 @@ class QuestionForm(QuietControls):
 
     @property
     def wait_s(self) -> float:
-        """How long a run may wait for ranks."""
+        """How long a run may wait for ranks, in seconds."""
         return float(self.wait.value)
 
     def wait_at_most(self, seconds: float) -> None:
-        """Sets how long a run may wait for ranks; ValueError where that is less than a second."""
+        """Sets how long a run may wait for ranks; ValueError if that is less than a second."""
         if not seconds >= 1:
             raise ValueError(f"wait_s = {seconds:g} is too short: {seconds:g} < 1. Accepted: 1 second or more.")
         if seconds not in [value for _, value in self.wait.options]:
@@ -286,18 +286,18 @@ class QuestionForm(QuietControls):
         self.wait.value = float(seconds)
 
     def choose_machine(self, name: str) -> None:
-        """Another machine, which may have been made a moment ago."""
+        """Chooses the machine *name*, which is added to the list if it is new."""
         if name not in self._machine_names:
             self.machine.options = (*self.machine.options, (machine_named(name).title, name))
         self.machine.value = name
 
     @property
     def state(self) -> FormState:
-        """What the form says, all of it."""
+        """The complete state of the form."""
         return FormState(self.question, str(self.machine.value), str(self.problem.preset.value))
 
     def restore(self, state: FormState) -> None:
-        """Sets the form to what it said before."""
+        """Sets the form to an earlier *state*."""
         question = state.question
         with self._silently():
             self.machine.value = state.machine
@@ -316,7 +316,7 @@ class QuestionForm(QuietControls):
         self._changed()
 
     def _load_link(self, text: str) -> None:
-        """A link that the form has no controls for becomes a choice of its own."""
+        """Chooses the link *text*, which is added to the list if it is missing."""
         fabric = parse(text)
         if fabric.wire_to_compute is not None:
             if fabric.wire_to_compute not in self.ratio.options:
@@ -326,18 +326,18 @@ class QuestionForm(QuietControls):
             self.fabric.options = (*_links(self.machine_value), (fabric_label(text), text))
         self.fabric.value = text
 
-    # what happens on a change
+    # Changes.
 
     def _problem_changed(self, operator_changed: bool) -> None:
         if operator_changed:
             self._values.clear()
             self._swept.clear()
         for values in self._values.values():
-            values.pop("tile", None)  # a tile suits the sizes that it was chosen for
+            values.pop("tile", None)  # a tile was chosen for the earlier sizes
         self._changed()
 
     def _machine_changed(self, _: Any) -> None:
-        """Another machine has other links, and other problems are worth asking of it."""
+        """Offers the links of another machine, and the problems that suit it."""
         machine = self.machine_value
         with self._silently():
             self.fabric.options = _links(machine)
@@ -353,13 +353,13 @@ class QuestionForm(QuietControls):
             listener()
 
     def set_availability(self, availability: Availability) -> None:
-        """Another source, or news of the cluster: other things can be answered. Listeners are not told."""
+        """Sets which questions can be answered, after a change of source or cluster. Calls no listeners."""
         if availability != self.availability:
             self.availability = availability
             self._refresh()
 
     def _refresh(self) -> None:
-        """Offers what is legal now, greys out what cannot be answered, and says why what is asked is not."""
+        """Offers legal choices, greys out refused ones, and shows why the current question is refused, if it is."""
         with self._refreshing, self._silently():
             self.ratio.layout.display = SHOWN if _takes_ratio(str(self.fabric.value)) else HIDDEN
             machine = self.machine_value
@@ -387,7 +387,7 @@ class QuestionForm(QuietControls):
             self.refusal.value = refusal_html(message) if message else ""
 
     def _fit(self, values: dict[str, Value]) -> None:
-        """Where ranks run one schedule of a scheme and the usual one is another, theirs is taken."""
+        """Takes the schedule of a scheme that the ranks can run, if they refuse its default."""
         question, machine = self.question, self.machine_value
         if not values and self.availability.refusal(question, machine) is not None:
             fitting = self.availability.fitting(question, machine)
@@ -396,7 +396,7 @@ class QuestionForm(QuietControls):
                 values.update({name: value for name, value in fitting.axes if plain.get(name) != value})
 
     def _offered(self, known: Sequence[Axis]) -> list[Axis]:
-        """On a line of numbers there is no place to grey out: what cannot be is left out."""
+        """The *known* axes; refused values of those on a slider are omitted, since a slider cannot grey them out."""
         offered = []
         for axis in known:
             refused = self.refused.get(f"wb-axis-{axis.name}", {})
@@ -405,7 +405,7 @@ class QuestionForm(QuietControls):
         return offered
 
     def _find_refused_choices(self, known: Sequence[Axis]) -> None:
-        """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
+        """Finds the refused choices of all controls: once for each problem, not whenever a slider moves."""
         machine, availability = self.machine_value, self.availability
         link = str(self.fabric.value)
         question = replace(self.question, values=(), swept=(), fresh=False, fabric=link, compared=())
@@ -456,7 +456,7 @@ class QuestionForm(QuietControls):
 
 
 def _complete(question: FormQuestion, machine: Machine) -> dict[str, Value] | None:
-    """The schedule that Run would take: what a person has not set may follow from what was. None if there is none."""
+    """All axes of the schedule that Run would take, or None: unset ones may follow from the others."""
     try:
         return axis_rules.all_axes(question.problem(), question.schedule(machine), machine.backend)
     except Refusal:
@@ -468,12 +468,12 @@ def _accepts(known: tuple[Axis, ...], name: str, value: Value) -> bool:
 
 
 def _machines() -> list[tuple[str, str]]:
-    """By what people call them, without those whose files are damaged."""
+    """Titles and names of all readable machines."""
     return [(each.title, each.name) for each in machines.readable()]
 
 
 def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
-    """The usual one of its ranks first."""
+    """Labels and texts of all links, those usual for the machine's ranks first."""
     usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
     links = [(LINKS[kind], kind) for kind in kinds]
@@ -483,12 +483,12 @@ def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
 
 
 def _takes_ratio(text: str) -> bool:
-    """Whether the ratio of the form decides how fast a link is."""
+    """Whether the form's ratio sets the bandwidth of a link."""
     return text.startswith(EMULATED) and RATIO not in text and "bandwidth_bytes_per_second" not in text
 
 
 def _without_ratio(fabric: Fabric) -> str:
-    """The choice of the form that *fabric* is, its ratio aside."""
+    """The form's text for *fabric* without its ratio."""
     if fabric.hosts == 1:
         return EMULATED
     two = replace(parse(TWO_HOSTS), wire_to_compute=fabric.wire_to_compute)

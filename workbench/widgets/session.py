@@ -1,6 +1,6 @@
-"""A run in the background of a notebook: one thread iterates it, another reads the store and tells what is new.
+"""A run in the background of a notebook: one thread iterates it, another reads the store and reports what is new.
 
-The kernel stays free: a button returns at once, `1 + 1` in a cell is answered while thousands of trials run.
+The kernel stays free: a button returns at once, and other cells can be run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 
 TICK_SECONDS = 0.05
-"""News are told so far apart, or further where telling takes longer than a third of that."""
+"""Least time between reports, or twice the time that a report takes if that is longer."""
 QUIET_SECONDS = 0.5
-"""Without news the progress is told so often: its time left goes on."""
+"""Time between reports of progress if there is no other news, to update the remaining time."""
 END_SECONDS = 10.0
-"""A cancelled run must have given its gang back by then."""
+"""The longest time in which a cancelled run releases its ranks."""
 
 Row = dict[str, Any]
 
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNews:
-    """What is new since the last tick."""
+    """What is new in a run since the last report."""
 
     run: str
     rows: Sequence[Row]
@@ -39,22 +39,22 @@ class RunNews:
     progress: Progress
     ended: bool
     running: Sequence[Row] = ()
-    """Of each trial that is being timed, or was when the run was stopped: its running median."""
+    """The running median of each trial that is being timed, or was when the run was stopped."""
     stopped: bool = False
-    """A person asked it to end."""
+    """Whether a person stopped the run."""
     error: str | None = None
-    """The sentence that ended the run early."""
+    """The error message that ended the run early."""
 
 
 class RunSession:
-    """At most one run at a time. *tell* is called from the session's own thread, never from two at once."""
+    """At most one run at a time. *report* is called from the session's own thread, never from two at once."""
 
     def __init__(self, store: Store, report: Callable[[RunNews], Any]) -> None:
         self._store, self._report = store, report
         self._stored_run: StoredRun | None = None
         self._threads: tuple[threading.Thread, ...] = ()
         self._changed = threading.Event()
-        """Something came back, or the run has ended."""
+        """Set when an outcome or sample came, or the run has ended."""
         self._ended = threading.Event()
         self._error: str | None = None
 
@@ -63,9 +63,9 @@ class RunSession:
         return any(thread.is_alive() for thread in self._threads)
 
     def start(self, stored_run: StoredRun) -> None:
-        """Iterates *stored_run* in the background; ValueError while another one runs."""
+        """Iterates *stored_run* in the background; ValueError while another run goes on."""
         if self._ended.is_set():
-            self.wait()  # it has only its last news to tell
+            self.wait()  # only its last report is still to come
         if self.running:
             raise ValueError("A run is going on already: 1 of at most 1. Stop it first.")
         self._stored_run, self._error = stored_run, None
@@ -78,12 +78,12 @@ class RunSession:
         reporter.start()
 
     def stop(self) -> None:
-        """Asks the run to end; what was measured stays."""
+        """Cancels the run; its measurements stay."""
         if self._stored_run is not None:
             self._stored_run.cancelled.set()
 
     def wait(self, seconds: float = END_SECONDS) -> bool:
-        """Whether everything has ended, after at most *seconds*."""
+        """Waits at most *seconds* for the threads, and returns whether they have ended."""
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -93,7 +93,7 @@ class RunSession:
         try:
             for _ in stored_run:
                 self._changed.set()
-        except Exception as error:  # a person reads it in the explorer; nobody reads a thread's traceback
+        except Exception as error:  # shown in the explorer, since a thread's traceback would not be seen
             self._error = str(error) or type(error).__name__
         finally:
             self._ended.set()
@@ -102,19 +102,19 @@ class RunSession:
     def _listen(self, stored_run: StoredRun) -> None:
         try:
             self._follow(stored_run)
-        except Exception as error:  # the store is locked or cannot be read: a run that nobody sees must not go on
+        except Exception as error:  # the store is locked or cannot be read: a run that cannot be shown must not go on
             stored_run.cancelled.set()
             self._ended.wait(END_SECONDS)
             self._error = self._error or str(error) or type(error).__name__
             self._deliver(self._news(stored_run, [], [], ended=True))
 
     def _follow(self, stored_run: StoredRun) -> None:
-        """Tells what is new in the store until the run has ended."""
+        """Reports what is new in the store until the run has ended."""
         joins, cursors, running = metrics.Joins(), (0, 0), RunningMedians()
         ended = changed = False
         reported_at = 0.0
         while not ended:
-            # a sample is in the store a moment after it was changed of: look twice
+            # a sample may reach the store a moment after its signal: look twice
             changed = self._changed.wait(TICK_SECONDS if changed else QUIET_SECONDS)
             ended = self._ended.is_set()
             self._changed.clear()
@@ -148,7 +148,7 @@ class RunSession:
         )
 
     def _deliver(self, news: RunNews) -> None:
-        """One chart that cannot be drawn must not leave the buttons as they are while a run goes on."""
+        """Calls `report`, and logs its errors: a chart that cannot be drawn must not end the reports."""
         try:
             self._report(news)
         except Exception:
