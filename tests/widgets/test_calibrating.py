@@ -72,9 +72,9 @@ def test_what_cannot_be_calibrated_says_why(explorer: Explorer, lab: FakeLab, mo
 
 def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its store is closed next."""
-    over, told = threading.Event(), list[str]()
+    over, done = threading.Event(), list[str]()
     monkeypatch.setattr("workbench.widgets.cluster_watch.calibrate", lambda *_, **__: over.wait(100))
-    made = CalibrationNotice(FakeLab, lambda: told.append("done"))  # type: ignore[arg-type, return-value]
+    made = CalibrationNotice(FakeLab, lambda: done.append("done"))  # type: ignore[arg-type, return-value]
     digest = machines.machine("laptop_cpu").digest
     timed = [row(key=str(number), time_s=9.0) for number in range(5)]
     made.show([*timed, *(row(key=each["key"], source="estimated", machine_digest=digest) for each in timed)])
@@ -82,5 +82,5 @@ def test_a_page_that_goes_while_it_calibrates_is_told_nothing(monkeypatch: pytes
     made.close()
     over.set()
     assert eventually(lambda: "workbench calibrate" not in {thread.name for thread in threading.enumerate()})
-    assert told == []
+    assert done == []
     assert "is calibrated" not in made.text.value

@@ -37,11 +37,11 @@ def test_every_operator_has_sizes_and_schedules_that_are_legal(form: QuestionFor
 
 
 def test_a_slider_changes_what_is_asked_and_tells_once(form: QuestionForm) -> None:
-    told = []
-    form.on_change(lambda: told.append(form.question))
+    questions = []
+    form.on_change(lambda: questions.append(form.question))
     form.axes.rows["slice_tiles"].control.value = 8
-    assert len(told) == 1
-    assert told[0].trial(form.machine_value).schedule["slice_tiles"] == 8
+    assert len(questions) == 1
+    assert questions[0].trial(form.machine_value).schedule["slice_tiles"] == 8
 
 
 def test_a_control_stays_under_the_hand_that_moves_it(form: QuestionForm) -> None:

@@ -1,4 +1,4 @@
-"""What follows from the times of one schedule, for people: a number with its unit, and what it means in one line."""
+"""How a run's numbers were taken and what they mean: sources, timing, cautions, method, derived numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workbench.results import metrics
 from workbench.results.metrics import JOINED
 from workbench.results.rows import Row
 
-# Where a number comes from: four words, each with its own sign, so that they are told apart without colour.
+# The four sources of numbers, each with its own sign, so that they differ without colour.
 
 MEANINGS = {
     "measured": "timed in this run, on the machine named above, after its result was found correct",
@@ -38,11 +38,11 @@ MEANINGS = {
     "estimated": "computed by the simulator; nothing was run for it",
     "published": "copied from a publication; neither run nor computed here",
 }
-"""In the order in which they are trusted about this machine."""
+"""What each source means, in the order of trust about this machine."""
 
 
 def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
-    """What each word means and how many rows of this report it stands for; *num_published* stand beside them."""
+    """A table of the sources: what each means, and its number of rows; *num_published* published rows are added."""
     counts = Counter(row.get("source") for row in rows if row.get("time_s") is not None)
     counts[PUBLISHED] += num_published
     strange = [source for source in counts if source not in MEANINGS and source is not None]
@@ -60,26 +60,26 @@ def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
     )
 
 
-# How a run's times were taken, beside their protocol, as the ranks told it: operands, graphs, NCCL, clocks.
+# How a run's times were taken, as the ranks reported it: operands, graphs, NCCL, clocks.
 
 TimingRecord = Mapping[str, Any]
-"""`conditions` and `facts` of one measurement (kernels/outcome.py: timed_how)."""
+"""Type of `conditions` and `facts` of one measurement (kernels/outcome.py: timed_how)."""
 
 
 def timing_notes(records: Sequence[TimingRecord]) -> list[str]:
-    """What is known of all measurements of a run together."""
+    """Sentences about how all measurements of a run were taken."""
     facts = [record.get("facts") or {} for record in records]
     conditions = [reading for record in records for reading in record.get("conditions") or ()]
     return [*_operands(facts), *_graphs(facts), *_nccl(facts), *_clocks(conditions)]
 
 
 def _operands(facts: Sequence[TimingRecord]) -> list[str]:
-    """Fresh for each sitting; on GPUs how cold they were."""
+    """How operands were drawn for each session, and on GPUs how much of the L2 they filled."""
     seeds = len(set(_values(facts, "seed")))
     if not seeds:
         return []
-    drawn = "from one seed" if seeds == 1 else f"from {seeds} seeds, another one for each sitting"
-    drawing = f"Operands were drawn anew {drawn}, and two values of them took turns"
+    drawn = "from one seed" if seeds == 1 else f"from {seeds} seeds, another one for each session"
+    drawing = f"Operands were drawn anew {drawn}, and two values of them alternated"
     if not (sets := _values(facts, "operand_sets")):
         return [f"{drawing}."]
     times = _range(_values(facts, "operand_times_l2"), ratio_text)
@@ -96,7 +96,7 @@ def _graphs(facts: Sequence[TimingRecord]) -> list[str]:
 
 
 def _nccl(facts: Sequence[TimingRecord]) -> list[str]:
-    """Once if all ranks of all trials had the same settings."""
+    """The settings of NCCL, once if all ranks of all trials had the same."""
     every = [settings for nccl in _values(facts, "nccl") for settings in (nccl if isinstance(nccl, list) else [nccl])]
     settings_text = dict.fromkeys(
         f"NCCL {settings.get('version')}"
@@ -109,7 +109,7 @@ def _nccl(facts: Sequence[TimingRecord]) -> list[str]:
 
 
 def _clocks(conditions: Iterable[TimingRecord]) -> list[str]:
-    """Each reading once: all trials of a sitting keep the same ones."""
+    """The clock readings, each once, since all trials of a session share them."""
     readings = list({str(sorted(reading.items())): reading for reading in conditions}.values())
     clocks = _values(readings, "sm_clock_mhz")
     if not clocks:
@@ -130,16 +130,16 @@ def _values(records: Iterable[TimingRecord], name: str) -> list[Any]:
 
 
 def _range(values: Sequence[Any], text: Callable[[Any], str] = str) -> str:
-    """One value, or the ends of several."""
+    """The smallest and the largest of *values* as text, or the only one."""
     low, high = text(min(values)), text(max(values))
     return low if low == high else f"{low} to {high}"
 
 
-# What a reader must know to believe a report: the cautions before the numbers, the method after them.
+# The cautions before the numbers, and the method after them.
 
 
 def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
-    """Sentences that stand above all numbers, because each changes what the numbers mean."""
+    """Warnings to be read before the numbers, because each changes what the numbers mean."""
     notes = []
     timed = [row for row in rows if not is_failure(row)]
     on_cpu = [row for row in timed if row.get("backend") == "cpu" and row.get("source") in TIMED]
@@ -157,7 +157,7 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
     if any(map(is_of_one, timed)):
-        notes.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
+        notes.append(f"{OF_ONE.capitalize()}: a call's time was divided by their number, as they share the call.")
     if _mixes_estimates_with_single_calls(timed):
         notes.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
     notes += [f"{each} {each.advice}" for each in off(rows)]
@@ -168,13 +168,13 @@ def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
 
 
 def _mixes_estimates_with_single_calls(timed: Sequence[Row]) -> bool:
-    """Whether estimates stand beside times of one call per graph."""
+    """Whether *timed* mixes estimates with times of one call per graph."""
     sources = {row.get("source") for row in timed if is_one_call(row.get("protocol"), row.get("backend"))}
     return "estimated" in sources and len(sources) > 1
 
 
 def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """How the numbers were taken, as one Markdown paragraph made of what is known about this run."""
+    """How the numbers were taken, as one Markdown paragraph about what is known of this run."""
     timed = [row for row in rows if not is_failure(row)]
     ran = [row for row in timed if row.get("source") in TIMED]
     sentences = []
@@ -199,7 +199,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _running(protocol: Any) -> list[str]:
-    """What the protocol says was repeated, as far as it says."""
+    """Sentences about warm-ups and repeats of *protocol*, and how a time is computed."""
     headline = (
         "A time is the slowest rank's median; the range behind it holds the middle 80 % of that rank's samples, "
         "the skew is what the fastest rank's median was less."
@@ -214,20 +214,20 @@ def _running(protocol: Any) -> list[str]:
 
 
 def _by(timed: Sequence[Row]) -> str:
-    """The predictors' names and versions, as far as the rows say."""
+    """The predictors' names and versions in parentheses, if the rows have them."""
     names = sorted({str(row["predictor"]) for row in timed if row.get("predictor")})
     return f" ({', '.join(names)})" if names else ""
 
 
 def _hardware(ran: Sequence[Row]) -> list[str]:
-    """What the ranks ran on, as far as it was written down."""
+    """A sentence about the ranks' hardware, if the rows have it."""
     models = dict.fromkeys(str(Hardware.from_json(row["hardware"])) for row in ran if row.get("hardware"))
     return [f"The ranks ran on {'; or on '.join(models)}."] if models else []
 
 
 def _checking(ran: Sequence[Row]) -> list[str]:
-    """How many results were compared with the reference, and the largest difference."""
-    ran, _ = parts_of(ran)  # a part alone computes no result that could be compared
+    """Sentences about how many results were compared with the reference, and the largest difference."""
+    ran, _ = parts_of(ran)  # parts alone have no result to compare
     if not ran:
         return []
     right = sum(row.get("correct") is True for row in ran)
@@ -239,21 +239,21 @@ def _checking(ran: Sequence[Row]) -> list[str]:
     ]
 
 
-# What papers report of the operators of a run, beside what the run found: told apart, and never one line.
+# Published reductions for the operators of a run, next to the run's own in separate lines.
 
 CAUTION = "Papers have other shapes and machines than this run: compare the signs, not the sizes."
 HEADINGS = ("Operator and scheme", "Source", "Time saved", "Against", "Where")
 
 
 def published_table(cases: Sequence[Case]) -> Table | None:
-    """Published reductions of the operators and schemes of *cases*, each below what was found; None without any."""
+    """Published reductions for the operators and schemes of *cases*, each below this run's; None if there are none."""
     rows = [row for case in cases for row in _rows(case)]
     columns = tuple(ReportColumn(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
     return Table(columns=columns, rows=tuple(dict.fromkeys(rows))) if rows else None
 
 
 def num_published(table: Table | None) -> int:
-    """How many of the rows of `published_table` are of papers."""
+    """How many rows of a `published_table` are published ones."""
     return 0 if table is None else sum(row[1].text == source_title(PUBLISHED) for row in table.rows)
 
 
@@ -270,11 +270,12 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
     ours = (name, source_title(best["source"]), percent_text(1 - 1 / ratio),
             "the best sequential schedule of its block", f"{best['world']} ranks, {best['machine']}")  # fmt: skip
     theirs = [(f"{claim.scope}, {claim.scheme}", source_title(PUBLISHED), claim.words, claim.baseline,
-               ", ".join(filter(None, (claim.machine, claim.reference, claim.mark)))) for claim in reported]  # fmt: skip
+               ", ".join(filter(None, (claim.machine, claim.reference, claim.mark))))
+              for claim in reported]  # fmt: skip
     return [tuple(map(Cell, texts)) for texts in (ours, *theirs)]
 
 
-# What follows from the times of one schedule, for people: a number with its unit, and what it means in one line.
+# Numbers derived from the times of one schedule, each with its unit and meaning.
 
 MEANING: Mapping[str, str] = {
     "time ratio": "its time over the sequential one: below 1 is faster",
@@ -284,14 +285,14 @@ MEANING: Mapping[str, str] = {
     "pipeline floor": "computation alone, or the first slice and then the wire at the measured rate of puts",
     "of the pipeline floor": "its time over that floor: what its slices leave to be gained",
     "put rate": "bytes that leave a rank per second, its puts alone",
-    "overlap efficiency": "saved time, of the most that overlap can save",
+    "overlap efficiency": "saved time, as a share of the most that overlap can save",
     "ideal speed-up": "of perfect overlap: the best computation and the fastest transfer alone, one after the other",
-    "share of ideal": "gained speed-up, of the one of perfect overlap",
-    "overlap ratio": "of the time in which a rank communicates, it computes as well",
+    "share of ideal": "gained speed-up, as a share of that of perfect overlap",
+    "overlap ratio": "share of a rank's communication time in which it computes as well",
     "decomposition loss": "computation alone, cut and ordered as this schedule does, over the best one alone",
-    "contention loss": "its computation beside communication over the same alone",
+    "contention loss": "its computation during communication over the same alone",
     "decomposition loss of communication": "its pieces moved alone over the fastest transfer of the same bytes",
-    "contention loss of communication": "its bytes on their way beside computation over the same alone",
+    "contention loss of communication": "its transfers during computation over the same alone",
     "algbw": "the collective alone: bytes of its buffer per second, as nccl-tests counts them",
     "busbw": "the collective alone: what one link direction carries, as nccl-tests counts it",
 }
@@ -308,13 +309,13 @@ class DerivedNumber:
 
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[DerivedNumber]:
-    """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `busy.waterfall`."""
+    """The derived numbers of *row* that are known; *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
     losses, together = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
-    wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
+    wire_s = comm_s if problem.world > 1 and comm_s else None  # a single rank sends nothing
     computing_s = metrics.computing_seconds(metrics.per_problem(spans, row)) or None
     known = {
         "time ratio": _formatted(_ratio, metrics.time_ratio, time_s, sequential_s),
@@ -340,7 +341,7 @@ def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> li
 
 
 def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
-    """One line a number."""
+    """A table with one line for each of *numbers*."""
     columns = (
         ReportColumn(heading="Derived number"),
         ReportColumn(heading="Value", figure=True),
@@ -350,13 +351,13 @@ def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
 
 
 def _formatted(to_text: Callable[[float], str], number: Callable[..., float | None], *arguments: Any) -> str | None:
-    """The number of what is *given*, written; None while a part of it is missing."""
+    """The text of *number* of *arguments*; None if one of them or the number is missing."""
     value = None if None in arguments else number(*arguments)
     return None if value is None else to_text(value)
 
 
 def _rate_with_origin(row: Row) -> Callable[[float], str]:
-    """A rate with where it comes from."""
+    """A function that writes a rate with its origin in *row*."""
     return lambda rate: f"{rate_text(rate)} ({row.get('put_rate_from')})"
 
 

@@ -252,7 +252,7 @@ class ReportButton:
         self._store, self._current_run = store, current_run
         self.button = ipywidgets.Button(description="Report", icon="file-text", tooltip="This run as one HTML page")
         self.note = ipywidgets.Text(
-            placeholder="a note for the report", tooltip="It is shown below the report's title", continuous_update=False,
+            placeholder="a note for the report", tooltip="Shown below the report's title", continuous_update=False,
             layout=ipywidgets.Layout(width="150px", flex="0 1 150px", margin="0"),
         )  # fmt: skip
         self.link = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
