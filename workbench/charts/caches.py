@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from workbench.charts.labels import title
+from workbench.results.rows import Row
 
 QUESTION = "Which cache policy is the best?"
 SAVES = "How much does a larger L2 save?"
@@ -24,10 +25,8 @@ COUNTED = {
 }  # fmt: skip
 """Heading and unit of each count that the chart `why` shows."""
 
-Rows = Sequence[Mapping[str, Any]]
 
-
-def heat_map(study: Rows) -> alt.LayerChart:
+def heat_map(study: Sequence[Row]) -> alt.LayerChart:
     """Cycles relative to Uncached by application and policy, from the rows of a *study*; rows without them are omitted.
 
     The best static policy of each application has a frame.
@@ -60,7 +59,7 @@ def heat_map(study: Rows) -> alt.LayerChart:
     )  # fmt: skip
 
 
-def heat_rows(study: Rows) -> list[dict[str, Any]]:
+def heat_rows(study: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each cell."""
     shown = [row for row in study if row["relative_cycles"] is not None]
     best: dict[str, float] = {}
@@ -76,7 +75,7 @@ def heat_rows(study: Rows) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart:
+def sizes(swept: Sequence[Row], measured: Sequence[Row] = (), context: str = "") -> alt.LayerChart:
     """DRAM bytes read over the size of the L2: a line for each `label` of *swept*, a point for each *measured* row."""
     records = size_rows(swept, "estimated") + size_rows(measured, "measured")
     data = pd.DataFrame(records, columns=["label", "source", "l2_mib", "read", "aloud"])
@@ -97,7 +96,7 @@ def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart
     )  # fmt: skip
 
 
-def size_rows(rows: Rows, source: str) -> list[dict[str, Any]]:
+def size_rows(rows: Sequence[Row], source: str) -> list[dict[str, Any]]:
     """One record for each point."""
     return [
         {"label": row["label"], "source": source, "l2_mib": row["l2_bytes"] / MEBIBYTE,
@@ -108,7 +107,7 @@ def size_rows(rows: Rows, source: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def why(study: Rows, context: str = "") -> alt.FacetChart:
+def why(study: Sequence[Row], context: str = "") -> alt.FacetChart:
     """DRAM bytes read and written, and cycles that requests waited for a way, by policy and structure.
 
     *study* holds the rows of one trace. The three counts are drawn side by side, each on its own axis.
@@ -130,7 +129,7 @@ def why(study: Rows, context: str = "") -> alt.FacetChart:
     )  # fmt: skip
 
 
-def why_rows(study: Rows) -> list[dict[str, Any]]:
+def why_rows(study: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each bar."""
     return [
         {"policy": row["policy"], "structure": name, "what": heading, "value": traffic[key] / unit,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,26 +13,25 @@ from kernels.machine import Machine
 from kernels.occupancy import BlockResources, SmLimits, beside, limits_of, resident_blocks
 from workbench.charts.labels import title
 from workbench.charts.theme import INK, LOSS_COLOURS, SPAN_COLOURS
+from workbench.results.rows import Row
 
 QUESTION = "How many blocks are resident when each asks for more shared memory?"
 KIB = 1024
 ROW_PIXELS, WIDTH_PIXELS = 62, 520
 COUNTS = alt.Axis(tickMinStep=1, tickCount=4)
-FITS, FULL = "a communication block fits beside them", "it does not fit"
+FITS, FULL = "a communication block fits as well", "it does not fit"
 LINE_COLOURS = {FITS: SPAN_COLOURS["copy"], FULL: LOSS_COLOURS["unexplained"]}
 COLUMNS = ("machine", "from_kib", "to_kib", "blocks", "number", "beside", "aloud")
 POINTS = ("machine", "padding_kib", "blocks", "aloud")
 NO_POINTS = "Lines are computed from documented limits; nothing was measured yet."
 WITH_POINTS = "Lines are computed from documented limits; full points were measured."
 
-Rows = Sequence[Mapping[str, Any]]
-
 
 def chart(
     machines: Sequence[Machine],
     block: BlockResources,
     other: BlockResources | None = None,
-    measured: Rows = (),
+    measured: Sequence[Row] = (),
     context: str = "",
 ) -> alt.FacetChart:
     """Blocks like *block* that are resident on one SM of each of *machines*, over padding of its shared memory (KiB).
@@ -62,11 +61,13 @@ def step_rows(
 ) -> list[dict[str, Any]]:
     """One record for each level of each machine: the range of padding, and how many blocks are resident."""
     return [
-        record for machine in machines for record in _of_machine(machine.device.name, limits_of(machine), block, other)
+        record
+        for machine in machines
+        for record in _machine_steps(machine.device.name, limits_of(machine), block, other)
     ]
 
 
-def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Rows) -> list[dict[str, Any]]:
+def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each measured row of a block like *block* on one of *machines*."""
     names = {machine.name: machine.device.name for machine in machines}
     same = [row for row in measured if row["machine"] in names and _is_like(row, block)]
@@ -78,12 +79,12 @@ def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Row
     ]  # fmt: skip
 
 
-def _is_like(row: Mapping[str, Any], block: BlockResources) -> bool:
+def _is_like(row: Row, block: BlockResources) -> bool:
     """Compiled blocks take a little less shared memory than the formula says (kernels/occupancy.py: gemm_block)."""
     return row["threads"] == block.threads and 0 <= block.shared_bytes - row["shared_bytes"] <= KIB
 
 
-def _of_machine(
+def _machine_steps(
     name: str, limits: SmLimits, block: BlockResources, other: BlockResources | None
 ) -> Iterator[dict[str, Any]]:
     above = 0

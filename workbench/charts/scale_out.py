@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -11,6 +11,7 @@ import pandas as pd
 from kernels.schemes import BASELINE
 from workbench.charts.labels import milliseconds, time_x, time_y, title
 from workbench.charts.theme import SCHEMES, present, scheme
+from workbench.results.rows import Row
 
 QUESTION = "How long is a step on more and more ranks?"
 WHERE = "Where does communication show?"
@@ -22,10 +23,8 @@ CONTEXT_WHERE = "Estimated. Exposed: no computation runs meanwhile."
 COLUMNS = ("world", "side", "configuration", "scheme", "part", "low_ms", "high_ms", "share", "aloud")
 PLACES = ("place", "configuration", "scheme", "exposed_ms", "aloud")
 
-Rows = Sequence[Mapping[str, Any]]
 
-
-def chart(steps: Rows, context: str = "") -> alt.LayerChart:
+def chart(steps: Sequence[Row], context: str = "") -> alt.LayerChart:
     """Times of *steps*, rows of `predict-step`: one configuration at several worlds, each with its sequential step."""
     data = pd.DataFrame(rows(steps), columns=list(COLUMNS))
     return _drawn(data, present(SCHEMES, list(data["scheme"])), context)
@@ -57,7 +56,7 @@ def _drawn(data: Any, schemes: Sequence[str], context: str) -> alt.LayerChart:
     )  # fmt: skip
 
 
-def rows(steps: Rows) -> list[dict[str, Any]]:
+def rows(steps: Sequence[Row]) -> list[dict[str, Any]]:
     """Two records for each bar: the exposed part is stacked on the other one."""
     records: list[dict[str, Any]] = []
     for step in sorted(steps, key=lambda each: int(each["world"])):
@@ -66,7 +65,7 @@ def rows(steps: Rows) -> list[dict[str, Any]]:
     return records
 
 
-def _bar(step: Mapping[str, Any], name: str, scheme_name: str, time: tuple[float, float]) -> list[dict[str, Any]]:
+def _bar(step: Row, name: str, scheme_name: str, time: tuple[float, float]) -> list[dict[str, Any]]:
     time_s, share = time
     title_of = name.replace("_", " ")
     ends = {"hidden or computing": (0.0, time_s * (1 - share)), "exposed": (time_s * (1 - share), time_s)}
@@ -78,7 +77,7 @@ def _bar(step: Mapping[str, Any], name: str, scheme_name: str, time: tuple[float
     } for part, (low_s, high_s) in ends.items()]  # fmt: skip
 
 
-def where(step: Mapping[str, Any], most: int = 8) -> alt.Chart:
+def where(step: Row, most: int = 8) -> alt.Chart:
     """The exposed time of one row of `predict-step`, sequential and overlapped, by layer and then by dimension."""
     data = pd.DataFrame(where_rows(step, most), columns=list(PLACES))
     names, places = (list(dict.fromkeys(data[column])) for column in ("configuration", "place"))
@@ -95,7 +94,7 @@ def where(step: Mapping[str, Any], most: int = 8) -> alt.Chart:
     return chart
 
 
-def where_rows(step: Mapping[str, Any], most: int = 8) -> list[dict[str, Any]]:
+def where_rows(step: Row, most: int = 8) -> list[dict[str, Any]]:
     """One record for each bar, for the *most* layers with the longest exposed time in the sequential step."""
     sides = ((BASELINE, BASELINE, "baseline_"), (str(step["configuration"]).replace("_", " "), step["scheme"], ""))
     layers = [(part["layer"], part["pass"]) for part in step["baseline_exposed_by_layer"][:most]]
@@ -108,11 +107,11 @@ def where_rows(step: Mapping[str, Any], most: int = 8) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _by_layer(parts: Rows, layers: Sequence[tuple[str, str]]) -> list[tuple[str, float]]:
+def _by_layer(parts: Sequence[Row], layers: Sequence[tuple[str, str]]) -> list[tuple[str, float]]:
     exposed = {(part["layer"], part["pass"]): float(part["exposed_s"]) for part in parts}
     return [(f"layer {layer}, {passes}", exposed.get((layer, passes), 0.0)) for layer, passes in layers]
 
 
-def _by_dimension(parts: Rows) -> list[tuple[str, float]]:
+def _by_dimension(parts: Sequence[Row]) -> list[tuple[str, float]]:
     return [(f"dimension {part['level']}: {part['count']:,} by {str(part['topology']).replace('_', ' ')}",
              float(part["exposed_s"])) for part in parts]  # fmt: skip

@@ -65,7 +65,7 @@ def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event
              "args": {"waited_for": span.waited_for, **_problem(span), **_tick(span)}}
             for span in of_rank
         ]  # fmt: skip
-        events += _of_sms(process, of_rank)
+        events += _sm_events(process, of_rank)
     return events
 
 
@@ -83,7 +83,7 @@ def _tick(span: Span) -> dict[str, float]:
     return {"clock_tick_us": 1e6 * span.tick_s} if span.tick_s else {}
 
 
-def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
+def _sm_events(process: int, spans: Sequence[Span]) -> Iterator[Event]:
     """Events of the tiles of all steps, on one thread per SM and resident block."""
     by_sm: dict[int, list[tuple[TileTimes, Span]]] = defaultdict(list)
     for span in spans:
@@ -99,10 +99,10 @@ def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
                 busy_until.append(0.0)
                 yield _thread(process, thread, f"SM {processor}" + (f", block {block + 1}" if block else ""))
             busy_until[block] = tile.sent_s
-            yield from _of_tile(process, thread, tile, span)
+            yield from _tile_events(process, thread, tile, span)
 
 
-def _of_tile(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator[Event]:
+def _tile_events(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator[Event]:
     """Events of a tile's wait, computation under the step's name, and sending; those without duration are omitted."""
     of_put = span.kind == "put"
     phases = (

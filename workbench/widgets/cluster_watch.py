@@ -232,7 +232,7 @@ def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[
     A machine that a person chose stays, and is refused with the name of the one that fits.
     """
     machine = question.machine_value
-    if not workers or machine.name != LAPTOP or Availability(True, workers).of_machine(machine) is None:
+    if not workers or machine.name != LAPTOP or Availability(True, workers).machine_refusal(machine) is None:
         return
     backend = "triton" if all(worker.backend == "triton" for worker in workers.here) else "cpu"
     try:

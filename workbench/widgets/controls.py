@@ -144,7 +144,7 @@ def number_line(label: str, options: Sequence[Any], value: Any, mark: str) -> ip
     return marked(control, mark)
 
 
-def row(*controls: Any) -> ipywidgets.HBox:
+def side_by_side(*controls: Any) -> ipywidgets.HBox:
     """*controls* next to each other, as wide as the form."""
     return ipywidgets.HBox(list(controls), layout=wide())
 

@@ -146,7 +146,7 @@ class Explorer:
             form=self.form, source=self.source, results=self.results, panels=self.panels, report=self.report,
             shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
         ))  # fmt: skip
-        self._workers: Workers | None = None  # those of the cluster; None while nobody answers
+        self._workers: Workers | None = None  # the workers of the cluster; None while none has answered
         self._plan: Forecast | None = None
         self._drawing = threading.RLock()
         """The kernel's thread and the session's both draw."""

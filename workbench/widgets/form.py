@@ -38,14 +38,12 @@ from workbench.widgets.controls import (
     number_line,
     one_of,
     refusal_html,
+    side_by_side,
     sizes_html,
     sweep_tick,
     tick,
     unavailable_html,
     wide,
-)
-from workbench.widgets.controls import (
-    row as side_by_side,
 )
 from workbench.widgets.form_fields import AxisRows, ProblemForm, Unavailable, is_number_line
 
@@ -74,26 +72,26 @@ class Availability:
             trial = question.trial(machine)
         except Refusal as refusal:
             return str(refusal)
-        return self._of_hardware(machine, trial.world) or self._of_ranks(trial)
+        return self._hardware_refusal(machine, trial.world) or self._ranks_refusal(trial)
 
-    def of_machine(self, machine: Machine) -> str | None:
+    def machine_refusal(self, machine: Machine) -> str | None:
         """Why no question about *machine* can be answered, or None."""
         known = self.workers if self.measures else None
         unseated = known.refusal(1, machine.backend, shares_heap=True) if known is not None else None
-        return unseated or self._of_hardware(machine, 1)
+        return unseated or self._hardware_refusal(machine, 1)
 
-    def _of_hardware(self, machine: Machine, world: int) -> str | None:
+    def _hardware_refusal(self, machine: Machine, world: int) -> str | None:
         """Why the cluster's ranks do not match *machine*, or None."""
         ranks = self.workers.ranks(world, machine.backend) if self.measures and self.workers is not None else None
         return None if ranks is None else matching.refusal(machine, ranks.hardware, world)
 
-    def of_scheme(self, question: FormQuestion, scheme: str, machine: Machine) -> str | None:
+    def scheme_refusal(self, question: FormQuestion, scheme: str, machine: Machine) -> str | None:
         """Why no schedule of *scheme* can be run, or None."""
         plain = replace(question, scheme=scheme, values=())
         message = self.refusal(plain, machine)
         return None if message is None or self.fitting(plain, machine) is not None else message
 
-    def of_link(self, question: FormQuestion, link: str, machine: Machine) -> str | None:
+    def link_refusal(self, question: FormQuestion, link: str, machine: Machine) -> str | None:
         """Why no scheme can be run over *link*, or None."""
         messages = []
         for scheme in schemes.SCHEMES:
@@ -103,7 +101,7 @@ class Availability:
             messages.append(message)
         return messages[0]
 
-    def of_values(self, question: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
+    def value_refusals(self, question: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
         """By value of *axis*, why the ranks cannot run the scheme's default schedule with it; None where they can."""
         if not self.measures:
             return {}
@@ -127,7 +125,7 @@ class Availability:
     def _ranks(self, question: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
         return capabilities.MeasuringRanks(machine, question.link())
 
-    def _of_ranks(self, trial: Trial) -> str | None:
+    def _ranks_refusal(self, trial: Trial) -> str | None:
         if not self.measures:
             return None
         shares = share_memory([trial])
@@ -413,19 +411,19 @@ class QuestionForm(QuietControls):
             return
         self._last_judged = (question, machine, availability)
         choices: dict[str, dict[Any, str | None]] = {
-            "wb-scheme": {name: availability.of_scheme(question, name, machine) for name in SCHEMES},
+            "wb-scheme": {name: availability.scheme_refusal(question, name, machine) for name in SCHEMES},
             "wb-dtype": {name: availability.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
-            "wb-world": {world: self._of_world(question, world) for world in self.problem.world.options},
+            "wb-world": {world: self._world_refusal(question, world) for world in self.problem.world.options},
             "wb-machine": {
-                each.name: availability.of_machine(each)
+                each.name: availability.machine_refusal(each)
                 for each in filter(None, map(machines.known, self._machine_names))
             },
-            "wb-fabric": {text: availability.of_link(question, text, machine) for _, text in self.fabric.options},
+            "wb-fabric": {text: availability.link_refusal(question, text, machine) for _, text in self.fabric.options},
         }
-        choices |= {f"wb-axis-{axis.name}": availability.of_values(question, axis, machine) for axis in known}
+        choices |= {f"wb-axis-{axis.name}": availability.value_refusals(question, axis, machine) for axis in known}
         self.refused = {mark: refused for mark, messages in choices.items() if (refused := refused_choices(messages))}
 
-    def _of_world(self, question: FormQuestion, world: int) -> str | None:
+    def _world_refusal(self, question: FormQuestion, world: int) -> str | None:
         try:
             shape = self.problem.shape_for(world)
         except Refusal as refusal:

@@ -28,7 +28,7 @@ from workbench.widgets.controls import (
     note_html,
     preset_html,
     refusal_html,
-    row,
+    side_by_side,
     sweep_tick,
     wide,
 )
@@ -169,7 +169,7 @@ class AxisRows(QuietControls):
         sweep = sweep_tick(f"wb-sweep-{axis.name}")
         control.observe(lambda change: self._quiet or self._changed(axis.name, change["new"]), "value")
         sweep.observe(lambda change: self._quiet or self._swept(axis.name, change["new"]), "value")
-        return AxisRow(control, sweep, row(choice_or_label(control), sweep))
+        return AxisRow(control, sweep, side_by_side(choice_or_label(control), sweep))
 
 
 def _show(axis_row: AxisRow, axis: Axis, value: Value, swept: bool) -> None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import altair as alt
 import anywidget
@@ -27,6 +27,7 @@ from altair.utils.selection import IntervalSelection, PointSelection
 
 from kernels import files
 from workbench.charts.theme import Mode, config
+from workbench.results.rows import Row
 
 # Vega for the browser, without a network: bundled once per machine, sent once per notebook, shared by its charts.
 
@@ -83,8 +84,6 @@ def _write_if_possible(path: Path, content: bytes) -> None:
 
 
 # The rows behind a live chart and the messages that carry them. Rows are numbered, so that a lost one is noticed.
-
-Row: TypeAlias = Mapping[str, Any]
 
 
 class MessagePart(TypedDict):

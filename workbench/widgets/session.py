@@ -24,8 +24,6 @@ QUIET_SECONDS = 0.5
 END_SECONDS = 10.0
 """The longest time in which a cancelled run releases its ranks."""
 
-Row = dict[str, Any]
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -34,11 +32,11 @@ class RunNews:
     """What is new in a run since the last report."""
 
     run: str
-    rows: Sequence[Row]
+    rows: Sequence[dict[str, Any]]
     samples: Sequence[Mapping[str, Any]]
     progress: Progress
     ended: bool
-    running: Sequence[Row] = ()
+    running: Sequence[dict[str, Any]] = ()
     """The running median of each trial that is being timed, or was when the run was stopped."""
     stopped: bool = False
     """Whether a person stopped the run."""
@@ -135,7 +133,7 @@ class RunSession:
             self._ended.wait(max(TICK_SECONDS - took, 2 * took))
 
     def _news(
-        self, stored_run: StoredRun, rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], ended: bool
+        self, stored_run: StoredRun, rows: Sequence[dict[str, Any]], samples: Sequence[Mapping[str, Any]], ended: bool
     ) -> RunNews:
         return RunNews(
             run=stored_run.run,
