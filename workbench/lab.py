@@ -174,7 +174,7 @@ ANSWER_SECONDS = 30.0
 """The server starts a kernel within this time."""
 LOOK_SECONDS = 0.5
 """How often a wait looks whether it is still wanted."""
-WARM = "from workbench.widgets import explorer\nfrom workbench.widgets.explorer import prepare\nprepare()"
+WARM = "from workbench.widgets import explorer\nfrom workbench.widgets.explorer_page import prepare\nprepare()"
 """What the explorer's own cell will find done."""
 SHOWN = "# The page shows the explorer."
 """What the page has its kernel run, for others to hear, once the timeline is drawn (remoteEntry.js)."""

@@ -100,7 +100,7 @@ _WATCH_DRAWN = """() => {
 # in the kernel: up to which row the chart has been told, and when the newest of them was written down
 _WATCH_TOLD = """
 import gc
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 _explorer = [found for found in gc.get_objects() if isinstance(found, Explorer)][-1]
 _told = []
 def _watched(news, add=_explorer.panels.add):

@@ -56,7 +56,7 @@ def wait_drawn(explorer: ExplorerPage) -> None:
 
 def explorers_of_the_kernel(lab: StartedLab) -> str:
     """How many explorers there are, and threads of a run."""
-    count = "import gc, threading; from workbench.widgets.explorer import Explorer; "
+    count = "import gc, threading; from workbench.widgets.explorer_page import Explorer; "
     count += "len([1 for found in gc.get_objects() if isinstance(found, Explorer)]), "
     count += "len([1 for thread in threading.enumerate() if thread.name == 'workbench run'])"
     with lab.kernel() as kernel:

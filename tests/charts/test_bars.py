@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernels.outcome import Span
 from tests.charts.made import made_span
-from workbench.charts.timeline import at_most, bar_words, merged, step_words, waits
+from workbench.charts.timeline import at_most, bar_text, merged, step_text, waits
 
 
 def computes(*times: tuple[float, float]) -> list[Span]:
@@ -17,7 +17,7 @@ def test_neighbours_below_one_pixel_become_one_bar_that_knows_how_busy_it_is() -
     (bar,) = merged(computes((0.0, 0.4), (0.5, 0.9), (1.0, 1.2)), pixel_s=0.5)
     assert (bar.start_s, bar.stop_s, bar.count) == (0.0, 1.2, 3)
     assert bar.share == pytest.approx(1.0 / 1.2)
-    assert bar_words(bar).startswith(
+    assert bar_text(bar).startswith(
         "3 short steps, busy 83% of the time: rank 0 computes, number 0, to rank 0 computes"
     )
 
@@ -93,4 +93,4 @@ def test_a_short_gap_and_a_gap_on_the_link_are_no_waits() -> None:
     ],
 )
 def test_an_address_is_said_in_words(address: str, words: str) -> None:
-    assert step_words(address) == words
+    assert step_text(address) == words

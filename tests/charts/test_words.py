@@ -10,9 +10,9 @@ from workbench.charts import labels
 
 
 def test_a_link_is_said_in_peoples_units() -> None:
-    assert labels.fabric_words(FABRIC) == "emulated link, wire : compute = 1, 533 MB/s, latency 100 µs"
-    assert labels.fabric_words("shared_memory") == "shared memory"
-    assert labels.fabric_words("somebody's:speed=fast") == "somebody's:speed=fast"
+    assert labels.fabric_label(FABRIC) == "emulated link, wire : compute = 1, 533 MB/s, latency 100 µs"
+    assert labels.fabric_label("shared_memory") == "shared memory"
+    assert labels.fabric_label("somebody's:speed=fast") == "somebody's:speed=fast"
 
 
 def test_what_is_missing_in_a_frame_is_none() -> None:
@@ -31,14 +31,14 @@ def test_what_is_missing_in_a_frame_is_none() -> None:
     ],
 )
 def test_verified_is_never_claimed_for_what_was_not(correct: bool | None, source: str, verdict: str) -> None:
-    assert labels.verdict_words(made_row("a", correct=correct, source=source)) == verdict
+    assert labels.verdict_text(made_row("a", correct=correct, source=source)) == verdict
 
 
 def test_only_timed_rows_of_cpu_ranks_are_called_so() -> None:
     row = made_row("a")
-    assert labels.machine_words(row) == "laptop, plan executed on CPU ranks"
-    assert labels.machine_words(estimate_of(row, 0.05)) == "laptop"
-    assert labels.machine_words({**row, "backend": "triton"}) == "laptop"
+    assert labels.machine_label(row) == "laptop, plan executed on CPU ranks"
+    assert labels.machine_label(estimate_of(row, 0.05)) == "laptop"
+    assert labels.machine_label({**row, "backend": "triton"}) == "laptop"
 
 
 def test_the_context_is_what_all_rows_have_in_common() -> None:

@@ -61,7 +61,7 @@ def test_every_kind_of_step_is_priced_played_and_drawn(kind: Kind, name: str) ->
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.word)
 def test_every_kind_of_step_has_a_colour_and_is_said_in_words(kind: Kind) -> None:
     assert kind.word in SPAN_COLOURS
-    assert timeline.step_words(f"0/{kind.word}/1/0") != timeline.step_words("0/nobody's/1/0").replace(
+    assert timeline.step_text(f"0/{kind.word}/1/0") != timeline.step_text("0/nobody's/1/0").replace(
         "nobody's", kind.word
     )
 

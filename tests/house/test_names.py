@@ -16,9 +16,7 @@ MOST = {
     "kernels/backends/triton/kernels": 5,
     "kernels/backends/triton/probes": 12,
     "kernels/ops": 8,
-    "workbench/charts": 5,
     "workbench/simulator/cache": 8,
-    "workbench/widgets": 9,
 }
 """By folder, how many variables and parameters have such a name. A number here only falls."""
 

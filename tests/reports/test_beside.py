@@ -2,13 +2,13 @@
 
 from tests.reports.conftest import joined, row
 from workbench.reports.cases import cases
-from workbench.reports.methods import HEADINGS, beside_published, num_published
+from workbench.reports.methods import HEADINGS, num_published, published_table
 from workbench.reports.run_report import run_report
 
 
 def test_a_run_of_a_fused_operator_stands_beside_the_papers_numbers() -> None:
     rows = joined([row("sequential", 0.08), row("fused", 0.06)])
-    table = beside_published(cases(rows))
+    table = published_table(cases(rows))
     assert table is not None
     ours, *theirs = [dict(zip(HEADINGS, (cell.text for cell in line), strict=True)) for line in table.rows]
     assert (ours["Time saved"], ours["Source"].split()[-1]) == ("25 %", "measured")
@@ -16,11 +16,11 @@ def test_a_run_of_a_fused_operator_stands_beside_the_papers_numbers() -> None:
     assert any(line["Time saved"] == "up to 20 %" and "abstract" in line["Where"] for line in theirs)
     assert all("abstract" in line["Where"] or line["Where"].endswith("unverified") for line in theirs)
     assert num_published(table) == len(theirs)
-    told = "\n".join(cell.source for cell in run_report({}, rows).cells)
-    assert "Beside what is published" in told
+    text = "\n".join(cell.source for cell in run_report({}, rows).cells)
+    assert "Comparison with published results" in text
 
 
 def test_a_run_that_has_no_ratio_or_whose_scheme_nobody_published_stands_alone() -> None:
     for rows in (joined([row("fused", 0.06)]), joined([row("sequential", 0.08), row("decomposed", 0.06)])):
-        assert beside_published(cases(rows)) is None
-        assert "Beside what is published" not in "\n".join(cell.source for cell in run_report({}, rows).cells)
+        assert published_table(cases(rows)) is None
+        assert "Comparison with published results" not in "\n".join(cell.source for cell in run_report({}, rows).cells)

@@ -59,14 +59,14 @@ def test_where_no_schedule_wins_the_sentence_says_so() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0795, 0.0805])
 def test_what_lies_within_the_spread_wins_nothing(seconds: float) -> None:
-    told = said(plain(0.08), timed("fused", seconds))
-    assert "within the spread of the sequential schedule (80 ms" in told
-    assert "faster" not in told.replace("nothing tells which is faster", "")
+    text = said(plain(0.08), timed("fused", seconds))
+    assert "within the spread of the sequential schedule (80 ms" in text
+    assert "faster" not in text.replace("neither is known to be faster", "")
 
 
 def test_estimates_alone_say_that_nothing_was_run() -> None:
-    told = said(timed("fused", 0.05, "estimated"), timed("sequential", 0.08, "estimated"))
-    assert told == (
+    text = said(timed("fused", 0.05, "estimated"), timed("sequential", 0.08, "estimated"))
+    assert text == (
         "Estimated, nothing was run: fused takes 50 ms, 1.60x faster than the sequential schedule (80 ms), "
         "15 % above the floor."
     )
@@ -80,15 +80,15 @@ def test_an_estimate_never_beats_what_was_timed() -> None:
 
 def test_one_schedule_alone_claims_no_gain() -> None:
     assert said(timed("fused", 0.05)) == (
-        "fused takes 50 ms, 15 % above the floor, verified on 2 ranks; no sequential schedule was timed beside it, so "
-        "that no gain can be told."
+        "fused takes 50 ms, 15 % above the floor, verified on 2 ranks; no sequential schedule was timed with it, so "
+        "that the gain is unknown."
     )
-    assert said(plain(0.05)).endswith("; no schedule that overlaps was timed beside it.")
+    assert said(plain(0.05)).endswith("; no schedule that overlaps was timed with it.")
 
 
 def test_failures_are_counted_by_stage() -> None:
-    told = said(plain(0.08), timed("fused", 0.05), timed("fused", None, stage="wrong"))
-    assert told.endswith("verified on 2 ranks. 1 of 3 schedules failed (1 wrong).")
+    text = said(plain(0.08), timed("fused", 0.05), timed("fused", None, stage="wrong"))
+    assert text.endswith("verified on 2 ranks. 1 of 3 schedules failed (1 wrong).")
     assert said(timed("fused", None, stage="hang"), timed("fused", None, stage="refused")) == (
         "Nothing was timed. 2 of 2 schedules failed (1 hang, 1 refused)."
     )
@@ -122,7 +122,7 @@ def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was()
     rows = [plain(0.4, block="r.1"), plain(1.0, block="r.2"), timed("fused", 0.45, block="r.2")]
     assert said(*rows).startswith("fused takes 450 ms, 2.22x faster than the sequential schedule (1 s,")
     assert "2.22x faster than the best sequential" in overall(cases(rows))
-    assert "no sequential schedule was timed beside it" in said(*rows[:1], *rows[2:])
+    assert "no sequential schedule was timed with it" in said(*rows[:1], *rows[2:])
 
 
 def test_a_baseline_that_another_block_tells_to_be_beaten_is_not_called_the_best() -> None:
@@ -130,13 +130,13 @@ def test_a_baseline_that_another_block_tells_to_be_beaten_is_not_called_the_best
     drawn = [plain(0.9, block="r.1"), plain(0.7, "direct", block="r.1"), plain(1.0, block="r.2"),
              timed("fused", 0.5, block="r.2")]  # fmt: skip
     assert said(*drawn).startswith("fused takes 500 ms, 2.00x faster than the sequential schedule (1 s, collective "
-                                   "library; another block tells collective direct to be faster)")  # fmt: skip
+                                   "library; in another block collective direct was faster)")  # fmt: skip
     (case,) = cases(drawn)
     assert ("1 of them lacks sequential, collective direct, which others tell to be faster than what they hold: over "
             "it speed-ups would be smaller.") in together([*case.whole, timed("fused", 0.6, block="r.1")])  # fmt: skip
-    assert "tells" not in said(*drawn, plain(0.8, "direct", block="r.2")), "it was timed beside it"
-    assert "tells" not in said(drawn[0], plain(1.1, "direct", block="r.1"), *drawn[2:]), "it is slower"
-    assert "tells" not in said(*drawn[1:]), "no block timed both"
+    assert "in another block" not in said(*drawn, plain(0.8, "direct", block="r.2")), "it was timed with it"
+    assert "in another block" not in said(drawn[0], plain(1.1, "direct", block="r.1"), *drawn[2:]), "it is slower"
+    assert "in another block" not in said(*drawn[1:]), "no block timed both"
 
 
 def test_a_run_that_did_not_finish_says_how_it_ended() -> None:
@@ -156,9 +156,9 @@ def test_a_recommendation_has_its_spread_and_names_what_ties() -> None:
     ]
     advice = recommendation(cases([plain(0.0837), *rows])[0])
     assert advice is not None
-    assert advice.sentence == (
-        "Recommended: fused, tiles per slice 8: 47.3 ms (46.0 to 49.1). Within its spread, so nothing tells them "
-        "apart: fused, tiles per slice 4: 48 ms (47.0 to 49.0)."
+    assert advice.message == (
+        "Recommended: fused, tiles per slice 8: 47.3 ms (46.0 to 49.1). Equally fast within its spread: "
+        "fused, tiles per slice 4: 48 ms (47.0 to 49.0)."
     )
 
 
@@ -166,5 +166,5 @@ def test_an_estimate_is_worth_measuring_and_ties_with_nothing() -> None:
     rows = [timed("fused", 0.05, "estimated", low_s=0.02, high_s=0.2), timed("decomposed", 0.06, "estimated")]
     advice = recommendation(cases(rows)[0])
     assert advice is not None
-    assert advice.sentence == "Worth measuring first: fused: 50 ms (20.0 to 200.0)."
+    assert advice.message == "Worth measuring first: fused: 50 ms (20.0 to 200.0)."
     assert recommendation(cases([timed("fused", None)])[0]) is None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reports.conftest import joined, row
-from workbench.charts.labels import schedule_words
+from workbench.charts.labels import schedule_label
 from workbench.reports.tables import (
     common,
     differing,
     failure_table,
-    gain_words,
+    gain_text,
     lines,
     outcome_table,
     parts_of,
@@ -53,11 +53,11 @@ def test_the_table_names_what_differs_and_common_names_what_does_not(rows: list[
 def test_a_ratio_is_to_the_baseline_of_its_own_block_however_quiet_another_was() -> None:
     block = [("sequential", 0.3, 1), ("fused", 0.2, 1), ("sequential", 0.15, 2), ("decomposed", 0.3, 2)]
     rows = joined(row(scheme, seconds, block=f"r.{n}") for scheme, seconds, n in block)
-    told = {(line[0], line[1]): line[2] for line in texts(outcome_table(rows))}
-    assert told["fused", "200 ms"] == "1.50x"
-    assert told["decomposed", "300 ms"] == "0.50x"
-    assert {told["sequential", "150 ms"], told["sequential", "300 ms"]} == {"1.00x"}
-    assert gain_words([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
+    speed_ups = {(line[0], line[1]): line[2] for line in texts(outcome_table(rows))}
+    assert speed_ups["fused", "200 ms"] == "1.50x"
+    assert speed_ups["decomposed", "300 ms"] == "0.50x"
+    assert {speed_ups["sequential", "150 ms"], speed_ups["sequential", "300 ms"]} == {"1.00x"}
+    assert gain_text([rows[1], rows[3]]).startswith("Fastest: fused, 200 ms measured, 1.50x")
 
 
 def test_rows_of_one_block_have_one_baseline_however_early_they_came() -> None:
@@ -102,13 +102,13 @@ def test_parts_timed_alone_are_no_schedules() -> None:
 def test_every_failure_has_its_stage_and_sentence(rows: list[dict[str, Any]], markup: str) -> None:
     failed = failure_table([*rows, row("fused", None)])
     assert texts(failed)[0] == ["concurrent", "refused", f"{markup} was asked for. Accepted: fused."]
-    assert texts(failed)[1][1:] == ["unknown", "no sentence was kept"]
+    assert texts(failed)[1][1:] == ["unknown", "no message was stored"]
 
 
 def test_a_schedule_reads_in_a_report_as_on_a_chart(rows: list[dict[str, Any]]) -> None:
     assert schedule_text(rows[2], rows) == "fused, tiles per slice 4"
     writes = [row("fused", 0.1, axes={"write": write}) for write in ("staged", "zero_copy")]
-    assert schedule_text(writes[1], writes) == schedule_words(writes[1]) == "fused, write zero copy"
+    assert schedule_text(writes[1], writes) == schedule_label(writes[1]) == "fused, write zero copy"
 
 
 def test_no_rows_make_no_table() -> None:

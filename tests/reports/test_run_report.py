@@ -28,12 +28,12 @@ def test_a_report_has_all_its_parts_in_order(report: NotebookNode) -> None:
     nbformat.validate(report)
     found = [heading for heading in headings(report) if "Chart" not in heading and not heading.startswith("# ")]
     assert found == [
-        "## What was asked",
+        "## The question",
         "## What came back",
         "## All outcomes",
         "### The same in every row",
         "### What failed, and why",
-        "## Beside what is published",
+        "## Comparison with published results",
         "## Where the numbers come from",
         "## Method",
         "## Provenance",

@@ -16,7 +16,7 @@ from workbench.results import recordings
 from workbench.results.store import Store
 
 
-def told(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> RunSummary:
+def summary_of(run: str, seconds: float, *, machine: str = "laptop", torch: str = "2.13") -> RunSummary:
     """A run of a sequential schedule of 80 ms and a fused one."""
     spread = {"low_s": 0.99 * seconds, "high_s": 1.01 * seconds}
     rows = joined([row("sequential", 0.08, machine=machine), row("fused", seconds, machine=machine, **spread)])
@@ -34,7 +34,7 @@ def lines(notebook: NotebookNode, heading: str) -> list[str]:
 
 
 def test_what_differs_stands_in_one_table_and_what_does_not_is_left_out() -> None:
-    report = side_by_side([told("a", 0.05), told("b", 0.06, machine="server", torch="2.14")])
+    report = side_by_side([summary_of("a", 0.05), summary_of("b", 0.06, machine="server", torch="2.14")])
     assert lines(report, "## What differs") == [
         "| Run | a | b |",
         "| Title | Run of a | Run of b |",
@@ -44,14 +44,14 @@ def test_what_differs_stands_in_one_table_and_what_does_not_is_left_out() -> Non
 
 
 def test_the_same_schedule_stands_side_by_side_and_its_ratio_names_the_first_run() -> None:
-    report = side_by_side([told("a", 0.05), told("b", 0.06), told("c", 0.0502)])
+    report = side_by_side([summary_of("a", 0.05), summary_of("b", 0.06), summary_of("c", 0.0502)])
     table = lines(report, "### GEMM")
     assert table == [
         "| fused | 50 ms (49.5 to 50.5) | 60 ms (59.4 to 60.6) | 50.2 ms (49.7 to 50.7) | 1.2 (slower) | 1 (alike) |",
         "| sequential | 80 ms | 80 ms | 80 ms | 1 (alike) | 1 (alike) |",
     ]
     assert "| Schedule | Run 1 | Run 2 | Run 3 | Run 2 / run 1 | Run 3 / run 1 |" in shown(report)
-    assert "Run 2 beside run 1: of 2 schedules that both timed, 1 alike, 1 slower." in shown(report)
+    assert "Run 2 compared with run 1: of 2 schedules that both timed, 1 alike, 1 slower." in shown(report)
 
 
 def test_no_gain_of_a_scheme_is_told_across_runs() -> None:
@@ -61,11 +61,11 @@ def test_no_gain_of_a_scheme_is_told_across_runs() -> None:
     text = shown(side_by_side([slow, fast]))
     assert "No two of these runs timed the same schedule" in text
     assert "x faster" not in text
-    assert "no sequential schedule was timed beside it" in text
+    assert "no sequential schedule was timed with it" in text
 
 
 def test_each_run_follows_with_its_own_headline() -> None:
-    report = side_by_side([told("a", 0.05), told("b", 0.06)], author="Two tries.")
+    report = side_by_side([summary_of("a", 0.05), summary_of("b", 0.06)], author="Two tries.")
     found = headings(report)
     assert found[0] == "# 2 runs side by side"
     assert [heading for heading in found if heading.startswith("## Run")] == [

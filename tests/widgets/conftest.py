@@ -16,7 +16,7 @@ from kernels.hardware import versions
 from tests.workbench.conftest import FakeCluster
 from workbench.charts import timeline
 from workbench.results.store import Store
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.panels import Row
 
 
@@ -75,7 +75,7 @@ def make_explorer(store: Store, lab: FakeLab) -> Iterator[Callable[..., Explorer
 @pytest.fixture
 def explorer(make_explorer: Callable[..., Explorer]) -> Explorer:
     made = make_explorer()
-    made.question.problem.preset.value = "tiny"
+    made.form.problem.preset.value = "tiny"
     return made
 
 

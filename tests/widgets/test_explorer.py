@@ -18,7 +18,7 @@ from workbench.reports.export import executed
 from workbench.reports.run_report import stored_report
 from workbench.results import recordings
 from workbench.results.store import Store
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import ALONG, LOSSES, TRIALS
 
@@ -31,12 +31,12 @@ def looks(explorer: Explorer) -> list[str]:
 
 
 def set_axis(explorer: Explorer, name: str, value: object) -> None:
-    explorer.question.axes.rows[name].control.value = value
+    explorer.form.axes.rows[name].control.value = value
 
 
 def sweep(explorer: Explorer) -> None:
-    explorer.question.scheme.value = "decomposed"
-    explorer.question.axes.rows["pieces"].sweep.value = True
+    explorer.form.scheme.value = "decomposed"
+    explorer.form.axes.rows["pieces"].sweep.value = True
 
 
 def test_it_opens_with_a_simulated_timeline_before_anything_runs(
@@ -51,18 +51,18 @@ def test_it_opens_with_a_simulated_timeline_before_anything_runs(
 
 
 def test_a_slider_redraws_the_timeline(explorer: Explorer) -> None:
-    explorer.question.problem.preset.value = "laptop_overlap"
+    explorer.form.problem.preset.value = "laptop_overlap"
     before = explorer.page.timeline.rows(timeline.DATASET)
-    control = explorer.question.axes.rows["slice_tiles"].control
+    control = explorer.form.axes.rows["slice_tiles"].control
     control.value = next(value for value in control.options if value != control.value)
     assert explorer.page.timeline.rows(timeline.DATASET) != before
 
 
 def test_what_the_form_says_is_what_is_measured(explorer: Explorer, store: Store) -> None:
-    explorer.question.problem.operator.value = "gemm_all_reduce"
-    explorer.question.scheme.value = "decomposed"
+    explorer.form.problem.operator.value = "gemm_all_reduce"
+    explorer.form.scheme.value = "decomposed"
     set_axis(explorer, "pieces", 2)
-    explorer.question.ratio.value = 2.0
+    explorer.form.ratio.value = 2.0
     run(explorer)
     asked = store.run()["experiment"]
     assert [problem["operator"] for problem in asked["problems"]] == ["gemm_all_reduce"]
@@ -96,9 +96,9 @@ def test_a_guess_takes_units_and_says_what_would_be_accepted(explorer: Explorer)
 
 def test_a_measured_timeline_goes_when_the_form_asks_for_something_else_and_comes_back(explorer: Explorer) -> None:
     run(explorer)
-    explorer.question.ratio.value = 4.0
+    explorer.form.ratio.value = 4.0
     assert headings(explorer) == ["simulated"]
-    explorer.question.ratio.value = 1.0
+    explorer.form.ratio.value = 1.0
     assert headings(explorer) == ["measured", "simulated"]
 
 
@@ -108,12 +108,12 @@ def test_a_sweep_tries_every_value_and_draws_along_the_axis(explorer: Explorer, 
     run(explorer)
     assert explorer.panels.open == ALONG
     rows = [row for row in store.rows(explorer.run_id) if row["part"] == "whole" and row["source"] == "measured"]
-    values = explorer.question.axes.rows["pieces"].control.options
+    values = explorer.form.axes.rows["pieces"].control.options
     assert [row["axes"]["pieces"] for row in rows if row["scheme"] == "decomposed"] == list(values)
 
 
 def test_all_schemes_are_compared_in_one_sitting(explorer: Explorer, store: Store) -> None:
-    explorer.question.sweep_schemes.value = True
+    explorer.form.sweep_schemes.value = True
     run(explorer)
     assert store.run()["experiment"]["together"]
     rows = [row for row in store.rows(explorer.run_id) if row["part"] == "whole" and row["source"] == "measured"]
@@ -125,28 +125,28 @@ def test_a_click_on_a_cell_loads_its_schedule(explorer: Explorer) -> None:
     run(explorer)
     cell = explorer.panels.landscape.chart
     cell._on_click(Click(datum={"scheme": "decomposed", "axes": {
-        **dict(explorer.question.asked.schedule(explorer.question.machine_value).axes), "pieces": 4,
+        **dict(explorer.form.question.schedule(explorer.form.machine_value).axes), "pieces": 4,
     }}, layer="cells", shift=False))  # fmt: skip
-    assert explorer.question.axes.rows["pieces"].control.value == 4
+    assert explorer.form.axes.rows["pieces"].control.value == 4
     assert headings(explorer) == ["measured", "simulated"], "it was measured in this run"
     assert "1 decomposed schedule" in explorer.page.plan.value, "its computation alone was not timed in the sweep"
 
 
 def test_the_landscape_is_filled_with_estimates_before_anything_runs(explorer: Explorer) -> None:
-    explorer.question.scheme.value = "decomposed"
+    explorer.form.scheme.value = "decomposed"
     cells = explorer.panels.landscape.chart.rows(landscape.DATASET)
-    assert {cell["x"] for cell in cells} == set(explorer.question.axes.rows["pieces"].control.options)
+    assert {cell["x"] for cell in cells} == set(explorer.form.axes.rows["pieces"].control.options)
     assert {cell["look"] for cell in cells} == {"estimated"}
 
 
 def test_what_is_refused_says_why_shows_no_timeline_and_cannot_be_run(explorer: Explorer) -> None:
-    explorer.question.scheme.value = "decomposed"
-    explorer.question.axes.rows["pattern"].control.value = "ring"
-    explorer.question.axes.rows["grouping"].control.value = "fused"
-    assert "Accepted: grouping = unfused" in explorer.question.refusal.value
+    explorer.form.scheme.value = "decomposed"
+    explorer.form.axes.rows["pattern"].control.value = "ring"
+    explorer.form.axes.rows["grouping"].control.value = "fused"
+    assert "Accepted: grouping = unfused" in explorer.form.refusal.value
     assert headings(explorer) == []
     assert explorer.page.run.disabled
-    explorer.question.scheme.value = "fused"
+    explorer.form.scheme.value = "fused"
     assert headings(explorer) == ["simulated"]
     assert not explorer.page.run.disabled
 
@@ -165,7 +165,7 @@ def test_stop_ends_a_run_and_another_can_begin(explorer: Explorer, lab: FakeLab,
     assert explorer.page.run.disabled
     explorer.page.stop.click()
     assert explorer.session.wait(60.0)
-    assert "stopped" in explorer.results.words.value
+    assert "stopped" in explorer.results.text.value
     assert store.run()["status"] == "cancelled"
     assert explorer.page.stop.disabled
     lab.before = lambda trial: None
@@ -228,17 +228,17 @@ def test_without_a_cluster_run_says_so_and_nothing_is_written(make_explorer: Mak
 
 
 def test_more_ranks_than_cores_are_warned_of(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.widgets.explorer.usable_cores", lambda: 2)
+    monkeypatch.setattr("workbench.widgets.explorer_page.usable_cores", lambda: 2)
     assert eventually(lambda: "4 ranks" in explorer.page.status.value)
     assert explorer.page.banner.value == ""
-    explorer.question.problem.world.value = 4
+    explorer.form.problem.world.value = 4
     assert "4 ranks share 2 cores" in explorer.page.banner.value
     explorer.source.source.value = "simulator"
     assert explorer.page.banner.value == ""
 
 
 def test_a_machine_that_is_not_here_is_simulated(explorer: Explorer, lab: FakeLab, store: Store) -> None:
-    explorer.question.machine.value = "h200_nvl8"
+    explorer.form.machine.value = "h200_nvl8"
     explorer.source.source.value = "simulator"
     assert "nothing is timed" in explorer.page.plan.value
     run(explorer)
@@ -261,7 +261,7 @@ def test_a_place_is_kept_only_for_a_timeline_that_can_come(explorer: Explorer) -
 
 def test_a_pinned_timeline_stays_above_the_next_ones(explorer: Explorer) -> None:
     explorer.page.pin.click()
-    explorer.question.scheme.value = "sequential"
+    explorer.form.scheme.value = "sequential"
     assert headings(explorer) == ["A, fused, tiles per slice 1, simulated", "simulated"]
     assert "</b> A" in explorer.page.headline.value
     explorer.page.pin.click()
@@ -275,11 +275,11 @@ def test_a_run_of_ones_own_is_replayed_without_a_cluster(
     run(explorer)
     measured = explorer.run_id
     alone = make_explorer(cluster=None)
-    alone.question.problem.operator.value = "gemm_all_reduce"
+    alone.form.problem.operator.value = "gemm_all_reduce"
     alone.source.source.value = "recordings"
     alone.source.speed.value = float("inf")
     assert alone.source.recording.value == ("own", measured)
-    assert alone.question.problem.operator.value == "gemm_all_to_all", "the form shows what the recording is about"
+    assert alone.form.problem.operator.value == "gemm_all_to_all", "the form shows what the recording is about"
     run(alone)
     rows = store.rows(alone.run_id)
     assert {row["source"] for row in rows} == {"recorded", "estimated"}
@@ -296,7 +296,7 @@ def test_a_replay_of_what_the_form_asks_says_what_was_not_recorded(explorer: Exp
     explorer.source.whole.value = False
     run(explorer)
     assert explorer.page.message.value == ""
-    explorer.question.scheme.value = "decomposed"
+    explorer.form.scheme.value = "decomposed"
     run(explorer)
     assert "not among the" in explorer.page.message.value
 
@@ -312,15 +312,15 @@ def test_the_last_run_is_there_when_an_explorer_opens_again(
     explorer: Explorer, make_explorer: MakeExplorer, lab: FakeLab
 ) -> None:
     lab.seconds = lambda trial: 2e-3 if trial.schedule.scheme == "sequential" else 1e-3
-    explorer.question.problem.operator.value = "all_gather_gemm"
+    explorer.form.problem.operator.value = "all_gather_gemm"
     sweep(explorer)
     run(explorer)
     asked = len(lab.lists)
     again = make_explorer()
     assert again.run_id == explorer.run_id
-    assert again.question.problem.operator.value == "all_gather_gemm"
-    assert again.question.problem.preset.value == "tiny"
-    assert again.question.scheme.value == "decomposed"
+    assert again.form.problem.operator.value == "all_gather_gemm"
+    assert again.form.problem.preset.value == "tiny"
+    assert again.form.scheme.value == "decomposed"
     assert sorted(looks(again)) == sorted(looks(explorer))
     assert headings(again) == ["measured", "simulated"]
     assert len(lab.lists) == asked, "restoring measures nothing"
@@ -331,7 +331,7 @@ def test_a_run_is_restored_by_the_beginning_of_its_id(
 ) -> None:
     run(explorer)
     first = explorer.run_id
-    explorer.question.scheme.value = "sequential"
+    explorer.form.scheme.value = "sequential"
     run(explorer)
     assert make_explorer(run=first[:-1]).run_id == first
 
@@ -345,8 +345,8 @@ def test_what_is_known_is_not_measured_again_unless_asked(explorer: Explorer, la
     asked = len(lab.lists)
     run(explorer)
     assert len(lab.lists) == asked
-    assert "1 known from before" in explorer.results.words.value
-    explorer.question.fresh.value = True
+    assert "1 known from before" in explorer.results.text.value
+    explorer.form.fresh.value = True
     run(explorer)
     assert len(lab.lists) > asked
 

@@ -25,11 +25,11 @@ def make_finder(
 
     def make(connect: Callable[[str | None], Any]) -> tuple[ClusterWatcher, list[tuple[Any, str]]]:
         monkeypatch.setattr(Cluster, "connect", connect)
-        told: list[tuple[Any, str]] = []
-        finder = ClusterWatcher(lambda workers, words: told.append((workers, words)))
+        reports: list[tuple[Any, str]] = []
+        finder = ClusterWatcher(lambda workers, words: reports.append((workers, words)))
         made.append(finder)
         finder.start()
-        return finder, told
+        return finder, reports
 
     yield make
     for finder in made:
@@ -44,7 +44,7 @@ def test_while_a_connection_hangs_who_needs_a_cluster_is_told_so(make_finder: Ca
         over.wait(200)
         return FakeLab()
 
-    finder, told = make_finder(connect)
+    finder, reports = make_finder(connect)
     assert hanging.wait(100)
 
     def ask() -> None:
@@ -57,7 +57,7 @@ def test_while_a_connection_hangs_who_needs_a_cluster_is_told_so(make_finder: Ca
     ended = not asked.is_alive()
     over.set()
     assert ended, "the one who asked waits for the connection"
-    assert eventually(lambda: told and len(told[-1][0] or ()) == 4)
+    assert eventually(lambda: reports and len(reports[-1][0] or ()) == 4)
     assert isinstance(finder.cluster(), FakeLab)
 
 
@@ -73,8 +73,8 @@ def test_a_cluster_that_is_needed_is_looked_for_at_once(
             raise ValueError("Nobody answers.")
         return FakeLab()
 
-    finder, told = make_finder(connect)
-    assert eventually(lambda: told)
+    finder, reports = make_finder(connect)
+    assert eventually(lambda: reports)
     with pytest.raises(ValueError, match="0 have answered: Nobody answers"):
         finder.cluster()
     up.set()
@@ -96,9 +96,9 @@ def test_a_lab_that_was_ended_is_looked_for_again(
 
 def test_what_ranks_run_on_is_the_clusters_word_or_this_hosts_for_the_lab_that_is_still_starting() -> None:
     """What is known is asked with it."""
-    told: list[Any] = []
+    reports: list[Any] = []
     lab, elsewhere = (
-        ClusterWatcher(lambda *news: told.append(news)),
+        ClusterWatcher(lambda *news: reports.append(news)),
         ClusterWatcher(lambda *news: None, "tcp://elsewhere:8786"),
     )
     here = local_ranks(2, "cpu")
@@ -106,9 +106,9 @@ def test_what_ranks_run_on_is_the_clusters_word_or_this_hosts_for_the_lab_that_i
     assert (lab.ranks(2, "cpu"), elsewhere.ranks(2, "cpu")) == (here, None)
     other = FakeLab()
     other.processor = "another processor"
-    connected = ClusterWatcher(lambda *news: told.append(news), other)  # type: ignore[arg-type]
+    connected = ClusterWatcher(lambda *news: reports.append(news), other)  # type: ignore[arg-type]
     connected.start()
-    assert eventually(lambda: told)
+    assert eventually(lambda: reports)
     connected.close()
     ranks = connected.ranks(2, "cpu")
     assert ranks is not None
@@ -136,6 +136,6 @@ def test_the_page_names_workers_that_do_not_answer_or_cannot_keep_a_rank(
     first, second, *_ = described["workers"]
     first["away_s"], second["trouble"] = 12.0, "it left the cluster and did not come back"
     monkeypatch.setattr(lab, "describe", lambda: described)
-    _, told = make_finder(lambda address: lab)
-    assert eventually(lambda: bool(told and told[-1][0]))
-    assert told[-1][1].endswith("rank1: it left the cluster and did not come back. rank0 does not answer now.")
+    _, reports = make_finder(lambda address: lab)
+    assert eventually(lambda: bool(reports and reports[-1][0]))
+    assert reports[-1][1].endswith("rank1: it left the cluster and did not come back. rank0 does not answer now.")

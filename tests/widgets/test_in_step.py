@@ -11,7 +11,7 @@ import pytest
 
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, headings, row, run
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.live_chart import Click
 from workbench.widgets.panels import Row
 
@@ -24,9 +24,9 @@ def test_another_operator_clears_what_belongs_to_the_question_before(explorer: E
     explorer.page.pin.click()
     explorer.report.button.click()
     assert eventually(lambda: "Download the report" in explorer.report.link.value)
-    explorer.question.scheme.value = "sequential"
+    explorer.form.scheme.value = "sequential"
     assert explorer.page.guess.value == "5", "another schedule is the same question"
-    explorer.question.problem.operator.value = "gemm_all_reduce"
+    explorer.form.problem.operator.value = "gemm_all_reduce"
     assert explorer.page.guess.value == ""
     assert "your guess" not in explorer.page.headline.value
     assert explorer.report.link.value == ""
@@ -45,7 +45,7 @@ def test_another_operator_leaves_the_progress_of_a_run_that_goes_on(explorer: Ex
     lab.before = slowly
     explorer.page.run.click()
     assert began.wait(100)
-    explorer.question.problem.operator.value = "gemm_all_reduce"
+    explorer.form.problem.operator.value = "gemm_all_reduce"
     assert explorer.results.progress.layout.display is None
     go_on.set()
     assert explorer.session.wait(100)
@@ -96,7 +96,7 @@ ELSEWHERE = {
 
 def test_a_guess_is_of_one_machine(explorer: Explorer) -> None:
     explorer.page.guess.value = "60"
-    explorer.question.machine.value = "h200_nvl2"
+    explorer.form.machine.value = "h200_nvl2"
     assert explorer.page.guess.value == ""
     assert "your guess" not in explorer.page.headline.value
 
@@ -104,18 +104,18 @@ def test_a_guess_is_of_one_machine(explorer: Explorer) -> None:
 def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_and_can_be_undone(
     explorer: Explorer,
 ) -> None:
-    explorer.question.scheme.value = "decomposed"
-    explorer.question.axes.rows["pieces"].sweep.value = True
-    explorer.question.ratio.value = 2.0
+    explorer.form.scheme.value = "decomposed"
+    explorer.form.axes.rows["pieces"].sweep.value = True
+    explorer.form.ratio.value = 2.0
     explorer.page.guess.value = "5"
     explorer.page.pin.click()
-    before = explorer.question.asked
+    before = explorer.form.question
     click_on(explorer, row(**ELSEWHERE, axes={"tile": "128x128x64"}))
-    asked = explorer.question.asked
+    asked = explorer.form.question
     assert (asked.operator, asked.world, asked.dtype, asked.fabric) == ("gemm_reduce_scatter", 4, "bfloat16", "nvlink")
     assert dict(asked.shape) == ELSEWHERE["shape"]
-    assert explorer.question.machine.value == "h200_nvl4"
-    said = html.unescape(explorer.loading.words.value)
+    assert explorer.form.machine.value == "h200_nvl4"
+    said = html.unescape(explorer.loading.text.value)
     assert explorer.loading.view.layout.display is None
     for words in ("4 x H200 SXM, NVSwitch", "instead of This computer: CPU ranks",
                   "GEMM -> reduce-scatter instead of GEMM -> all-to-all",
@@ -123,18 +123,18 @@ def test_a_click_on_a_mark_of_another_machine_and_operator_says_what_it_changes_
                   "NVLink instead of emulated link"):  # fmt: skip
         assert words in said
     explorer.loading.undo.click()
-    assert explorer.question.asked == before
-    assert explorer.question.problem.preset.value == "tiny"
+    assert explorer.form.question == before
+    assert explorer.form.problem.preset.value == "tiny"
     assert explorer.page.guess.value == "5"
     assert explorer.page.pin.description == "Unpin A"
     assert explorer.loading.view.layout.display == "none"
 
 
 def test_a_click_on_another_schedule_of_the_same_problem_needs_no_words(explorer: Explorer) -> None:
-    protocol = explorer.question.protocol.value
+    protocol = explorer.form.protocol.value
     click_on(explorer, row(scheme="sequential", axes={"tile": "32x64x64"}, protocol="thorough"))
-    assert explorer.question.scheme.value == "sequential"
-    assert explorer.question.protocol.value == protocol
+    assert explorer.form.scheme.value == "sequential"
+    assert explorer.form.protocol.value == protocol
     assert explorer.loading.view.layout.display == "none"
 
 
@@ -142,8 +142,8 @@ def test_a_mark_of_another_shape_brings_its_sizes_and_a_machine_that_is_not_desc
     explorer: Explorer,
 ) -> None:
     click_on(explorer, row(shape={"m": 128, "n": 96, "k": 64}, machine="somewhere"))
-    assert dict(explorer.question.asked.shape) == {"m": 128, "n": 96, "k": 64}
-    assert "m 128; n 96; k 64 instead of m 64; n 64; k 64" in explorer.loading.words.value
-    assert "somewhere is not described here: the form keeps This computer: CPU ranks" in explorer.loading.words.value
-    explorer.question.ratio.value = 2.0
+    assert dict(explorer.form.question.shape) == {"m": 128, "n": 96, "k": 64}
+    assert "m 128; n 96; k 64 instead of m 64; n 64; k 64" in explorer.loading.text.value
+    assert "somewhere is not described here: the form keeps This computer: CPU ranks" in explorer.loading.text.value
+    explorer.form.ratio.value = 2.0
     assert explorer.loading.view.layout.display == "none", "an Undo would take that away, too"

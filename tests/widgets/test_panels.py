@@ -243,7 +243,7 @@ def test_a_stopped_run_is_shown_again_as_far_as_it_came(
 
     lab._measured = slowly
     explorer = make_explorer()
-    explorer.question.problem.preset.value = "tiny"
+    explorer.form.problem.preset.value = "tiny"
     explorer.page.run.click()
     assert began.wait(100)
     go_on.set()

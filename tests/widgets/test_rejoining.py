@@ -14,6 +14,7 @@ from cluster.watchdog import WAIT_S
 from kernels.fabric import parse
 from kernels.trial import Trial
 from tests.widgets.conftest import FakeLab, eventually, run
+from workbench import widgets
 from workbench.charts import timeline
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.run import run as begun
@@ -23,9 +24,8 @@ from workbench.machines import shipped_machine
 from workbench.machines.presets import preset
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
-from workbench.widgets import explorer as explorers
-from workbench.widgets import explorer as exploring
-from workbench.widgets.explorer import Explorer, explorer, explorer_of, prepare
+from workbench.widgets import explorer_page
+from workbench.widgets.explorer_page import Explorer, explorer, explorer_of, prepare
 from workbench.widgets.live_chart import LiveChart, charts_in
 from workbench.widgets.timeline_view import FrozenOutput
 
@@ -34,12 +34,14 @@ from workbench.widgets.timeline_view import FrozenOutput
 def shown(tmp_path: Path, lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """All that cells show; every explorer has the fake cluster, and this person's runs are elsewhere."""
     made: list[Any] = []
-    monkeypatch.setattr(explorers, "_explorers", {})
-    monkeypatch.setattr(exploring, "display", made.append)
+    monkeypatch.setattr(explorer_page, "_explorers", {})
+    monkeypatch.setattr(explorer_page, "display", made.append)
     monkeypatch.setattr("workbench.resources.runs_directory", lambda: tmp_path / "runs")
-    monkeypatch.setattr(exploring, "ClusterWatcher", lambda tell, cluster, of=exploring.ClusterWatcher: of(tell, lab))
+    monkeypatch.setattr(
+        explorer_page, "ClusterWatcher", lambda tell, cluster, of=explorer_page.ClusterWatcher: of(tell, lab)
+    )
     yield made
-    for each in explorers._explorers.values():
+    for each in explorer_page._explorers.values():
         each.close()
         assert each.session.wait(100)
         assert eventually(lambda each=each: not each.frozen.busy)
@@ -69,12 +71,12 @@ def test_the_same_words_show_the_same_explorer_and_other_words_another(shown: li
 def test_the_same_explorer_waits_as_long_as_its_cell_says(shown: list[Any]) -> None:
     explorer()
     made = explorer_of()
-    assert made.question.wait_s == WAIT_S
+    assert made.form.wait_s == WAIT_S
     explorer(wait_s=25)
     assert shown[0] is shown[1]
-    assert (made.question.wait_s, made.question.wait.label) == (25.0, "25 s")
+    assert (made.form.wait_s, made.form.wait.label) == (25.0, "25 s")
     explorer()
-    assert made.question.wait_s == 25.0
+    assert made.form.wait_s == 25.0
     with pytest.raises(ValueError, match=r"wait_s = 0\.5 is too short: 0\.5 < 1\. Accepted: 1 second or more\."):
         explorer(wait_s=0.5)
 
@@ -92,11 +94,11 @@ def test_a_closed_explorer_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_the_newest_explorers_look_for_a_cluster(tmp_path: Path) -> None:
-    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorers.LOOKING_MOST + 2)]
-    assert [each.finder._closed for each in made] == [True] * 2 + [False] * explorers.LOOKING_MOST
+    made = [explorer_of(store=tmp_path / f"{number}.sqlite") for number in range(explorer_page.LOOKING_MOST + 2)]
+    assert [each.watcher._closed for each in made] == [True] * 2 + [False] * explorer_page.LOOKING_MOST
     made[-1].page.view.close()
     explorer_of(store=tmp_path / "0.sqlite")
-    assert made[-1].finder._closed, "its page is gone"
+    assert made[-1].watcher._closed, "its page is gone"
 
 
 def test_pictures_are_drawn_by_one_thread_that_a_close_reaches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def test_a_run_that_goes_on_is_joined(shown: list[Any], lab: FakeLab) -> None:
     lab.before = look
     explorer()
     first = explorer_of()
-    first.question.problem.preset.value = "tiny"
+    first.form.problem.preset.value = "tiny"
     first.page.run.click()
     assert first.session.wait(100)
     assert seen == [first]
@@ -165,7 +167,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     first = explorer_of()
     another_run(first.store)
     explorer()
-    first.question.scheme.value = "decomposed"
+    first.form.scheme.value = "decomposed"
     machine = shipped_machine("laptop_cpu")
     refused = Space((Choice("concurrent", (("micro_batches", (1,)),)),))
     asked = Experiment(problems=preset("tiny", "gemm_all_to_all"), space=refused, backend="cpu",
@@ -174,7 +176,7 @@ def test_a_run_without_a_time_of_another_process_leaves_the_form_as_it_is() -> N
     list(failed)
     assert first.store.runs(1)[0]["id"] == failed.run != first.run_id
     explorer()
-    assert first.question.scheme.value == "decomposed"
+    assert first.form.scheme.value == "decomposed"
 
 
 def test_pictures_of_the_last_run_are_filled_in_wherever_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,16 +201,22 @@ def test_the_timeline_beside_a_time_is_of_the_estimate_that_stands_there(
 ) -> None:
     """A sweep keeps no spans, and with other kernels than its own the link that it had is not known any more."""
     before = make_explorer()
-    before.question.problem.preset.value = "tiny"
-    before.question.axes.rows["slice_tiles"].sweep.value = True
+    before.form.problem.preset.value = "tiny"
+    before.form.axes.rows["slice_tiles"].sweep.value = True
     run(before)
-    monkeypatch.setattr(exploring, "known_link", lambda fabric, *_: fabric)
+    monkeypatch.setattr(explorer_page, "known_link", lambda fabric, *_: fabric)
     later = make_explorer()
     assert later.shown.row is not None
-    estimated = predict(later.shown.estimate.trial, later.question.machine_value)
+    estimated = predict(later.shown.estimate.trial, later.form.machine_value)
     assert estimated.time_s == later.shown.estimate.time_s
     expected, drawn = (
         [record["heading"] for record in rows if (record["heading"] or "").startswith("simulated: ")]
         for rows in (timeline.rows({"simulated": estimated.spans}), later.page.timeline.rows(timeline.DATASET))
     )
     assert drawn == expected != []
+
+
+def test_the_package_offers_the_function_whichever_module_was_imported_before() -> None:
+    assert widgets.explorer is explorer
+    assert widgets.Explorer is Explorer
+    assert widgets.LiveChart is LiveChart

@@ -12,7 +12,7 @@ from tests.widgets.conftest import run
 from workbench import resources
 from workbench.charts import sweep, trials, waterfall
 from workbench.results.store import Store
-from workbench.widgets.explorer import Explorer
+from workbench.widgets.explorer_page import Explorer
 from workbench.widgets.panels import ALONG, LOSSES, TRIALS
 
 MakeExplorer = Callable[..., Explorer]

@@ -28,8 +28,8 @@ def results() -> Results:
 
 def test_progress_says_how_much_and_how_long_still(results: Results) -> None:
     results.add(news(done=2))
-    assert "2 of 4 schedules" in results.words.value
-    assert "about 10 s left" in results.words.value
+    assert "2 of 4 schedules" in results.text.value
+    assert "about 10 s left" in results.text.value
     assert results.bar.value == 0.5
 
 
@@ -37,31 +37,31 @@ def test_of_a_run_that_measures_blocks_and_samples_are_told(results: Results) ->
     left = SimpleNamespace(block=2, blocks=25, seconds=lambda: 50.0, share=lambda: 0.1)
     results.add(news(done=12, total=200, count=340, known=3, left=left))
     assert "12 of 200 schedules, block 2 of 25, 340 samples, 3 known from before, about 50 s left." in (
-        results.words.value
+        results.text.value
     )
     assert results.bar.value == 0.1
 
 
 def test_the_end_is_said(results: Results) -> None:
     results.add(news(done=4, ended=True, rows=[row()]))
-    assert "4 of 4 schedules" in results.words.value
-    assert "done after 10 s" in results.words.value
+    assert "4 of 4 schedules" in results.text.value
+    assert "done after 10 s" in results.text.value
     assert results.bar.value == 1.0
 
 
 def test_a_stopped_run_says_what_it_has_and_counts_nothing_as_failed(results: Results) -> None:
     cancelled = row(key="b", outcome="failure", stage="cancelled", message="Cancelled.", time_s=None)
     results.add(news(done=1, ended=True, stopped=True, rows=[row(), cancelled]))
-    assert "1 of 4 schedules" in results.words.value
-    assert "stopped" in results.words.value
-    assert "failed" not in results.words.value
+    assert "1 of 4 schedules" in results.text.value
+    assert "stopped" in results.text.value
+    assert "failed" not in results.text.value
     assert "Cancelled." not in results.others.value
 
 
 def test_a_failure_is_in_the_table_with_its_sentence(results: Results) -> None:
     failed = row(key="b", outcome="failure", stage="hang", message="rank 1 said nothing for 30 s", time_s=None)
     results.add(news(done=2, failed=1, ended=True, rows=[row(), failed]))
-    assert "1 failed" in results.words.value
+    assert "1 failed" in results.text.value
     assert "rank 1 said nothing for 30 s" in results.others.value
     assert results.bar.bar_style == "warning"
 
@@ -69,7 +69,7 @@ def test_a_failure_is_in_the_table_with_its_sentence(results: Results) -> None:
 def test_what_a_sweep_passes_over_is_counted_and_each_reason_said_once(results: Results) -> None:
     refused = [row(key=str(n), outcome="failure", stage="refused", message="a < b", time_s=None) for n in range(3)]
     results.add(news(done=2, total=4, refused=3, rows=[row(), *refused], ended=True))
-    assert "2 of 4 schedules, 3 combinations refused, done" in results.words.value
+    assert "2 of 4 schedules, 3 combinations refused, done" in results.text.value
     assert results.others.value.count("a &lt; b") == 1
     assert "3 of them" in results.others.value
     assert results.failures == []

@@ -46,11 +46,11 @@ def test_everything_that_is_stored_is_told_once_and_joined(
     sitting = begin()
     session.start(sitting)
     assert session.wait(100)
-    told = [row for each in news for row in each.rows]
-    assert [row["id"] for row in told] == [row["id"] for row in store.rows(sitting.run)]
+    reported = [row for each in news for row in each.rows]
+    assert [row["id"] for row in reported] == [row["id"] for row in store.rows(sitting.run)]
     assert sum(len(each.samples) for each in news) == len(store.samples_since(0, sitting.run)[0]) > 0
     assert [each.ended for each in news] == [False] * (len(news) - 1) + [True]
-    measured = [row for row in told if row["source"] == "measured" and row["part"] == "whole"]
+    measured = [row for row in reported if row["source"] == "measured" and row["part"] == "whole"]
     assert all(row["floor_s"] for row in measured), "the parts came before the schedules"
 
 
@@ -115,11 +115,11 @@ def test_what_ends_a_run_early_is_told_as_a_sentence(
 def test_a_listener_that_fails_does_not_end_the_telling(
     store: Store, begin: Callable[[], StoredRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    reported = []
 
     def tell(news: RunNews) -> None:
-        told.append(news)
-        if len(told) == 1:
+        reported.append(news)
+        if len(reported) == 1:
             raise RuntimeError("a chart that cannot be drawn")
 
     logged: list[str] = []
@@ -127,7 +127,7 @@ def test_a_listener_that_fails_does_not_end_the_telling(
     session = RunSession(store, tell)
     session.start(begin())
     assert session.wait(100)
-    assert told[-1].ended
+    assert reported[-1].ended
     assert "could not be shown" in logged[0]
 
 

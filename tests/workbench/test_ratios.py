@@ -26,7 +26,7 @@ from workbench.experiment.space import Choice, Space
 from workbench.reports import run_report as stored
 from workbench.reports.cases import _line, cases, headline, recommendation
 from workbench.reports.run_report import run_report, whole_run
-from workbench.reports.tables import gain_words, outcome_table
+from workbench.reports.tables import gain_text, outcome_table
 from workbench.results import frames
 from workbench.results.comparison import ALONE, TOGETHER, BlockBases, leading, together, with_ratios
 from workbench.results.metrics import fill, gain
@@ -102,7 +102,7 @@ def test_one_schedule_is_the_best_wherever_a_report_or_the_page_names_one(rows: 
     assert advice.schedule == "decomposed, pieces 9"
     line = [str(cell.text) for cell in _line("", case)]
     assert (line[1], line[2], line[3], line[4]) == ("decomposed", "540 µs", "1.5 ms", "2.78x")
-    assert "Fastest: decomposed, pieces 9, 540 µs measured, 2.78x faster" in gain_words(case.whole)
+    assert "Fastest: decomposed, pieces 9, 540 µs measured, 2.78x faster" in gain_text(case.whole)
     table = outcome_table(case.whole)
     assert table.best is not None
     assert (table.rows[table.best][0].badge, table.rows[table.best][1].text) == ("fastest", "540 µs")

@@ -62,7 +62,7 @@ def test_what_was_stopped_stays_as_far_as_it_came(make_trial: Callable[..., Tria
     running.add_rows([metrics.row_of(cancelled)])
     running.add_samples(sample(trial.key, index, rank, 1e-3) for index in range(3) for rank in (0, 1))
     (row,) = running.rows(stopped=True)
-    assert layers.words(row) == "stopped after 3 of 5 samples"
+    assert layers.progress_text(row) == "stopped after 3 of 5 samples"
 
 
 def test_the_interval_of_a_median_narrows_and_holds_it_as_often_as_it_says() -> None:

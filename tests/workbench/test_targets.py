@@ -373,7 +373,7 @@ def test_a_note_and_several_runs_are_asked_for_on_the_command_line(
     text = target.read_text()
     assert text.startswith("# 2 runs side by side: ladder\n")
     assert "> Twice \\*the\\* same." in text
-    assert "## The same schedules, run beside run" in text
+    assert "## The same schedules, run by run" in text
 
 
 @pytest.mark.parametrize("beside", [("--note", "x"), ("last",)])

@@ -1,1 +1,1 @@
-"""A frame becomes an Altair chart: one question per file."""
+"""Altair charts of the rows of a run: one question per file."""

@@ -1,4 +1,4 @@
-"""How far are estimates off? A line for each operator and scheme: every trial's error, and the accepted band."""
+"""How far are estimates off? One line per operator and scheme shows each trial's error and the accepted band."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import percent_text, seconds_text
-from workbench.charts.labels import BETWEEN, is_whole, schedule_words, title
+from workbench.charts.labels import BETWEEN, is_whole, schedule_label, title
 from workbench.charts.theme import INK, SCHEMES, legend, present, scheme
 from workbench.naming import operator_title
-
-Row = Mapping[str, Any]
+from workbench.results.rows import Row
 
 QUESTION = "How far are estimates off?"
-CONTEXT = ("Left of 0 %: estimated shorter than it was. A band is what 90 % must stay within, a stroke the middle of a "
-           "roofline's errors. Nothing was fitted to what is held out.")  # fmt: skip
+CONTEXT = ("Left of 0 %: estimated shorter than it was. 90 % of the errors must stay within the band; a stroke marks "
+           "the median error of a roofline. Nothing was fitted to the held-out trials.")  # fmt: skip
 HELD_OUT, OTHERS = "held out", "others"
 SHAPES = {HELD_OUT: "triangle-up", OTHERS: "circle"}
 STEP_PIXELS = 22
@@ -29,7 +28,7 @@ KIND_COLUMNS = ("kind", "scheme", "low", "high", "roofline", "aloud")
 
 
 def chart(trials: Sequence[Row], bounds: Sequence[Row] = ()) -> alt.LayerChart:
-    """*trials* are rows of `workbench validate --json`; *bounds* those of its committed file, of which some apply."""
+    """Errors of *trials*, rows of `workbench validate --json`, with those *bounds* of its committed file that apply."""
     known = [row for row in trials if is_whole(row)]
     marks, of_kinds = rows(known), kinds(known, bounds)
     order = [record["kind"] for record in of_kinds]
@@ -38,17 +37,17 @@ def chart(trials: Sequence[Row], bounds: Sequence[Row] = ()) -> alt.LayerChart:
     y = alt.Y("kind:N", sort=order, title=None, axis=alt.Axis(labelLimit=260, grid=True))
     about = alt.Chart(pd.DataFrame(of_kinds, columns=list(KIND_COLUMNS))).encode(y=y)
     off = alt.X("off:Q", title="Estimated over measured, less 1", axis=alt.Axis(format="+%"))
-    said = alt.Description("aloud:N")
+    spoken = alt.Description("aloud:N")
     points = alt.Chart(pd.DataFrame(marks, columns=list(COLUMNS))).mark_point(size=34, fillOpacity=0.3)
     layers = [
         about.transform_filter("isValid(datum.low)").mark_bar(opacity=0.18, fill=INK, cornerRadiusEnd=0).encode(
-            x=alt.X("low:Q"), x2="high:Q", description=said),
-        about.mark_tick(color=INK, thickness=2).encode(x=alt.X("roofline:Q"), description=said),
+            x=alt.X("low:Q"), x2="high:Q", description=spoken),
+        about.mark_tick(color=INK, thickness=2).encode(x=alt.X("roofline:Q"), description=spoken),
         points.encode(
             x=off, y=y, order=alt.Order("split:N", sort="descending"),
             shape=alt.Shape("split:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),
                             legend=legend(splits, orient="bottom", symbolStrokeColor=INK, symbolFillColor=INK)),
-            fill=scheme(alt.Fill, schemes), stroke=scheme(alt.Stroke, schemes), description=said,
+            fill=scheme(alt.Fill, schemes), stroke=scheme(alt.Stroke, schemes), description=spoken,
             tooltip=[alt.Tooltip(f"{column}:N", title=name) for column, name in FACTS.items()],
         ),
         alt.Chart(pd.DataFrame({"off": [0.0]})).mark_rule(color=INK).encode(x=off),
@@ -61,12 +60,12 @@ def chart(trials: Sequence[Row], bounds: Sequence[Row] = ()) -> alt.LayerChart:
 
 
 def rows(trials: Sequence[Row]) -> list[dict[str, Any]]:
-    """One record per trial: how far its estimate is off, and what it was."""
+    """One record per trial: the relative error of its estimate, and the trial's facts."""
     return [_record(row) for row in trials]
 
 
 def kinds(trials: Sequence[Row], bounds: Sequence[Row]) -> list[dict[str, Any]]:
-    """One record per operator and scheme: its band, where all its machines have a bound, and the roofline's middle."""
+    """One record per operator and scheme: its band, where all its machines have a bound, and the roofline's median."""
     accepted: dict[tuple[str, ...], float] = {
         (bound["machine"], bound["operator"], bound["scheme"]): bound["p90"] for bound in bounds
     }
@@ -79,7 +78,7 @@ def kinds(trials: Sequence[Row], bounds: Sequence[Row]) -> list[dict[str, Any]]:
 def _record(row: Row) -> dict[str, Any]:
     kind, off = _name(row), row["error"]
     facts = {"error": percent_text(off, "+"), "measured": seconds_text(row["measured_s"]),
-            "estimated": seconds_text(row["estimated_s"]), "schedule": schedule_words(row),
+            "estimated": seconds_text(row["estimated_s"]), "schedule": schedule_label(row),
             "shape": " ".join(f"{key}={size}" for key, size in row["shape"].items()), "machine": row["machine"],
             "split": HELD_OUT if row["held_out"] else OTHERS}  # fmt: skip
     aloud = BETWEEN.join((kind, facts["shape"], f"{facts['error']} off", facts["split"]))

@@ -1,4 +1,4 @@
-"""How fast is the best schedule so far? Every trial as a dot, the best as a stair, against floor and sequential."""
+"""How fast is the best schedule so far? Trials are dots and the best is a stair, compared with floor and baseline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from workbench.charts.labels import Row, Rows, context, facts, is_whole, listed, milliseconds, time_expr, time_y, title
+from workbench.charts.labels import Rows, context, facts, is_whole, listed, milliseconds, time_expr, time_y, title
 from workbench.charts.layers import first, order
 from workbench.charts.theme import (
     FACTS,
@@ -17,37 +17,38 @@ from workbench.charts.theme import (
     SCHEME_COLOURS,
     SCHEMES,
     SOURCE_LOOKS,
-    beside_floor,
+    best_label_position,
     filling,
     haloed,
     present,
-    said,
     scheme,
     shape,
     source_dash,
+    tooltip_and_description,
 )
 from workbench.naming import PUBLISHED, TIMED
+from workbench.results.rows import Row
 
 DATASET = "best"
 QUESTION = "How fast is the best schedule so far?"
 OVER = {"trials": ("number", "Trial, in order"), "time": ("elapsed_s", "Time since the first outcome in s")}
-"""What runs from left to right: the column, and the axis's title."""
-WORDS_PIXELS = 150
-"""Room for the words of the best on its right."""
+"""Column and title of each possible horizontal axis."""
+LABEL_PIXELS = 150
+"""Room for the label to the right of the best trial."""
 REFERENCES = {FLOOR: ("floor_ms", INK), "sequential": ("sequential_ms", SCHEME_COLOURS["sequential"])}
-"""Lines to compare with: what they are called, their column and colour."""
+"""Column and colour of each reference line, by its name."""
 SOURCES = tuple(SOURCE_LOOKS)
 
 
 def chart(trials: Rows, over: str = "trials") -> alt.LayerChart:
-    """The best of *trials*, which are of one problem, over their number or the time at which they came."""
+    """The best of *trials*, all of one problem, over their number or the time of their outcome (*over*, see `OVER`)."""
     records = rows(trials)
     legends = present(SCHEMES, [row["scheme"] for row in records]), present(SOURCES, [row["look"] for row in records])
     return _drawn(pd.DataFrame(records, columns=list(_COLUMNS)), over, context(trials), legends)
 
 
 def live(over: str = "trials", context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are appended; the page finds the best of them."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are appended; the page picks the best of them."""
     return _drawn(alt.NamedData(DATASET), over, context, (schemes, SOURCES))
 
 
@@ -56,7 +57,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One record per whole trial that has a time, with the numbers that `trials.rows` gives.
 
-    *numbers* grows: hand over the same one at every append, and as *began_at* the first row's `at` (Unix time).
+    *numbers* grows with each new key: pass the same one at every append. *began_at*: the first row's `at` (Unix time).
     """
     numbers = {} if numbers is None else numbers
     records = []
@@ -92,9 +93,9 @@ def _drawn(data: Any, over: str, context: str, shown: tuple[Sequence[str], Seque
     schemes, sources = shown
     across = [_trials(over, schemes, sources), _stair(over), _steps(over, schemes, sources)]
     lines, labels = zip(*map(_reference, REFERENCES), strict=True)
-    words = [layer for label in (*labels, _winner(over)) for layer in haloed(label)]
+    texts = [layer for label in (*labels, _winner(over)) for layer in haloed(label)]
     return alt.LayerChart(
-        layer=[*across, *lines, *words],
+        layer=[*across, *lines, *texts],
         data=data,
         title=title(QUESTION, context),
         description="The best time so far as a stair that goes down, with lines for the floor and for sequential.",
@@ -114,7 +115,7 @@ def _time(field: str) -> alt.Y:
 
 
 def _so_far(name: str, over: str) -> alt.Chart:
-    """Every trial with the best of its source until then."""
+    """All trials, each with the best time of its source so far."""
     trials, earlier = alt.Chart(name=name), order([OVER[over][0]])
     return trials.transform_window(best_ms="min(time_ms)", sort=earlier, frame=[None, 0], groupby=["look"])
 
@@ -138,7 +139,7 @@ def _points(chart: alt.Chart, over: str, schemes: Sequence[str], sources: Sequen
         fill=scheme(alt.Fill, schemes),
         stroke=scheme(alt.Stroke, schemes),
         fillOpacity=filling(),
-        **said({**FACTS, "number": "Trial"}),
+        **tooltip_and_description({**FACTS, "number": "Trial"}),
     )
 
 
@@ -147,24 +148,24 @@ def _trials(over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Ch
 
 
 def _steps(over: str, schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
-    """The trials that were the best when they came."""
+    """The trials that were the best when their outcome arrived."""
     steps = _so_far("steps", over).transform_filter("datum.time_ms === datum.best_ms")
     return _points(steps.mark_point(size=75), over, schemes, sources)
 
 
 def _winner(over: str) -> alt.Chart:
-    """The best of all in words: of what was timed, if anything was."""
-    side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width - {WORDS_PIXELS} ? 'right' : 'left'")
+    """A label of the best trial: a timed one, or an estimate where nothing was timed."""
+    side = alt.expr(f"scale('x', datum.{OVER[over][0]}) > width - {LABEL_PIXELS} ? 'right' : 'left'")
     return (
         first(alt.Chart(name="winner"), ["-is_timed", "time_ms"])
         .transform_calculate(words=f"datum.scheme + ', ' + {time_expr('datum.time_ms')}")
-        .mark_text(align=side, fontWeight=600, aria=False, **beside_floor())
+        .mark_text(align=side, fontWeight=600, aria=False, **best_label_position())
         .encode(x=_across(over), y=_time("time_ms"), text="words:N")
     )
 
 
 def _reference(name: str) -> tuple[alt.Chart, alt.Chart]:
-    """A line at the newest value, measured before estimated, and its name: the floor's below it, as nothing else is."""
+    """A line at the newest value, measured rather than estimated, and its label: only the floor's is below the line."""
     field, colour = REFERENCES[name]
     words = f"'{name} ' + {time_expr(f'datum.{field}')}"
 

@@ -1,20 +1,21 @@
-"""Who stays in the cache? Policies by their cycles; where DRAM bytes and stalls went; what a larger L2 saves."""
+"""Which data stays in the cache? Cycles by policy, DRAM bytes and stalls by structure, savings of a larger L2."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from workbench.charts.labels import title
+from workbench.results.rows import Row
 
 QUESTION = "Which cache policy is the best?"
 SAVES = "How much does a larger L2 save?"
 WHY = "Where did the DRAM bytes and the stalls go?"
 BELOW, ABOVE = 0.52, 1.38
-"""Cells further out than these are so deep that their number is written in white."""
+"""Relative cycles outside of these bounds have a dark cell, whose number is written in white."""
 ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
 CELL_PIXELS = {"width": 52, "height": 20}
 MEGABYTE, MEBIBYTE = 1e6, 2**20
@@ -22,17 +23,15 @@ COUNTED = {
     "dram_read_bytes": ("DRAM read (MB)", MEGABYTE), "dram_write_bytes": ("DRAM written (MB)", MEGABYTE),
     "stall_cycles": ("Waited for a way (thousand cycles)", 1e3),
 }  # fmt: skip
-"""What the second chart shows of each structure, and in what."""
-
-Rows = Sequence[Mapping[str, Any]]
+"""Heading and unit of each count that the chart `why` shows."""
 
 
-def heat_map(found: Rows) -> alt.LayerChart:
-    """Cycles relative to Uncached by application and policy, of the rows of a study; a cell without cycles is left out.
+def heat_map(study: Sequence[Row]) -> alt.LayerChart:
+    """Cycles relative to Uncached by application and policy, from the rows of a *study*; rows without them are omitted.
 
     The best static policy of each application has a frame.
     """
-    records = heat_rows(found)
+    records = heat_rows(study)
     data = pd.DataFrame(records, columns=["application", "policy", "relative_cycles", "best", "deep", "aloud"])
     policies, applications = (list(dict.fromkeys(data[name])) for name in ("policy", "application"))
     base = alt.Chart(data).encode(
@@ -60,9 +59,9 @@ def heat_map(found: Rows) -> alt.LayerChart:
     )  # fmt: skip
 
 
-def heat_rows(found: Rows) -> list[dict[str, Any]]:
+def heat_rows(study: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each cell."""
-    shown = [row for row in found if row["relative_cycles"] is not None]
+    shown = [row for row in study if row["relative_cycles"] is not None]
     best: dict[str, float] = {}
     for row in shown:
         if row["group"] == "static":
@@ -76,8 +75,8 @@ def heat_rows(found: Rows) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart:
-    """DRAM bytes read over sizes of L2: a line for each `label` of swept rows, a point for each measured row."""
+def sizes(swept: Sequence[Row], measured: Sequence[Row] = (), context: str = "") -> alt.LayerChart:
+    """DRAM bytes read over the size of the L2: a line for each `label` of *swept*, a point for each *measured* row."""
     records = size_rows(swept, "estimated") + size_rows(measured, "measured")
     data = pd.DataFrame(records, columns=["label", "source", "l2_mib", "read", "aloud"])
     base = alt.Chart(data).encode(
@@ -90,14 +89,14 @@ def sizes(swept: Rows, measured: Rows = (), context: str = "") -> alt.LayerChart
     points = base.mark_point(size=50).transform_filter("datum.source == 'estimated'")
     truth = base.mark_point(size=90, filled=True, opacity=1).transform_filter("datum.source == 'measured'")
     below = [text for text in (context, "Rings are simulated, full points are measured." if measured
-                              else "All of it is simulated; nothing was measured yet.") if text]  # fmt: skip
+                              else "All values are simulated; nothing was measured yet.") if text]  # fmt: skip
     layers: alt.LayerChart = lines + points + truth
     return layers.properties(
         title=title(SAVES, below), description="Lines of the bytes that DRAM reads over the size of L2, by kernel.",
     )  # fmt: skip
 
 
-def size_rows(rows: Rows, source: str) -> list[dict[str, Any]]:
+def size_rows(rows: Sequence[Row], source: str) -> list[dict[str, Any]]:
     """One record for each point."""
     return [
         {"label": row["label"], "source": source, "l2_mib": row["l2_bytes"] / MEBIBYTE,
@@ -108,12 +107,12 @@ def size_rows(rows: Rows, source: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def why(found: Rows, context: str = "") -> alt.FacetChart:
-    """By policy and structure: bytes that DRAM read and wrote, and cycles that requests waited for a way.
+def why(study: Sequence[Row], context: str = "") -> alt.FacetChart:
+    """DRAM bytes read and written, and cycles that requests waited for a way, by policy and structure.
 
-    *found* are the rows of one trace. They are drawn side by side, each with an axis of its own.
+    *study* holds the rows of one trace. The three counts are drawn side by side, each on its own axis.
     """
-    records = why_rows(found)
+    records = why_rows(study)
     data = pd.DataFrame(records, columns=["policy", "structure", "what", "value", "aloud"])
     policies = list(dict.fromkeys(data["policy"]))
     bars = alt.Chart().mark_bar().encode(
@@ -121,21 +120,21 @@ def why(found: Rows, context: str = "") -> alt.FacetChart:
         color=alt.Color("structure:N", title=None), tooltip=[alt.Tooltip("aloud:N", title="This bar")],
         description=alt.Description("aloud:N"),
     ).properties(width=170)  # fmt: skip
-    told = [text for text in (context, "Simulated; each part has an axis of its own.") if text]
+    context_lines = [text for text in (context, "Simulated; each part has its own axis.") if text]
     return bars.facet(
-        data=data, column=alt.Column("what:N", sort=[words for words, _ in COUNTED.values()], title=None),
+        data=data, column=alt.Column("what:N", sort=[heading for heading, _ in COUNTED.values()], title=None),
     ).resolve_scale(x="independent").properties(
-        title=title(WHY, told),
+        title=title(WHY, context_lines),
         description="Bars by cache policy and data structure: DRAM bytes read, DRAM bytes written, cycles stalled.",
     )  # fmt: skip
 
 
-def why_rows(found: Rows) -> list[dict[str, Any]]:
+def why_rows(study: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each bar."""
     return [
-        {"policy": row["policy"], "structure": name, "what": words, "value": traffic[key] / unit,
-         "aloud": f"{row['policy']}, {name}: {words} {traffic[key] / unit:,.2f}"}
-        for row in found if row.get("structures")
+        {"policy": row["policy"], "structure": name, "what": heading, "value": traffic[key] / unit,
+         "aloud": f"{row['policy']}, {name}: {heading} {traffic[key] / unit:,.2f}"}
+        for row in study if row.get("structures")
         for name, traffic in row["structures"].items()
-        for key, (words, unit) in COUNTED.items()
+        for key, (heading, unit) in COUNTED.items()
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Do the papers' numbers hold here? One line per claim: the published mark, and below it ours with its band."""
+"""Do the papers' numbers hold here? One line per claim shows the published mark and below it ours with its range."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from workbench.naming import PUBLISHED
 QUESTION = "Do the papers' numbers hold here?"
 SOURCES = tuple(SOURCE_LOOKS)
 CONTEXT = ("Time saved against the baseline; right of zero is faster. A thin line is the range of our cases. "
-           "Papers and we have other shapes, machines and baselines.")  # fmt: skip
+           "Papers use other shapes, machines and baselines.")  # fmt: skip
 COLUMNS = ("claim", "scheme", "side", "look", "saved", "low", "high", "paper", "over", "machine", "aloud")
 STEP_PIXELS = 17
 SIDES = ("theirs", "ours")
-"""A published mark stands above the line of ours, and on none."""
+"""Lanes of one claim: the published mark is drawn above ours."""
 
 
 def chart(answers: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
-    """*answers* are rows of `workbench claims --json`; those that say no share of time are left out."""
+    """The claims of *answers*, rows of `workbench claims --json`; those without a published reduction are omitted."""
     records = rows(answers)
     data = pd.DataFrame(records, columns=list(COLUMNS))
     claims = list(dict.fromkeys(data["claim"]))
@@ -49,12 +49,12 @@ def chart(answers: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     ]  # fmt: skip
     return alt.LayerChart(
         layer=layers, height=alt.Step(STEP_PIXELS), title=title(QUESTION, CONTEXT),
-        description="Published claims from top to bottom: a diamond for what a paper says was saved, below it ours.",
+        description="Published claims from top to bottom: a diamond for the reported saving, below it ours.",
     )  # fmt: skip
 
 
 def rows(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Two records for each claim that has both numbers, one where ours is missing: marks, never joined."""
+    """Two records for each claim that has both numbers, one where ours is missing."""
     records: list[dict[str, Any]] = []
     for answer in answers:
         if answer["published_reduction"] is None:
@@ -65,8 +65,8 @@ def rows(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return records
 
 
-def claim_words(answer: Mapping[str, Any]) -> str:
-    """What tells the claims of a chart apart: scope, aggregate and version."""
+def claim_label(answer: Mapping[str, Any]) -> str:
+    """Scope, aggregate and version, which distinguish the claims of a chart."""
     which = {"max": "at most", "mean": "on average"}.get(answer["aggregate"], "")
     mark = "" if answer["verified"] else ", unverified"
     return f"{', '.join(filter(None, (answer['scope'], which)))} ({answer['version']}{mark})"
@@ -76,20 +76,20 @@ def _published(answer: Mapping[str, Any]) -> dict[str, Any]:
     saved = answer["published_reduction"]
     return _record(answer) | {
         "look": PUBLISHED, "side": SIDES[0], "saved": saved, "over": answer["published_baseline"],
-        "machine": answer["published_machine"], "aloud": f"{claim_words(answer)}: published {saved:.0%}",
+        "machine": answer["published_machine"], "aloud": f"{claim_label(answer)}: published {saved:.0%}",
     }  # fmt: skip
 
 
 def _ours(answer: Mapping[str, Any]) -> dict[str, Any]:
     saved = answer["ours_reduction"]
-    aloud = f"{claim_words(answer)}: {answer['source']} {saved:.0%} on {answer['machine']}"
+    aloud = f"{claim_label(answer)}: {answer['source']} {saved:.0%} on {answer['machine']}"
     return _record(answer) | {
         "look": answer["source"], "side": SIDES[1], "saved": saved, "low": answer["low_reduction"],
-        "high": answer["high_reduction"],        "over": answer["over"], "machine": answer["machine"], "aloud": aloud,
+        "high": answer["high_reduction"], "over": answer["over"], "machine": answer["machine"], "aloud": aloud,
     }  # fmt: skip
 
 
 def _record(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What both marks of a claim share."""
-    known = {"claim": claim_words(answer), "scheme": answer["scheme"], "paper": answer["paper"]}
+    """The columns that both marks of a claim share."""
+    known = {"claim": claim_label(answer), "scheme": answer["scheme"], "paper": answer["paper"]}
     return dict.fromkeys(COLUMNS) | known

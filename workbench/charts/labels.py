@@ -1,4 +1,4 @@
-"""What tells one problem from another, for people: operator, sizes, ranks, machine, link."""
+"""Text for people about rows: times with units, schedules, sources, links, and titles that distinguish problems."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from kernels.schedule import Refusal
 from kernels.trial import protocol_words
 from kernels.units import rate_text, seconds_text
 from workbench.naming import PUBLISHED, TIMED, operator_title, schedule_title, shape_title, value_title
-from workbench.results.rows import Key
+from workbench.results.rows import Key, Row
 
-# Times as people read them, on axes and in words that the page writes: the values decide between ns, µs, ms and s.
+# Times with units, in Python and in Vega expressions: the values decide between ns, µs, ms and s.
 
 UNITS = ((1e-3, 1e6, "ns"), (1.0, 1e3, "µs"), (1e3, 1.0, "ms"))
-"""Milliseconds below which a unit is used, what they are multiplied by, and its name."""
+"""Upper limit in milliseconds, factor and name of each unit below seconds."""
 SECONDS = (1e-3, "s")
 ROUNDED = 0.9995
-"""999.7 µs are 1 ms, as kernels.units writes it."""
+"""From this share of its limit on, a time has the next unit: 999.7 µs is 1 ms, as in kernels.units."""
 TICK_PIXELS = 80
-"""Room for one label of a horizontal axis."""
+"""Width of one label of a horizontal axis."""
 EXTENT_PIXELS = 58
-"""Of a vertical axis: its labels get longer and shorter while rows come, and the plot stays where it is."""
+"""Least width of a vertical axis's labels, so that the plot does not move while rows arrive."""
 
 
 def time_expr(milliseconds: str) -> str:
-    """The Vega expression that writes *milliseconds*, an expression, in its own unit: `'61.2 ms'`."""
-    words = f"format({milliseconds} * {SECONDS[0]}, '.3~r') + ' {SECONDS[1]}'"
+    """The Vega expression that writes *milliseconds*, itself an expression, with its unit: `'61.2 ms'`."""
+    text = f"format({milliseconds} * {SECONDS[0]}, '.3~r') + ' {SECONDS[1]}'"
     for limit, factor, unit in reversed(UNITS):
         scaled = f"format({milliseconds} * {factor:g}, '.3~r') + ' {unit}'"
-        words = f"{milliseconds} < {limit * ROUNDED:g} ? {scaled} : {words}"
-    return f"({words})"
+        text = f"{milliseconds} < {limit * ROUNDED:g} ? {scaled} : {text}"
+    return f"({text})"
 
 
 def label_expr(scale: str) -> str:
-    """The expression for the labels of an axis or legend on *scale*: all in the unit that its largest time has."""
+    """The expression for the labels of an axis or legend on *scale*: all have the unit of its largest time."""
     largest = f"max(abs(domain('{scale}')[0]), abs(domain('{scale}')[1]))"
     chosen = f"[{SECONDS[0]}, ' {SECONDS[1]}']"
     for limit, factor, unit in reversed(UNITS):
@@ -56,27 +56,26 @@ def in_one_unit(milliseconds: Sequence[float]) -> tuple[float, str]:
 
 
 def time_x(field: str, title: str | None, scale: alt.Scale) -> alt.X:
-    """Milliseconds from left to right. Labels have their unit: a *title* is needed where the heading says not what."""
+    """A horizontal axis of milliseconds, labelled with units; *title* is needed where the heading names no quantity."""
     axis = alt.Axis(labelExpr=label_expr("x"), tickCount=alt.expr(f"ceil(width / {TICK_PIXELS})"), labelFlush=False)
     return alt.X(f"{field}:Q", title=title, scale=scale, axis=axis)
 
 
 def time_y(field: str, scale: alt.Scale, title: str = "Time") -> alt.Y:
-    """Milliseconds upwards."""
+    """A vertical axis of milliseconds."""
     axis = alt.Axis(labelExpr=label_expr("y"), minExtent=EXTENT_PIXELS)
     return alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
 
 
 def time_legend(**options: Any) -> alt.Legend:
-    """The legend of a colour that stands for a time."""
+    """The legend of a colour scale of times."""
     return alt.Legend(labelExpr=label_expr("color"), labelOverlap="greedy", labelSeparation=6, **options)
 
 
-# What a chart says of a row: milliseconds, and its schedule, source, link and verdict in words.
+# Facts of a row as text: its time, schedule, source, machine, link and verdict.
 
-Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row] | pd.DataFrame
-"""A frame of the store, or rows; with the columns of kernels.outcome.ROW_KEYS."""
+"""Rows, or a frame of the store, with the columns of kernels.outcome.ROW_KEYS."""
 
 LINE_CHARACTERS = 100
 BETWEEN = " · "
@@ -91,7 +90,7 @@ VERDICTS = {True: "yes, equal to the reference", False: "no, the result is wrong
 
 
 def listed(rows: Rows) -> list[dict[str, Any]]:
-    """*rows* as dictionaries in which what is missing is None, and axes and shape are dictionaries again."""
+    """*rows* as dictionaries: missing values become None, JSON texts of axes and shape become dictionaries."""
     given: Sequence[Any] = rows.to_dict(orient="records") if isinstance(rows, pd.DataFrame) else rows
     return [{key: _present(key, value) for key, value in row.items()} for row in given]
 
@@ -103,7 +102,7 @@ def _present(key: str, value: Any) -> Any:
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """To six significant digits: more than any screen shows, and short on its way to the page."""
+    """*seconds* in milliseconds with six significant digits: more than a screen shows, and short in a message."""
     return None if seconds is None else float(f"{seconds * 1e3:.6g}")
 
 
@@ -120,47 +119,47 @@ def axis_value(row: Row, axis: str) -> int | str | None:
     return None
 
 
-def schedule_words(row: Row) -> str:
+def schedule_label(row: Row) -> str:
     """`fused, tiles per slice 8, write staged`."""
     return schedule_title(str(row.get("scheme")), row.get("axes") or {})
 
 
-def source_words(row: Row) -> str:
-    """The source; an estimate without calibration says so, and a published number names its paper."""
+def source_label(row: Row) -> str:
+    """The source; an uncalibrated estimate is marked as such, and a published number names its paper."""
     source = str(row.get("source"))
     if source == PUBLISHED:
         return ", ".join(filter(None, (source, row.get("paper"), "" if row.get("verified", True) else "unverified")))
     return f"{source}, not calibrated" if source == "estimated" and row.get("calibrated") is False else source
 
 
-def machine_words(row: Row) -> str:
-    """The machine; times of CPU ranks are never shown without saying so."""
+def machine_label(row: Row) -> str:
+    """The machine, with a note where the times are of CPU ranks."""
     machine = str(row.get("machine") or "")
     on_cpu = row.get("backend") == "cpu" and row.get("source") in TIMED
     return ", ".join(part for part in (machine, CPU_RANKS if on_cpu else "") if part)
 
 
 @lru_cache(maxsize=256)
-def fabric_words(fabric: str | None) -> str:
-    """`emulated link, 533 MB/s, wire : compute = 1` for what a Fabric writes of itself."""
+def fabric_label(fabric: str | None) -> str:
+    """`emulated link, 533 MB/s, wire : compute = 1` for the text of a Fabric; other texts are returned as they are."""
     try:
         kind, numbers = kind_and_numbers(fabric or "")
     except Refusal:
-        return fabric or ""  # written by someone else: shown as it is
-    return ", ".join([LINKS.get(kind, kind), *(_number_words(name, value) for name, value in numbers.items())])
+        return fabric or ""  # not the text of a Fabric
+    return ", ".join([LINKS.get(kind, kind), *(_number_text(name, value) for name, value in numbers.items())])
 
 
-def link_words(fabric: str | None) -> str:
-    """The kind of link, its hosts and its wire : compute; the bandwidth that follows is a matter of the machine."""
-    words = fabric_words(fabric).split(", ")
-    return ", ".join([words[0], *(each for each in words[1:] if each.startswith(_ASKED))])
+def link_label(fabric: str | None) -> str:
+    """The kind of link, its hosts and its wire : compute, without the bandwidth, which depends on the machine."""
+    parts = fabric_label(fabric).split(", ")
+    return ", ".join([parts[0], *(each for each in parts[1:] if each.startswith(_REQUESTED))])
 
 
-_ASKED = ("wire : compute", "hosts ", "between hosts ")
-"""How the words begin of what people ask of a link."""
+_REQUESTED = ("wire : compute", "hosts ", "between hosts ")
+"""Beginnings of the parts of a link's label that people request."""
 
 
-def _number_words(name: str, value: float) -> str:
+def _number_text(name: str, value: float) -> str:
     match name:
         case "bandwidth_bytes_per_second":
             return rate_text(value)
@@ -179,17 +178,17 @@ def _number_words(name: str, value: float) -> str:
     return f"{name} = {value:g}"
 
 
-def verdict_words(row: Row) -> str:
-    """Whether the result was compared with the reference before the clock started."""
+def verdict_text(row: Row) -> str:
+    """Whether the result was found equal to the reference before timing, as text."""
     if row.get("source") == PUBLISHED:
-        return "does not apply: a paper's number, neither run nor computed here"
+        return "does not apply: a published number, neither run nor computed here"
     if row.get("source") == "estimated":
         return "does not apply: simulated, nothing was computed"
     return VERDICTS.get(row.get("correct"), "not stated")  # type: ignore[arg-type]
 
 
-def time_words(row: Row) -> str:
-    """`61.2 ms (60.1 ms to 66.3 ms)`; of a failure its stage and sentence."""
+def time_text(row: Row) -> str:
+    """`61.2 ms (60.1 ms to 66.3 ms)`; for a failure its stage and message."""
     if row.get("time_s") is None:
         return f"no time: {row.get('stage') or 'failed'}. {row.get('message') or 'No reason was given.'}"
     low, high = row.get("low_s"), row.get("high_s")
@@ -201,14 +200,14 @@ FACTS = ("time", "schedule", "source", "machine", "fabric", "verified")
 
 
 def facts(row: Row) -> dict[str, str]:
-    """What is told of *row* when it is pointed at."""
-    texts = (time_words(row), schedule_words(row), source_words(row), machine_words(row),
-            fabric_words(row.get("fabric")), verdict_words(row))  # fmt: skip
+    """The facts of *row* that a tooltip shows, by the names in `FACTS`."""
+    texts = (time_text(row), schedule_label(row), source_label(row), machine_label(row),
+            fabric_label(row.get("fabric")), verdict_text(row))  # fmt: skip
     return dict(zip(FACTS, texts, strict=True))
 
 
 def context(rows: Rows) -> str:
-    """What all *rows* have in common, for a subtitle: operator, sizes, world, machine, link."""
+    """A subtitle of what all *rows* have in common: operator, sizes, ranks, machine, link."""
     given = listed(rows)
     shapes = [
         ", ".join(f"{shape_title(name)} = {value_title(value)}" for name, value in (row.get("shape") or {}).items())
@@ -219,14 +218,14 @@ def context(rows: Rows) -> str:
         shapes,
         [str(row.get("dtype") or "") for row in given],
         [f"{row['world']} ranks" if row.get("world") else "" for row in given],
-        [machine_words(row) for row in given if row.get("source") in TIMED] or [machine_words(row) for row in given],
-        [fabric_words(row.get("fabric")).partition(", ")[0] for row in given],
+        [machine_label(row) for row in given if row.get("source") in TIMED] or [machine_label(row) for row in given],
+        [fabric_label(row.get("fabric")).partition(", ")[0] for row in given],
     ]
     return BETWEEN.join(column[0] for column in columns if column and column[0] and len(set(column)) == 1)
 
 
 def title(question: str, context: str | Sequence[str]) -> alt.TitleParams:
-    """The question as title, and below it the answer's context, broken into lines between its parts."""
+    """The *question* as title with *context* as subtitle, whose lines break between its parts."""
     given = [context] if isinstance(context, str) else context
     lines = [
         line.replace(_KEPT, " ").removesuffix(BETWEEN.rstrip())
@@ -240,19 +239,21 @@ _KEPT = "\N{NO-BREAK SPACE}"
 
 
 def _unbreakable(text: str) -> str:
-    """*text* with spaces that end a line only between the parts that dots separate, where these are short."""
+    """*text* with no-break spaces inside its short parts, so that lines end only at the dots between parts."""
     parts = text.split(BETWEEN)
     return BETWEEN.join(part.replace(" ", _KEPT) if len(parts) > 1 and len(part) < 60 else part for part in parts)
 
 
-# What tells one problem from another, for people: operator, sizes, ranks, machine, link.
+# Titles that distinguish problems: operator, sizes, ranks, machine, link.
 
 
 def problem_titles(of: Mapping[Key, Row]) -> dict[Key, str]:
-    """For each key one row of whose problem is given: what tells that problem from the others. Of one: its sizes."""
-    words_of = {key: {name: words(row) for name, words in _WORDS.items()} for key, row in of.items()}
-    differing = [name for name in _WORDS if len({words[name] for words in words_of.values()}) > 1] or ["shape"]
-    return {key: ", ".join(filter(None, (words[name] for name in differing))) for key, words in words_of.items()}
+    """Titles by key, from one row *of* each problem: what differs between them, or the sizes of a single one."""
+    labels_of = {key: {name: label(row) for name, label in _PROBLEM_LABELS.items()} for key, row in of.items()}
+    differing = [name for name in _PROBLEM_LABELS if len({labels[name] for labels in labels_of.values()}) > 1] or [
+        "shape"
+    ]
+    return {key: ", ".join(filter(None, (labels[name] for name in differing))) for key, labels in labels_of.items()}
 
 
 def _sizes(row: Row) -> str:
@@ -261,12 +262,12 @@ def _sizes(row: Row) -> str:
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
-_WORDS: Mapping[str, Callable[[Row], Any]] = {
+_PROBLEM_LABELS: Mapping[str, Callable[[Row], Any]] = {
     "operator": lambda row: operator_title(row.get("operator")),
     "shape": _sizes,
     "dtype": lambda row: str(row.get("dtype") or ""),
     "world": lambda row: f"{row.get('world')} ranks",
     "machine": lambda row: str(row.get("machine") or ""),
-    "fabric": lambda row: link_words(row.get("fabric")),
+    "fabric": lambda row: link_label(row.get("fabric")),
     "protocol": lambda row: protocol_words(row.get("protocol"), row.get("backend")),
 }

@@ -1,4 +1,4 @@
-"""Where is it fast? The best or mean time over two axes, measured cells marked against estimated ones."""
+"""Which part of the space is fast? The best or mean time over two axes; measured and estimated cells differ."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from workbench.charts.labels import (
     time_legend,
     title,
 )
-from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, said, shape
+from workbench.charts.theme import FACTS, FAILED, INK, LOOKS, filling, present, shape, tooltip_and_description
 from workbench.naming import axis_title, axis_words
 
 DATASET = "landscape"
 CELL = "cell"
-"""Name of the point selection; its fields are x and y."""
+"""Name of the point selection, whose fields are x and y."""
 STATISTICS = ("best", "mean")
 ROW_PIXELS, HIGH_MOST = 30, 300
-"""Of a row, and of all: with many rows cells shrink, and labels and symbols thin out."""
+"""Height of one row, and the most for all rows: with many rows cells shrink and labels become fewer."""
 LABELS_MOST = 150
-"""With more cells than this there is no room for a number in each."""
+"""The most cells that each have a number."""
 HINT = "A star marks the best cell, filled when measured. Click a cell to load its best schedule."
 
 
 ON_PALE, ON_DEEP = "#1f2328", "#ffffff"
-"""What is legible on a fast and on a slow cell, whatever the page."""
+"""Ink that is legible on a fast and on a slow cell, in light and dark pages."""
 STAR = "M0,-1L.225,-.309L.951,-.309L.363,.118L.588,.809L0,.382L-.588,.809L-.363,.118L-.951,-.309L-.225,-.309Z"
 
 Cell = list[dict[str, Any]]
 
 
 def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerChart:
-    """The landscape of *trials* over the axes *x* and *y*; the subtitle counts those without both."""
+    """The landscape of *trials* over the axes *x* and *y*; the subtitle counts outcomes that lack one of them."""
     whole = [row for row in listed(trials) if is_whole(row)]
     missing = sum(1 for row in whole if axis_value(row, x) is None or axis_value(row, y) is None)
     left_out = f"Outcomes without {axis_words(x)} or {axis_words(y)}, and so not here: {missing}." if missing else ""
@@ -58,7 +58,7 @@ def chart(trials: Rows, x: str, y: str, statistic: str = "best") -> alt.LayerCha
 
 
 def live(x: str, y: str, statistic: str = "best", context: str = "", num_rows: int = 8) -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to be replaced by `rows(...)`, with room for *num_rows* values of *y*."""
+    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`, with room for *num_rows* values of *y*."""
     drawn = _drawn(alt.NamedData(DATASET), (x, y), statistic, ([context, HINT], (*SOURCES, FAILED)))
     return drawn.properties(height=_height(num_rows))
 
@@ -68,9 +68,9 @@ def _height(num_rows: int) -> int:
 
 
 def rows(trials: Rows, x: str, y: str, statistic: str = "best") -> list[dict[str, Any]]:
-    """One record per cell; `scheme`, `axes` and `key` are those of its fastest trial, for who clicks on it.
+    """One record per cell; `scheme`, `axes` and `key` are those of its fastest trial, which a click loads.
 
-    A cell shows what was timed where anything was, else what was estimated; of a cell that only failed, why.
+    A cell shows timed outcomes if there are any, else estimates; a cell with failures only shows their reason.
     """
     if statistic not in STATISTICS:
         raise ValueError(f"There is no statistic {statistic!r}. Accepted: {', '.join(STATISTICS)}.")
@@ -92,28 +92,28 @@ def _record(cell: Cell, at: tuple[int | str, int | str], statistic: str) -> dict
     shown = [row for row in timed if row["source"] == source]
     best = min(shown, key=lambda row: row["time_s"], default=cell[-1])
     time_s = None if source is None else best["time_s"] if statistic == "best" else fmean(r["time_s"] for r in shown)
-    words = facts(best)
+    shown_facts = facts(best)
     if statistic == "mean" and time_s is not None:
-        words["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {words['time']}"
-    return _EMPTY | words | {
+        shown_facts["time"] = f"mean {seconds_text(time_s)} of {len(shown)}; the best {shown_facts['time']}"
+    return _EMPTY | shown_facts | {
         "x": at[0], "y": at[1], "look": source or FAILED, "time_ms": milliseconds(time_s), "estimate": _estimate(timed),
         "count": len(shown), "key": best.get("key"), "scheme": best.get("scheme"), "axes": best.get("axes"),
-        "aloud": f"{at[0]} and {at[1]}: {words['time']}, {words['source']}, {words['schedule']}",
+        "aloud": f"{at[0]} and {at[1]}: {shown_facts['time']}, {shown_facts['source']}, {shown_facts['schedule']}",
     }  # fmt: skip
 
 
 def _estimate(timed: Cell) -> str:
-    """The simulator's best, which stands beside what was measured."""
+    """The simulator's best time in a cell, shown in addition to the measured one."""
     estimates = [row["time_s"] for row in timed if row["source"] == "estimated"]
     return seconds_text(min(estimates)) if estimates else "none"
 
 
 def _place(records: list[dict[str, Any]]) -> None:
-    """Numbers stand in their order; words in that in which they came."""
+    """Adds the order of each value: numbers by size, other values by first occurrence."""
     for field in ("x", "y"):
-        words = list(dict.fromkeys(row[field] for row in records if isinstance(row[field], str)))
+        categories = list(dict.fromkeys(row[field] for row in records if isinstance(row[field], str)))
         for row in records:
-            row[f"{field}_order"] = words.index(row[field]) if row[field] in words else row[field]
+            row[f"{field}_order"] = categories.index(row[field]) if row[field] in categories else row[field]
 
 
 def _mark_best(records: list[dict[str, Any]]) -> None:
@@ -141,9 +141,9 @@ _EMPTY: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"ink": INK}
 
 
 def _drawn(
-    data: Any, axes: tuple[str, str], statistic: str, words: tuple[Sequence[str], Sequence[str]]
+    data: Any, axes: tuple[str, str], statistic: str, legends: tuple[Sequence[str], Sequence[str]]
 ) -> alt.LayerChart:
-    (x, y), (subtitle, looks) = axes, words
+    (x, y), (subtitle, looks) = axes, legends
     inside = [layer.encode(x=_across(x), y=_upwards(y)) for layer in (_cells(statistic), _failures(), _numbers())]
     left, right = (
         symbol.encode(x=_across(x, at), y=_upwards(y)) for symbol, at in ((_sources(looks), 0.13), (_stars(), 0.8))
@@ -168,7 +168,7 @@ def _upwards(axis: str) -> alt.Y:
 
 
 _BANDS = alt.Scale(type="band", padding=0.05)
-_SAID = said({**FACTS, "estimate": "Estimated here"})
+_TOOLTIP = tooltip_and_description({**FACTS, "estimate": "Estimated here"})
 
 
 def _cells(statistic: str) -> alt.Chart:
@@ -184,7 +184,7 @@ def _cells(statistic: str) -> alt.Chart:
             color=alt.Color("time_ms:Q", scale=scale, legend=legend),
             stroke=alt.condition(cell, alt.Stroke("ink:N", scale=None, legend=None), alt.value("transparent")),
             strokeWidth=alt.value(3),
-            **_SAID,
+            **_TOOLTIP,
         )
         .add_params(cell)
     )
@@ -195,7 +195,7 @@ def _failures() -> alt.Chart:
         alt.Chart(name="failures")
         .transform_filter("!isValid(datum.time_ms)")
         .mark_rect(fill="transparent", stroke=INK, strokeDash=[2, 3], cornerRadius=3)
-        .encode(**_SAID)
+        .encode(**_TOOLTIP)
     )
 
 
@@ -204,22 +204,22 @@ def _numbers() -> alt.Chart:
         alt.Chart(name="numbers")
         .transform_filter("isValid(datum.label)")
         .mark_text(fontSize=12, aria=False, opacity=alt.expr("bandwidth('x') > 52 && bandwidth('y') > 13 ? 1 : 0"))
-        .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None), **_SAID)
+        .encode(text="label:N", fill=alt.Fill("ink:N", scale=None, legend=None), **_TOOLTIP)
     )
 
 
 def _sources(looks: Sequence[str]) -> alt.Chart:
-    """At the left of each cell."""
+    """A symbol of the source at the left of each cell."""
     return _symbol("sources", "true").encode(shape=shape(looks=looks))
 
 
 def _stars() -> alt.Chart:
-    """At the right of the best cell of each source."""
+    """A star at the right of the best cell of each source."""
     return _symbol("stars", "datum.best").encode(shape=alt.value(STAR), size=alt.value(alt.expr(_fitting(90))))
 
 
 def _fitting(size: int) -> str:
-    """An area of *size* square pixels, or what a cell has room for."""
+    """The expression of an area of *size* square pixels, or less where a cell has no room."""
     return f"min({size}, pow(0.7 * bandwidth('y'), 2), pow(0.4 * bandwidth('x'), 2))"
 
 
@@ -232,6 +232,6 @@ def _symbol(name: str, which: str) -> alt.Chart:
             fill=alt.Fill("ink:N", scale=None, legend=None),
             stroke=alt.Stroke("ink:N", scale=None, legend=None),
             fillOpacity=filling(),
-            **_SAID,
+            **_TOOLTIP,
         )
     )

@@ -1,8 +1,8 @@
-"""How many blocks are resident when each asks for more shared memory? A step line for each machine, by the formula."""
+"""How many thread blocks are resident as each takes more shared memory? A step line for each machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,37 +13,36 @@ from kernels.machine import Machine
 from kernels.occupancy import BlockResources, SmLimits, beside, limits_of, resident_blocks
 from workbench.charts.labels import title
 from workbench.charts.theme import INK, LOSS_COLOURS, SPAN_COLOURS
+from workbench.results.rows import Row
 
 QUESTION = "How many blocks are resident when each asks for more shared memory?"
 KIB = 1024
 ROW_PIXELS, WIDTH_PIXELS = 62, 520
 COUNTS = alt.Axis(tickMinStep=1, tickCount=4)
-FITS, FULL = "a communication block fits beside them", "it does not fit"
+FITS, FULL = "a communication block fits as well", "it does not fit"
 LINE_COLOURS = {FITS: SPAN_COLOURS["copy"], FULL: LOSS_COLOURS["unexplained"]}
 COLUMNS = ("machine", "from_kib", "to_kib", "blocks", "number", "beside", "aloud")
 POINTS = ("machine", "padding_kib", "blocks", "aloud")
-NO_POINTS = "Lines are the formula on limits that documents state; nothing was measured yet."
-WITH_POINTS = "Lines are the formula on limits that documents state; full points were measured."
-
-Rows = Sequence[Mapping[str, Any]]
+NO_POINTS = "Lines are computed from documented limits; nothing was measured yet."
+WITH_POINTS = "Lines are computed from documented limits; full points were measured."
 
 
 def chart(
     machines: Sequence[Machine],
     block: BlockResources,
     other: BlockResources | None = None,
-    measured: Rows = (),
+    measured: Sequence[Row] = (),
     context: str = "",
 ) -> alt.FacetChart:
-    """Blocks like *block* on one SM of each of *machines*, over the bytes that pad its shared memory (KiB).
+    """Blocks like *block* that are resident on one SM of each of *machines*, over padding of its shared memory (KiB).
 
-    The colour says whether a block like *other* fits beside them. *measured*: rows of the probe `occupancy` (machine,
+    The colour says whether a block like *other* fits as well. *measured*: rows of the probe `occupancy` (machine,
     padding_bytes, resident_blocks, shared_bytes, registers, threads, by); those of the same block are drawn.
     """
     points = point_rows(machines, block, measured)
     data = pd.DataFrame([*step_rows(machines, block, other), *points], columns=list(dict.fromkeys([*COLUMNS, *POINTS])))
-    below = [context, _block_words(block, other), WITH_POINTS if points else NO_POINTS]
-    layers = alt.layer(*_lines(is_told_apart=other is not None), _points()).properties(
+    below = [context, _block_text(block, other), WITH_POINTS if points else NO_POINTS]
+    layers = alt.layer(*_lines(is_coloured=other is not None), _points()).properties(
         width=WIDTH_PIXELS, height=ROW_PIXELS
     )
     return layers.facet(
@@ -60,13 +59,15 @@ def chart(
 def step_rows(
     machines: Sequence[Machine], block: BlockResources, other: BlockResources | None = None
 ) -> list[dict[str, Any]]:
-    """One record for each level of each machine: the padding from where, to where, and how many blocks are resident."""
+    """One record for each level of each machine: the range of padding, and how many blocks are resident."""
     return [
-        record for machine in machines for record in _of_machine(machine.device.name, limits_of(machine), block, other)
+        record
+        for machine in machines
+        for record in _machine_steps(machine.device.name, limits_of(machine), block, other)
     ]
 
 
-def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Rows) -> list[dict[str, Any]]:
+def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Sequence[Row]) -> list[dict[str, Any]]:
     """One record for each measured row of a block like *block* on one of *machines*."""
     names = {machine.name: machine.device.name for machine in machines}
     same = [row for row in measured if row["machine"] in names and _is_like(row, block)]
@@ -78,30 +79,30 @@ def point_rows(machines: Sequence[Machine], block: BlockResources, measured: Row
     ]  # fmt: skip
 
 
-def _is_like(row: Mapping[str, Any], block: BlockResources) -> bool:
-    """Bytes as compiled are a little below the formula's (kernels/occupancy.py: gemm_block)."""
+def _is_like(row: Row, block: BlockResources) -> bool:
+    """Compiled blocks take a little less shared memory than the formula says (kernels/occupancy.py: gemm_block)."""
     return row["threads"] == block.threads and 0 <= block.shared_bytes - row["shared_bytes"] <= KIB
 
 
-def _of_machine(
+def _machine_steps(
     name: str, limits: SmLimits, block: BlockResources, other: BlockResources | None
 ) -> Iterator[dict[str, Any]]:
     above = 0
     for (count, fits), start, stop in _levels(limits, block, other):
-        words = f"{name}: {count} blocks from {start / KIB:.1f} to {stop / KIB:.1f} KiB of padding"
-        beside_them = FITS if fits else FULL
+        level = f"{name}: {count} blocks from {start / KIB:.1f} to {stop / KIB:.1f} KiB of padding"
+        fit = FITS if fits else FULL
         yield {"machine": name, "from_kib": start / KIB, "to_kib": stop / KIB, "blocks": count,
-               "number": "" if count == above else str(count), "beside": beside_them,
-               "aloud": f"{words}, {beside_them}" if other else words}  # fmt: skip
+               "number": "" if count == above else str(count), "beside": fit,
+               "aloud": f"{level}, {fit}" if other else level}  # fmt: skip
         above = count
 
 
 def _levels(
     limits: SmLimits, block: BlockResources, other: BlockResources | None
 ) -> Iterator[tuple[tuple[int, bool], int, int]]:
-    """Resident blocks and whether *other* fits beside them, with the bytes of padding from where to where.
+    """Resident blocks and whether *other* fits as well, with the first and last bytes of padding for which this holds.
 
-    Shared memory is given out in units, so a machine has few hundreds of different paddings.
+    Shared memory is allocated in units, so a machine has only a few hundred different paddings.
     """
 
     def level(padding: int) -> tuple[int, bool]:
@@ -120,8 +121,8 @@ def _levels(
     yield before, start, most
 
 
-def _lines(*, is_told_apart: bool) -> list[alt.Chart]:
-    """The levels, each a line, and how many blocks it is."""
+def _lines(*, is_coloured: bool) -> list[alt.Chart]:
+    """The levels, each a line with its number of blocks."""
     base = alt.Chart().transform_filter("isValid(datum.to_kib)").encode(
         x=alt.X("from_kib:Q", title="Padding of each block (KiB)", scale=alt.Scale(nice=False)),
         x2="to_kib:Q",
@@ -130,7 +131,7 @@ def _lines(*, is_told_apart: bool) -> list[alt.Chart]:
     )  # fmt: skip
     scale = alt.Scale(type="ordinal", domain=list(LINE_COLOURS), range=list(LINE_COLOURS.values()))
     legend = alt.Legend(title=None, orient="bottom", labelLimit=320)
-    colour = alt.Color("beside:N", scale=scale, legend=legend) if is_told_apart else alt.value(INK)
+    colour = alt.Color("beside:N", scale=scale, legend=legend) if is_coloured else alt.value(INK)
     number = base.mark_text(align="left", baseline="bottom", dx=3, dy=-3, aria=False).encode(text="number:N")
     return [base.mark_rule(strokeWidth=4).encode(color=colour), number]
 
@@ -145,9 +146,9 @@ def _points() -> alt.Chart:
     )  # fmt: skip
 
 
-def _block_words(block: BlockResources, other: BlockResources | None) -> str:
-    def words(each: BlockResources) -> str:
+def _block_text(block: BlockResources, other: BlockResources | None) -> str:
+    def text(each: BlockResources) -> str:
         return f"{each.shared_bytes / KIB:.1f} KiB, {each.threads} threads of {each.registers} registers"
 
-    beside_it = f" Beside it one of {other.threads} threads of {other.registers} registers." if other else ""
-    return f"A block takes {words(block)}.{beside_it}"
+    other_text = f" The other block has {other.threads} threads of {other.registers} registers." if other else ""
+    return f"A block takes {text(block)}.{other_text}"

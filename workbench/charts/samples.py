@@ -1,4 +1,4 @@
-"""How steady is a trial, and which rank is slowest? Every sample as a dot, by rank; medians are drawn by the page."""
+"""How steady is a trial, and which rank is slowest? Samples are dots by rank; the page computes the medians."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def chart(
 
 
 def live(context: str = "") -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are appended; replaced when a trial begins."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are appended; it is replaced when a trial begins."""
     return _drawn(alt.NamedData(DATASET), context)
 
 
 def rows(samples: Iterable[Sample | Mapping[str, Any]], scheme: str | None = None) -> list[dict[str, Any]]:
-    """One record per sample of one trial, whose *scheme* colours it."""
+    """One record per sample of one trial, coloured by *scheme*."""
     return [_record(*_fields(sample), scheme) for sample in samples]
 
 
@@ -54,7 +54,7 @@ _COLUMNS = ("rank", "index", "time_ms", "scheme", "time", "aloud")
 
 def _drawn(data: Any, context: str) -> alt.LayerChart:
     return alt.LayerChart(
-        layer=[_dots(), _medians(), _headline(), _words()],
+        layer=[_dots(), _medians(), _headline(), _slowest_label()],
         data=data,
         title=title(QUESTION, [context, HINT]),
         height=alt.Step(BAND_PIXELS),
@@ -111,7 +111,7 @@ def _headline() -> alt.Chart:
     return _slowest("headline").mark_rule(strokeDash=[4, 3]).encode(description="words:N")
 
 
-def _words() -> alt.Chart:
-    # towards the middle, so that it is never cut off
+def _slowest_label() -> alt.Chart:
+    # towards the middle of the plot, so that the label is never cut off
     side = alt.expr("scale('x', datum.median_ms) > width / 2 ? 'right' : 'left'")
     return _slowest("words").mark_text(align=side, baseline="bottom", dy=-3, y=0, aria=False).encode(text="words:N")

@@ -1,4 +1,4 @@
-"""How much of perfect overlap is reached? Share of ideal over T_comm / T_c, by operator."""
+"""How much of perfect overlap is reached? The share of ideal over T_comm / T_c, by operator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,33 @@ import pandas as pd
 
 from kernels.operators import OPERATORS
 from kernels.units import percent_text
-from workbench.charts.labels import Row, Rows, context, facts, is_whole, listed, title
-from workbench.charts.theme import FACTS, INK, SOURCE_LOOKS, SPAN_COLOURS, filling, legend, present, said, shape
+from workbench.charts.labels import Rows, context, facts, is_whole, listed, title
+from workbench.charts.theme import (
+    FACTS,
+    INK,
+    SOURCE_LOOKS,
+    SPAN_COLOURS,
+    filling,
+    legend,
+    present,
+    shape,
+    tooltip_and_description,
+)
 from workbench.naming import operator_title
+from workbench.results.rows import Row
 
 DATASET = "share_of_ideal"
 QUESTION = "How much of perfect overlap is reached?"
 LINES = {"perfect overlap": 1.0, "no gain": 0.0}
-"""Shares to compare with: T = max(T_c, T_comm), and one after the other, each at its best."""
+"""Reference shares: T = max(T_c, T_comm), and T = T_c + T_comm."""
 COLOURS = dict(zip(map(operator_title, OPERATORS), SPAN_COLOURS.values(), strict=True))
-"""By operator. A chart of operators has no spans, whose colours can be told apart by everybody."""
+"""Colour of each operator: those of spans, which this chart lacks and which colour-blind readers can distinguish."""
 OPERATOR_TITLES, SOURCES = tuple(COLOURS), tuple(SOURCE_LOOKS)
 SHOWN = {"operator": "Operator", "share": "Share of ideal", "balance": "T_comm / T_c", **FACTS}
 
 
 def chart(trials: Rows) -> alt.LayerChart:
-    """Every whole trial of *trials* whose block has T_c and T_comm; the best of each problem is larger."""
+    """The whole trials of *trials* whose block has T_c and T_comm; the best of each problem has a larger mark."""
     records = rows(trials)
     operators, sources = (present(table, [each[key] for each in records])
                           for table, key in ((OPERATOR_TITLES, "operator"), (SOURCES, "look")))  # fmt: skip
@@ -33,7 +44,7 @@ def chart(trials: Rows) -> alt.LayerChart:
 
 
 def live(context: str = "") -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are given."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are given."""
     return _drawn(alt.NamedData(DATASET), context, OPERATOR_TITLES, SOURCES)
 
 
@@ -47,23 +58,23 @@ def rows(trials: Rows) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """Frames have nan where rows have None."""
+    """*value* as a number; None for None and for the nan of frames."""
     return None if value is None or value != value else float(value)
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    """Of one source, what has one T_c and one T_comm."""
+    """The key of rows that share a source, T_c and T_comm."""
     return row.get("operator"), str(row.get("shape")), row.get("source"), row["whole_s"], row["transfer_s"]
 
 
 def _record(row: Row, *, is_best: bool) -> dict[str, Any]:
-    words, operator = facts(row), operator_title(row["operator"])
+    shown, operator = facts(row), operator_title(row["operator"])
     ratio, share = row["transfer_s"] / row["whole_s"], row["share_of_ideal"]
-    return words | {
+    return shown | {
         "key": row.get("key"), "operator": operator, "look": row["source"], "ratio": ratio, "of_ideal": share,
         "is_best": int(is_best), "share": percent_text(share), "balance": f"{ratio:.2g}",
-        "aloud": f"{operator}, {words['schedule']}: {percent_text(share)} of ideal at T_comm / T_c {ratio:.2g}, "
-                 f"{words['source']}",
+        "aloud": f"{operator}, {shown['schedule']}: {percent_text(share)} of ideal at T_comm / T_c {ratio:.2g}, "
+                 f"{shown['source']}",
     }  # fmt: skip
 
 
@@ -90,7 +101,7 @@ def _points(size: int, opacity: float, operators: Sequence[str], sources: Sequen
                     axis=alt.Axis(grid=False, labelExpr="format(datum.value, '~g')")),
             y=alt.Y("of_ideal:Q", title="Share of ideal", scale=alt.Scale(padding=10), axis=alt.Axis(format="%")),
             shape=shape(looks=sources), fill=_colour(alt.Fill, operators), stroke=_colour(alt.Stroke, operators),
-            fillOpacity=filling(), **said(SHOWN),
+            fillOpacity=filling(), **tooltip_and_description(SHOWN),
         )
     )  # fmt: skip
 
@@ -102,7 +113,7 @@ def _colour(channel: Any, operators: Sequence[str]) -> Any:
 
 
 def _line(name: str) -> list[alt.Chart]:
-    """A line across the plot, and its name."""
+    """A line across the plot, and its label."""
     at = alt.Chart(alt.InlineData(values=[{"at": LINES[name], "words": name}])).encode(y=alt.Y("at:Q"))
     line = at.mark_rule(stroke=INK, strokeDash=[6, 3]).encode(description="words:N")
     label = at.mark_text(align="right", baseline="bottom", dy=-3, x=alt.expr("width"), aria=False)

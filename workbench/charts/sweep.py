@@ -1,4 +1,4 @@
-"""How does the time depend on one axis? One line per scheme, the estimated one behind the measured one."""
+"""How does the time depend on one axis? One line per scheme; estimates are drawn behind measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 from kernels.schedule import Value
 from workbench.charts import layers
 from workbench.charts.labels import (
-    Row,
     Rows,
     axis_value,
     context,
@@ -29,28 +28,29 @@ from workbench.charts.theme import (
     INK,
     SCHEMES,
     SOURCE_LOOKS,
-    beside_floor,
+    best_label_position,
     filling,
     haloed,
     present,
-    said,
     scheme,
     shape,
     source_dash,
+    tooltip_and_description,
 )
 from workbench.naming import PUBLISHED, axis_title, axis_words
+from workbench.results.rows import Row
 
 DATASET = "sweep"
 SOURCES = tuple(SOURCE_LOOKS)
 HINT = "Of several trials at one value the fastest counts. A ring marks each scheme's best time."
 TIMED_HERE = f"!datum.is_estimate && datum.look !== '{PUBLISHED}'"
-"""Of what was timed on a machine of this workbench."""
-WORDS = "words"
-"""An axis whose values are not numbers."""
+"""Filter for rows that were timed on a machine of this workbench."""
+CATEGORIES = "words"
+"""Kind of an axis whose values are not numbers."""
 
 
 def chart(trials: Rows, axis: str) -> alt.LayerChart:
-    """*trials* over *axis*."""
+    """The times of *trials* over the values of *axis*."""
     records = rows(trials, axis)
     legends = present(SCHEMES, [row["scheme"] for row in records]), present(SOURCES, [row["look"] for row in records])
     values = [row["value"] for row in records if row["value"] is not None]
@@ -58,7 +58,7 @@ def chart(trials: Rows, axis: str) -> alt.LayerChart:
 
 
 def live(axis: str, values: Sequence[Value], context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are appended. *values* are those the axis may have."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are appended. *values* are the axis's possible values."""
     return _drawn(alt.NamedData(DATASET), (axis, _scale(values)), context, (schemes, SOURCES), is_live=True)
 
 
@@ -95,9 +95,9 @@ _COLUMNS = (
 
 
 def _scale(values: Sequence[object]) -> str:
-    """Halving and doubling are equal steps, unless the axis has words or a zero."""
+    """The kind of scale: logarithmic, linear if a value is not positive, or categories if one is not a number."""
     if not all(isinstance(value, int) for value in values):
-        return WORDS
+        return CATEGORIES
     return "log" if all(isinstance(value, int) and value > 0 for value in values) else "linear"
 
 
@@ -106,17 +106,17 @@ def _drawn(
 ) -> alt.LayerChart:
     schemes = shown[0]
     running_marks = layers.layers(_time, schemes, "value") if is_live else []
-    # between words there is nothing to draw a line through
-    lines = [] if axis[1] == WORDS else [_lines(schemes)]
+    # no line connects categories
+    lines = [] if axis[1] == CATEGORIES else [_lines(schemes)]
     over = [
         layer.encode(x=_across(*axis))
         for layer in (*lines, _spread(schemes), _points(*shown), _rings(schemes), *running_marks)
     ]
-    (level, level_words), (floor, floor_words) = _level(schemes), _floor()
-    words = [layer for label in (level_words, floor_words, _least().encode(x=_across(*axis)))
+    (level, level_label), (floor, floor_label) = _level(schemes), _floor()
+    texts = [layer for label in (level_label, floor_label, _least().encode(x=_across(*axis)))
              for layer in haloed(label)]  # fmt: skip
     return alt.LayerChart(
-        layer=[*over, level, floor, *words],
+        layer=[*over, level, floor, *texts],
         data=data,
         title=title(f"How does the time depend on {axis_words(axis[0])}?", [context, HINT]),
         description=f"Time over {axis_words(axis[0])}, one line per scheme. Arrow keys go from one point to another.",
@@ -124,7 +124,7 @@ def _drawn(
 
 
 def _across(axis: str, kind: str) -> alt.X:
-    if kind == WORDS:
+    if kind == CATEGORIES:
         return alt.X("value:O", title=axis_title(axis), sort=None, axis=alt.Axis(labelAngle=0, labelLimit=120))
     scale = (
         alt.Scale(type="log", base=2, nice=False, padding=36) if kind == "log" else alt.Scale(zero=False, padding=20)
@@ -152,7 +152,7 @@ def _lines(schemes: Sequence[str]) -> alt.Chart:
 
 
 def _spread(schemes: Sequence[str]) -> alt.Chart:
-    """Of what was timed alone: an estimate's band is as wide as the chart where nothing was calibrated."""
+    """Intervals of timed trials only: an uncalibrated estimate's band is as wide as the chart."""
     timed = _fastest("spread").transform_filter(f"{TIMED_HERE} && isValid(datum.low_ms) && isValid(datum.high_ms)")
     return timed.mark_rule(opacity=0.6, aria=False).encode(
         y=_time("low_ms"), y2="high_ms:Q", stroke=scheme(alt.Stroke, schemes)
@@ -169,13 +169,13 @@ def _points(schemes: Sequence[str], sources: Sequence[str]) -> alt.Chart:
             fill=scheme(alt.Fill, schemes),
             stroke=scheme(alt.Stroke, schemes),
             fillOpacity=filling(),
-            **said(),
+            **tooltip_and_description(),
         )
     )
 
 
 def _bottom(name: str, groups: Sequence[str]) -> alt.Chart:
-    """The fastest of what was timed, of each of *groups*."""
+    """The fastest timed trial of each of *groups*."""
     timed = alt.Chart(name=name).transform_filter(f"isValid(datum.value) && {TIMED_HERE}")
     return first(timed, ["time_ms"], groups).encode(y=_time("time_ms"))
 
@@ -186,21 +186,25 @@ def _rings(schemes: Sequence[str]) -> alt.Chart:
 
 
 def _least() -> alt.Chart:
-    """The fastest of all, in words."""
+    """A label of the fastest trial of all."""
     words = f"datum.value + ': ' + {time_expr('datum.time_ms')}"
     least = _bottom("least", []).transform_calculate(words=words)
-    return least.mark_text(fontWeight=600, aria=False, **beside_floor()).encode(text="words:N")
+    return least.mark_text(fontWeight=600, aria=False, **best_label_position()).encode(text="words:N")
 
 
 def _level(schemes: Sequence[str]) -> tuple[alt.Chart, alt.Chart]:
-    """The fastest trial of each scheme that does not have the axis, and its name."""
+    """A line at the fastest trial of each scheme that does not have the axis, and its label."""
 
     def best(part: str) -> alt.Chart:
         without = alt.Chart(name=f"level_{part}").transform_filter("!isValid(datum.value)")
         return first(without, ["time_ms"], ["scheme", "look"]).encode(y=_time("time_ms"))
 
     stroke = scheme(alt.Stroke, schemes)
-    line = best("line").mark_rule(strokeWidth=2).encode(stroke=stroke, strokeDash=source_dash("look"), **said())
+    line = (
+        best("line")
+        .mark_rule(strokeWidth=2)
+        .encode(stroke=stroke, strokeDash=source_dash("look"), **tooltip_and_description())
+    )
     timed = best("label").transform_filter(TIMED_HERE)
     named = timed.transform_calculate(words=f"datum.scheme + ' ' + {time_expr('datum.time_ms')}")
     label = named.mark_text(baseline="bottom", dy=-3, x=alt.expr("width / 4"), aria=False).encode(text="words:N")
@@ -208,7 +212,7 @@ def _level(schemes: Sequence[str]) -> tuple[alt.Chart, alt.Chart]:
 
 
 def _floor() -> tuple[alt.Chart, alt.Chart]:
-    """Its name stands below it: nothing is faster."""
+    """A line at the floor, and its label below the line, where no trial can be."""
 
     def lowest(part: str) -> alt.Chart:
         known = alt.Chart(name=f"floor_{part}").transform_filter("isValid(datum.floor_ms)")

@@ -1,4 +1,4 @@
-"""Legends: colour says the scheme; shape and filling say where a number comes from, or what else it is."""
+"""The look of all charts: one Altair theme in light and dark, and tables of colours, shapes and dashes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import altair as alt
 
 from workbench.naming import SIGNS
 
-# How every chart looks: one Altair theme in light and dark, and one table of colours for what is drawn.
+# One Altair theme in light and dark, and the colours of data.
 
 Colour = alt.Color | alt.Fill | alt.Stroke
 
 THEME = "workbench"
 HALO = "halo"
-"""The style of words in the colour of the page, which lie behind the same words: no line crosses them."""
+"""The style of a text in the colour of the page, drawn behind the same text so that no line crosses it."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
 
 
 class Mode(StrEnum):
-    """What lies behind a chart."""
+    """Brightness of the page behind a chart."""
 
     LIGHT = "light"
     DARK = "dark"
@@ -39,7 +39,7 @@ class Ink:
     """Subtitles, legends, axis lines."""
     grid: str
     page: str
-    """Behind the chart in JupyterLab; charts themselves are transparent."""
+    """The background of JupyterLab behind the chart, which is itself transparent."""
 
 
 INKS: Mapping[Mode, Ink] = {
@@ -72,16 +72,16 @@ LOSS_COLOURS: Mapping[str, str] = {
     "contention": "#d27a00",
     "unexplained": "#c616ac",
 }
-"""The waterfall from the floor to the measured time."""
+"""Colours of the waterfall's parts, from the floor to the measured time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How a number shows where it comes from, beside whatever colour it has."""
+    """Shape, filling and dash of a mark, which show the source of its number; its colour is independent."""
 
     shape: str
     filled: bool
-    """Only what was timed is filled."""
+    """True for timed numbers only."""
     dash: tuple[int, ...]
     """Lengths of stroke and gap in pixels; empty is a solid line."""
 
@@ -92,13 +92,13 @@ SHAPES = {
     "\N{WHITE CIRCLE}": ("circle", False),
     "\N{WHITE DIAMOND}": ("diamond", False),
 }
-"""Shape and filling of the signs."""
+"""Shape and filling that draw each sign of a source."""
 _DASHES: Mapping[str, tuple[int, ...]] = {"measured": (), "recorded": (8, 2), "estimated": (4, 3), "published": (1, 3)}
 
 SOURCE_LOOKS: Mapping[str, Look] = {
     source: Look(shape=SHAPES[sign][0], filled=SHAPES[sign][1], dash=_DASHES[source]) for source, sign in SIGNS.items()
 }
-"""Each source drawn as the sign that tables write for it."""
+"""The look of each source, equal to the sign that tables show for it."""
 
 
 def scheme_colour(field: str = "scheme", channel: type[Colour] = alt.Color, **options: Any) -> Colour:
@@ -136,7 +136,7 @@ def enable(mode: Mode = Mode.LIGHT) -> None:
 
 @contextmanager
 def enabled(mode: Mode = Mode.LIGHT) -> Iterator[None]:
-    """The same for a while: whatever theme was enabled before is again afterwards."""
+    """Enables the theme inside a `with` block, and restores the previous one after it."""
     alt.theme.register(THEME, enable=False)(_theme)
     with alt.theme.enable(THEME, mode=Mode(mode).value):
         yield
@@ -178,7 +178,7 @@ def config(mode: Mode, height: int = 240) -> dict[str, Any]:
     }
 
 
-# Legends: colour says the scheme; shape and filling say where a number comes from, or what else it is.
+# Legends: colour shows the scheme; shape and filling show the source of a number.
 
 FLOOR, GUESS, FAILED = "floor", "guess", "failed"
 LOOKS: Mapping[str, tuple[str, float]] = {
@@ -187,28 +187,28 @@ LOOKS: Mapping[str, tuple[str, float]] = {
     GUESS: ("triangle-down", 0.0),
     FAILED: ("M-1,-1L1,1M-1,1L1,-1", 0.0),
 }
-"""Shape and filling: only what was timed is filled."""
+"""Shape and filling of each source, and of the floor, the guess and failures; only timed numbers are filled."""
 FACTS = {"time": "Time", "schedule": "Schedule", "source": "Source", "machine": "Machine", "fabric": "Fabric",
          "verified": "Verified"}  # fmt: skip
-"""Columns of a tooltip (workbench/charts/labels.py fills them) and what they are called."""
+"""Columns of a tooltip, which workbench/charts/labels.py fills, and their titles."""
 INK = LOSS_COLOURS["floor"]
-"""For marks that belong to no scheme: legible on light and dark."""
+"""Colour of marks that belong to no scheme, legible on light and dark pages."""
 SCHEMES = tuple(SCHEME_COLOURS)
 
 
 def present(table: Sequence[str], occurring: Sequence[object]) -> list[str]:
-    """The entries of *table* that are among *occurring*, in its order: what a legend lists."""
+    """The entries of *table* that are among *occurring*, in the table's order, for a legend."""
     return [entry for entry in table if entry in occurring]
 
 
 NEAR_PIXELS = 34
-"""Less room than words take between a mark and a line below it."""
+"""A label needs more room than this between a mark and the floor line below it."""
 ENTRY_PIXELS, LETTER_PIXELS = 32, 6.6
-"""What a legend's entry takes beside its word, and for each letter of it."""
+"""Width of a legend entry's symbol and margins, and of each letter of its text."""
 
 
 def legend(values: Sequence[str], **options: Any) -> alt.Legend:
-    """A legend of *values* beside each other, in as many columns as the plot has room for: never wider than it."""
+    """A legend of *values* in as many columns as the plot has room for, so that it is never wider than the plot."""
     entries = [ENTRY_PIXELS + LETTER_PIXELS * len(value) for value in values] or [1.0]
     wrapped = f"clamp(floor(width / {max(entries):.0f}), 1, {len(entries)})"
     columns = alt.expr(f"width > {sum(entries):.0f} ? {len(entries)} : {wrapped}")
@@ -240,27 +240,27 @@ def shape(field: str = "look", looks: Sequence[str] = tuple(LOOKS)) -> alt.Shape
 
 
 def filling(field: str = "look") -> alt.FillOpacity:
-    """Solid when it was timed, hollow when it was not."""
+    """Fill opacity by source: solid for timed numbers, hollow for others."""
     opacity = {name: filling for name, (_, filling) in LOOKS.items()}
     # "ordinal" said aloud: Vega-Lite would take the list for the two ends of a continuous range
     scale = alt.Scale(type="ordinal", domain=list(opacity), range=list(opacity.values()))
     return alt.FillOpacity(f"{field}:N", scale=scale, legend=None)
 
 
-def said(columns: Mapping[str, str] = FACTS) -> dict[str, Any]:
-    """The channels of what is shown when a mark is pointed at, and of what is read aloud: the column `aloud`."""
+def tooltip_and_description(columns: Mapping[str, str] = FACTS) -> dict[str, Any]:
+    """The channels of a mark's tooltip, and of its description for screen readers: the column `aloud`."""
     shown = [alt.Tooltip(f"{column}:N", title=name) for column, name in columns.items()]
     return {"tooltip": shown, "description": alt.Description("aloud:N")}
 
 
-def haloed(words: alt.Chart) -> list[alt.Chart]:
-    """The layer *words*, a text, over its halo: no line or mark crosses a letter. Both come after what they lie on."""
-    halo = words.copy()
-    halo.mark.style, halo.name = HALO, f"{words.name}_halo"
-    return [halo, words]
+def haloed(text: alt.Chart) -> list[alt.Chart]:
+    """The layer *text* over its halo, so that no line or mark crosses a letter; draw both after the other layers."""
+    halo = text.copy()
+    halo.mark.style, halo.name = HALO, f"{text.name}_halo"
+    return [halo, text]
 
 
-def beside_floor(floor: str = "datum.floor_ms", time: str = "datum.time_ms") -> dict[str, Any]:
-    """Where the words of the best time stand: below it, where nothing is faster, or above if the floor is that near."""
+def best_label_position(floor: str = "datum.floor_ms", time: str = "datum.time_ms") -> dict[str, Any]:
+    """Position of the label of the best time: below its mark, or above it where the floor is near."""
     near = f"isValid({floor}) && scale('y', {floor}) - scale('y', {time}) < {NEAR_PIXELS}"
     return {"baseline": alt.expr(f"{near} ? 'bottom' : 'top'"), "dy": alt.expr(f"{near} ? -13 : 13")}

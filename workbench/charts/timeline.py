@@ -1,6 +1,6 @@
-"""What does each rank do, and when does it wait? Spans as bars, measured above simulated on one time axis.
+"""What does each rank do, and when does it wait? Spans are bars, measured above simulated on one time axis.
 
-The specification never changes: a live chart is brought up to date by replacing the records of its one dataset.
+The specification never changes: a live chart is updated by replacing the records of its one dataset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.charts.labels import milliseconds, time_x, title
 from workbench.charts.theme import SPAN_COLOURS, legend, span_colour
 from workbench.naming import ENGINES, engine_title
 
-# Spans as the bars of a timeline: what is below one pixel is merged, and a gap says what it waits for.
+# Bars of a timeline: spans shorter than a pixel are merged, and a gap is labelled with the step that it waits for.
 
 COMPUTE = Pool.COMPUTE.word
 LIBRARY = Pool.LIBRARY.word
@@ -45,7 +45,7 @@ class Bar:
     start_s: float
     stop_s: float
     share: float
-    """Of its length that it is busy: less than 1 where there are gaps, or other kinds in between."""
+    """Busy share of its length: less than 1 where there are gaps, or other kinds in between."""
     count: int
 
     @property
@@ -54,18 +54,18 @@ class Bar:
 
 
 class Engine(NamedTuple):
-    """What of which rank a bar of the timeline shows as busy: a stream of kernels and library calls, or an engine."""
+    """One row of the timeline: a stream of kernels and library calls of a rank, or one of its engines."""
 
     rank: int
     place: int
-    """Streams above copy engines, links and the library, as `naming.ENGINES` has them."""
+    """Order within a rank, as in `naming.ENGINES`: streams, copy engines, links, the library."""
     stream: int
-    """0 of all but kernels and calls: streams share the engines."""
+    """Number of the stream; 0 for engines, which streams share."""
     pool: str
 
     @classmethod
     def of(cls, span: Span) -> Engine:
-        """Where *span* is drawn: calls of the library on a stream of their own stand with its kernels."""
+        """The row of *span*: library calls on their own stream are drawn with that stream's kernels."""
         pool = COMPUTE if span.pool == LIBRARY and span.stream else span.pool
         place = list(ENGINES).index(pool) if pool in ENGINES else len(ENGINES)
         return cls(span.rank, place, span.stream if pool == COMPUTE else 0, pool)
@@ -77,9 +77,9 @@ def has_one_stream(engines: Iterable[Engine]) -> bool:
 
 
 def merged(spans: Iterable[Span], pixel_s: float) -> list[Bar]:
-    """The spans as bars. Runs of spans that are shorter than *pixel_s* and less than that apart become one bar.
+    """*spans* as bars. Neighbouring spans that are shorter than *pixel_s* and less than that apart become one bar.
 
-    A span of a pixel or more stays by itself, so that it can be pointed at.
+    A span of a pixel or more keeps its own bar, so that it can be pointed at.
     """
     ordered = sorted(spans, key=lambda span: (span.rank, span.pool, span.stream, span.kind, span.start_s))
     return [
@@ -114,7 +114,7 @@ def _bar(run: Sequence[Span]) -> Bar:
 
 
 def at_most(spans: Sequence[Span], pixel_s: float, most: int) -> list[Bar]:
-    """`merged`, with ever wider pixels until there are at most *most* bars, or no fewer by merging."""
+    """The bars of `merged`, with wider pixels until there are at most *most* bars or merging no longer helps."""
     bars = merged(spans, pixel_s)
     longest = max((span.stop_s for span in spans), default=0.0)
     while len(bars) > most and pixel_s < longest:
@@ -124,7 +124,7 @@ def at_most(spans: Sequence[Span], pixel_s: float, most: int) -> list[Bar]:
 
 
 def waits(spans: Iterable[Span], least_s: float) -> list[Span]:
-    """The gaps of at least *least_s* in a stream whose next step waited for another one, as spans."""
+    """Gaps of at least *least_s* in a stream before a step that waited for another one, as spans."""
     gaps, every = [], tuple(spans)
     ordered = sorted((Engine.of(span), span.start_s, place) for place, span in enumerate(every))
     for row, placed in groupby((each for each in ordered if each[0].pool == COMPUTE), key=lambda each: each[0]):
@@ -138,7 +138,7 @@ def waits(spans: Iterable[Span], least_s: float) -> list[Span]:
     return gaps
 
 
-def step_words(address: str) -> str:
+def step_text(address: str) -> str:
     """`rank 0 sends to rank 1, number 3` for `0/put/1/3`. Ranks and numbers count from 0, as everywhere."""
     rank, kind, peer, index = address.split("/")
     does = _DOES.get(kind, kind)
@@ -149,41 +149,41 @@ def step_words(address: str) -> str:
     return f"rank {rank} {does}, number {index}"
 
 
-def _span_words(span: Span) -> str:
-    """Of several problems in one call, the one that the step works on is named."""
-    words = step_words(span.step)
-    return words if span.micro_batch is None else f"{words}, micro-batch {span.micro_batch}"
+def _span_text(span: Span) -> str:
+    """The step as text, with its micro-batch where one call has several problems."""
+    text = step_text(span.step)
+    return text if span.micro_batch is None else f"{text}, micro-batch {span.micro_batch}"
 
 
-def bar_words(bar: Bar) -> str:
-    """What a bar shows: one step, or how many and which."""
-    first = _span_words(bar.first)
+def bar_text(bar: Bar) -> str:
+    """Text about a bar: its step, or the number and range of its steps."""
+    first = _span_text(bar.first)
     if bar.kind == WAIT:
         return f"rank {bar.first.rank} waits before: {first}"
     if bar.count == 1:
         return first
-    return f"{bar.count} short steps, busy {bar.share:.0%} of the time: {first}, to {_span_words(bar.last)}"
+    return f"{bar.count} short steps, busy {bar.share:.0%} of the time: {first}, to {_span_text(bar.last)}"
 
 
-# What does each rank do, and when does it wait? Spans as bars, measured above simulated on one time axis.
+# The chart: panels of bars on one time axis.
 
 DATASET = "timeline"
 HINT = "Point at a bar for what it waited for. Alt + wheel zooms in, a double click shows all again."
 QUESTION = "What does each rank do, and when does it wait?"
 ROW_PIXELS, BAR_THICKNESS, WAIT_THICKNESS = 17, 13, 3
 PIXELS = 900
-"""Width that the records are prepared for: what is narrower than one of these is merged."""
+"""Width for which records are prepared: spans narrower than one of these pixels are merged."""
 BARS_MOST = 700
-"""Of one panel; more than this takes longer to draw than a slider may take to answer."""
+"""The most bars of one panel: more take longer to draw than a slider may take to respond."""
 RANKS_MOST = 8
 WAIT_PIXELS = 3
 
 Panels = Mapping[str, Sequence[Span]]
-"""Title -> spans, from top to bottom: `{"measured": ..., "simulated": ...}`, or two pinned trials."""
+"""Title -> spans, from top to bottom: `{"measured": ..., "simulated": ...}`, for example."""
 
 
 def chart(panels: Panels, context: str = "") -> alt.LayerChart:
-    """The timelines of *panels*, as they are."""
+    """The timelines of *panels*, which do not change."""
     kinds = {span.kind for spans in panels.values() for span in spans}
     records = rows(panels)
     shown = [kind for kind in SPAN_COLOURS if kind in kinds or (kind == WAIT and any(map(_is_wait, records)))]
@@ -191,14 +191,14 @@ def chart(panels: Panels, context: str = "") -> alt.LayerChart:
 
 
 def live(context: str = "", kinds: Sequence[str] = tuple(SPAN_COLOURS)) -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to be replaced by `rows(panels)`. The legend lists *kinds*."""
+    """A chart of the dataset `DATASET`, to be replaced by `rows(panels)`. The legend lists *kinds*."""
     return _drawn(alt.NamedData(DATASET), context, kinds)
 
 
 def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[dict[str, Any]]:
-    """One record per bar, gap and panel. *window_s* is the part that fills the width, all of it when None.
+    """One record per bar, gap and panel. *window_s* is the part that fills the width; None is the whole time.
 
-    A panel without spans keeps the place of what is to come: as many rows as the last panel has.
+    A panel without spans reserves as many rows as the last panel has, for spans that come later.
     """
     last = [(), *panels.values()][-1]
     ends = {name: max((span.stop_s for span in spans), default=0.0) for name, spans in panels.items()}
@@ -213,7 +213,7 @@ def rows(panels: Panels, window_s: tuple[float, float] | None = None) -> list[di
 
 
 def _places(number: int, like: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    """The rows of *like* in panel *number*, where nothing is drawn yet."""
+    """Records that reserve the rows of *like* in panel *number*, where nothing is drawn yet."""
     ranks = _shown_ranks(like)
     for row, place in _rows(number, [span for span in like if span.rank in ranks]).values():
         yield {**_EMPTY, "row": row, "order": place, "is_place": True}
@@ -239,7 +239,7 @@ def _panel(number: int, name: str, spans: Sequence[Span], pixel_s: float, end_s:
 
 
 def _shown_ranks(spans: Sequence[Span]) -> set[int]:
-    """All ranks, or the first ones and the last to finish."""
+    """All ranks, or the first RANKS_MOST - 1 and the last one to finish."""
     ranks = sorted({span.rank for span in spans})
     if len(ranks) <= RANKS_MOST:
         return set(ranks)
@@ -248,9 +248,9 @@ def _shown_ranks(spans: Sequence[Span]) -> set[int]:
 
 
 def _rows(number: int, spans: Sequence[Span]) -> dict[Engine, tuple[str, int]]:
-    """The name of every row on the axis, and its place from top to bottom.
+    """The name of every row on the axis, and its position from top to bottom.
 
-    What stands before the bar of a name is not shown; it tells the panels apart.
+    A name begins with the panel's number and `|`, which are not shown: they keep the panels apart.
     """
     engines = sorted({Engine.of(span) for span in spans})
     one_stream = has_one_stream(engines)
@@ -262,21 +262,21 @@ def _rows(number: int, spans: Sequence[Span]) -> dict[Engine, tuple[str, int]]:
 
 
 def _thickness(bar: Bar) -> float:
-    """In pixels: what is merged is as thick as its share of the time, so that no kind hides another."""
+    """Thickness in pixels: a merged bar's is proportional to its busy share, so that no kind hides another."""
     return WAIT_THICKNESS if bar.kind == WAIT else round(max(WAIT_THICKNESS, BAR_THICKNESS * bar.share), 1)
 
 
 def _record(bar: Bar) -> dict[str, Any]:
     waited = bar.first.waited_for
-    words, why = bar_words(bar), step_words(waited) if waited else "nothing"
+    text, why = bar_text(bar), step_text(waited) if waited else "nothing"
     when = f"{seconds_text(bar.start_s)} to {seconds_text(bar.stop_s)}"
     lasted, tick_s = seconds_text(bar.stop_s - bar.start_s), bar.first.tick_s
     if bar.stop_s - bar.start_s < tick_s:
         lasted = f"less than {seconds_text(tick_s)}, the clock's tick"
-    said = {"words": words, "when": when, "lasted": lasted, "why": why}
+    shown = {"words": text, "when": when, "lasted": lasted, "why": why}
     place = {"start_ms": milliseconds(bar.start_s), "stop_ms": milliseconds(bar.stop_s), "thickness": _thickness(bar)}
-    said["aloud"] = f"{words}: {when}, {lasted}; waited for: {why}"
-    return {"kind": bar.kind, "step": bar.first.step, "waited": waited, **place, **said}
+    shown["aloud"] = f"{text}: {when}, {lasted}; waited for: {why}"
+    return {"kind": bar.kind, "step": bar.first.step, "waited": waited, **place, **shown}
 
 
 _COLUMNS = ("row", "order", "panel", "kind", "start_ms", "stop_ms", "step", "waited", "thickness", "words", "when",
@@ -293,7 +293,7 @@ def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
         name="moved", encodings=["x"], bind="scales", zoom="wheel![event.altKey]", clear="dblclick"
     )
     return alt.LayerChart(
-        layer=[_ends(), _kept(), _bars(kinds).add_params(_POINTED, moved), _headings()],
+        layer=[_ends(), _reserved_rows(), _bars(kinds).add_params(_POINTED, moved), _headings()],
         data=data,
         title=title(QUESTION, [context, HINT]),
         height=alt.Step(ROW_PIXELS),
@@ -305,15 +305,15 @@ def _drawn(data: Any, context: str, kinds: Sequence[str]) -> alt.LayerChart:
 _POINTED = alt.selection_point(
     name="pointed", on="pointerover", clear="pointerout", fields=["panel", "step", "waited"], empty=False
 )
-_STANDS_OUT = (
+_IS_HIGHLIGHTED = (
     "!pointed.waited || !pointed.waited[0] || "
     "(datum.panel === pointed.panel[0] && (datum.step === pointed.step[0] || datum.step === pointed.waited[0]))"
 )
-"""Everything, until a bar that waited is pointed at: then only it and the step that it waited for."""
+"""True for all bars, until a bar that waited is pointed at: then for it and the step that it waited for."""
 
 
 def _rows_axis() -> alt.Y:
-    # the label is what stands behind the bar; headings have none
+    # the label is the part after "|"; headings have none
     axis = alt.Axis(
         labelExpr="split(datum.label, '|')[1]", title=None, ticks=False, domain=False, grid=False, labelLimit=160
     )
@@ -336,15 +336,15 @@ def _bars(kinds: Sequence[str]) -> alt.Chart:
             y=_rows_axis(),
             size=alt.Size("thickness:Q", scale=None),
             color=span_colour(legend=legend(kinds, symbolType="square")),
-            opacity=alt.condition(_STANDS_OUT, alt.value(1), alt.value(0.25)),
+            opacity=alt.condition(_IS_HIGHLIGHTED, alt.value(1), alt.value(0.25)),
             tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in shown.items()],
             description="aloud:N",
         )
     )
 
 
-def _kept() -> alt.Chart:
-    """Rows whose bars are to come, as faint lines."""
+def _reserved_rows() -> alt.Chart:
+    """Faint lines in rows that are reserved for later bars."""
     line = alt.Chart(name="kept").transform_filter("datum.is_place").mark_rule(strokeWidth=1, opacity=0.18, aria=False)
     return line.encode(y=_rows_axis())
 
@@ -359,7 +359,7 @@ def _headings() -> alt.Chart:
 
 
 def _ends() -> alt.Chart:
-    """Where the last rank of each panel ends, through all panels: to compare them."""
+    """A line through all panels where the last rank of each ends, to compare them."""
     return (
         alt.Chart(name="ends")
         .transform_filter("isValid(datum.end_ms)")

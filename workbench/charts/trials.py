@@ -1,4 +1,4 @@
-"""How long does each trial take? Measured, estimated, the floor and the student's guess, drawn together."""
+"""How long does each trial take? Measured and estimated times, the floor and the student's guess in one chart."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import altair as alt
 import pandas as pd
 
 from kernels.units import seconds_text
-from workbench.charts import layers as running
-from workbench.charts.labels import Row, Rows, axis_value, context, facts, is_whole, listed, milliseconds, time_y, title
+from workbench.charts import layers as chart_layers
+from workbench.charts.labels import Rows, axis_value, context, facts, is_whole, listed, milliseconds, time_y, title
 from workbench.charts.theme import (
     FACTS,
     FAILED,
@@ -21,26 +21,27 @@ from workbench.charts.theme import (
     SCHEMES,
     filling,
     present,
-    said,
     scheme,
     shape,
+    tooltip_and_description,
 )
 from workbench.naming import axis_title
+from workbench.results.rows import Row
 
 DATASET = "trials"
 QUESTION = "How long does each trial take?"
 TRIAL = "trial"
-"""The axis that numbers the trials in the order in which they were first heard of."""
+"""The axis that numbers the trials in the order of their first row."""
 
 WITHOUT = "without"
-"""Where trials stand whose scheme does not have the axis."""
+"""Position of trials whose scheme does not have the axis."""
 SHIFT = 0.22
 _SIDES = {GUESS: -1, "estimated": 1}
-"""Guess and estimate stand left and right of what was measured, or their spreads would lie on each other."""
+"""Guess and estimate are drawn left and right of the measured time, so that their spreads do not overlap."""
 
 
 def chart(trials: Rows, axis: str = TRIAL) -> alt.LayerChart:
-    """All *trials* over their number or the value of *axis*."""
+    """The times of all *trials* over their number, or over the value of *axis*."""
     records = rows(trials, axis)
     looks = present(tuple(LOOKS), [row["look"] for row in records])
     legends = present(SCHEMES, [row["scheme"] for row in records]), looks
@@ -48,14 +49,14 @@ def chart(trials: Rows, axis: str = TRIAL) -> alt.LayerChart:
 
 
 def live(axis: str = TRIAL, context: str = "", schemes: Sequence[str] = SCHEMES) -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to which `rows(...)` are appended. The legend lists *schemes*."""
+    """A chart of the dataset `DATASET`, to which `rows(...)` are appended. The legend lists *schemes*."""
     return _drawn(alt.NamedData(DATASET), axis, context, (schemes, tuple(LOOKS)), is_live=axis == TRIAL)
 
 
 def rows(trials: Rows, axis: str = TRIAL, numbers: MutableMapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """One record per time, floor or failure of whole trials; of one trial the floor is drawn once.
+    """One record per time, floor or failure of whole trials; the floor of a trial is drawn once.
 
-    *numbers* holds the trials' numbers by key and grows with each new key: hand over the same one at every append.
+    *numbers* holds the trials' numbers by key and grows with each new key: pass the same one at every append.
     """
     numbers = {} if numbers is None else numbers
     records: list[dict[str, Any]] = []
@@ -72,7 +73,7 @@ def rows(trials: Rows, axis: str = TRIAL, numbers: MutableMapping[str, int] | No
 
 
 def guess(row: Row, guess_s: float, number: int, axis: str = TRIAL) -> dict[str, Any]:
-    """The record of the time that the student expects of *row*'s trial."""
+    """The record of the time that the student expects for the trial of *row*."""
     time = seconds_text(guess_s)
     shown = {"time": time, "source": "your guess", "verified": "does not apply: a guess"}
     return _placed(row, number, axis, GUESS) | shown | {
@@ -81,7 +82,7 @@ def guess(row: Row, guess_s: float, number: int, axis: str = TRIAL) -> dict[str,
 
 
 def _placed(row: Row, number: int, axis: str, look: str) -> dict[str, Any]:
-    """What all marks of one trial share, and where on the axis they stand."""
+    """The columns that all marks of one trial share, with their position on the axis."""
     value, side = axis_value(row, axis), _SIDES.get(look, 0)
     place = number + side * SHIFT if axis == TRIAL else WITHOUT if value is None else value
     order = -1 if value is None else value if isinstance(value, int) else 0
@@ -134,7 +135,7 @@ def _drawn(
     schemes, looks = shown
     # the first layer with a shape decides how the legend is filled
     layers = [_spread(schemes), _points(axis, schemes, looks), _floors(looks), _failures(schemes, looks)]
-    layers += running.layers(_time, schemes, "place") if is_live else []
+    layers += chart_layers.layers(_time, schemes, "place") if is_live else []
     return alt.LayerChart(
         layer=[layer.encode(**_place(axis)) for layer in layers],
         data=data,
@@ -160,7 +161,7 @@ def _time(field: str = "time_ms") -> alt.Y:
     return time_y(field, alt.Scale(zero=True))
 
 
-_SAID = said({**FACTS, "number": "Trial"})
+_TOOLTIP = tooltip_and_description({**FACTS, "number": "Trial"})
 
 
 def _points(axis: str, schemes: Sequence[str], looks: Sequence[str]) -> alt.Chart:
@@ -175,7 +176,7 @@ def _points(axis: str, schemes: Sequence[str], looks: Sequence[str]) -> alt.Char
             fillOpacity=filling(),
             fill=scheme(alt.Fill, schemes),
             stroke=scheme(alt.Stroke, schemes),
-            **_SAID,
+            **_TOOLTIP,
         )
     )
 
@@ -185,7 +186,7 @@ def _spread(schemes: Sequence[str]) -> alt.Chart:
         alt.Chart(name="spread")
         .transform_filter("isValid(datum.low_ms) && isValid(datum.high_ms)")
         .mark_rule(opacity=0.55)
-        .encode(y=_time("low_ms"), y2="high_ms:Q", stroke=scheme(alt.Stroke, schemes), **_SAID)
+        .encode(y=_time("low_ms"), y2="high_ms:Q", stroke=scheme(alt.Stroke, schemes), **_TOOLTIP)
     )
 
 
@@ -194,17 +195,20 @@ def _floors(looks: Sequence[str]) -> alt.Chart:
         alt.Chart(name="floor")
         .transform_filter(f"datum.look === '{FLOOR}'")
         .mark_point(size=300, strokeWidth=2, stroke=INK)
-        .encode(y=_time(), shape=shape(looks=looks), **_SAID)
+        .encode(y=_time(), shape=shape(looks=looks), **_TOOLTIP)
     )
 
 
 def _failures(schemes: Sequence[str], looks: Sequence[str]) -> alt.Chart:
-    """On the axis: a failure has no time."""
+    """Marks of failures, which have no time, on the axis."""
     return (
         alt.Chart(name="failures")
         .transform_filter(f"datum.look === '{FAILED}'")
         .mark_point(size=40, strokeWidth=2)
         .encode(
-            y=alt.value(alt.expr("height - 7")), shape=shape(looks=looks), stroke=scheme(alt.Stroke, schemes), **_SAID
+            y=alt.value(alt.expr("height - 7")),
+            shape=shape(looks=looks),
+            stroke=scheme(alt.Stroke, schemes),
+            **_TOOLTIP,
         )
     )

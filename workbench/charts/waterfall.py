@@ -1,4 +1,4 @@
-"""Where does the time go? From the floor over each loss to the measured time; a part that is not known says so."""
+"""Where does the time go? Bars from the floor through each loss to the measured time, or a note for unknown parts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from workbench.charts.theme import INK, LOSS_COLOURS, loss_colour
 
 DATASET = "waterfall"
 QUESTION = "Where does the time go?"
-WORDS_PIXELS = 170
+LABEL_PIXELS = 170
 REST = "unexplained"
 TOTAL = "total"
 MEANING: Mapping[str, str] = {
     "floor": "no schedule is faster",
     "disturbance": "what computation alone usually takes over its fastest here; 0 where the wire is the floor",
-    "fill and drain": "before the busier of processors and links begins and after it ends",
+    "fill and drain": "time before the busier of processors and links begins and after it ends",
     "decomposition": "the pieces alone take this much longer than the whole alone",
-    "contention": "computation beside communication takes this much longer than alone",
-    REST: "what the other parts leave over",
+    "contention": "computation takes this much longer during communication than alone",
+    REST: "the remainder after all other parts",
 }
 
 
@@ -35,15 +35,15 @@ def chart(
 
 
 def live(context: str = "") -> alt.LayerChart:
-    """The same over the dataset `DATASET`, to be replaced by `rows(...)`."""
+    """A chart of the dataset `DATASET`, to be replaced by `rows(...)`."""
     return _drawn(alt.NamedData(DATASET), context)
 
 
 def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "measured") -> list[dict[str, Any]]:
     """One record per part and one for the time *name*, in the order of `LOSS_COLOURS`. *parts* are seconds by part.
 
-    A part that is missing or None is not known: it gets a line that says so, and *unexplained* holds it, too. When
-    *unexplained* itself is not given, it is what the known parts leave of *time_s*. A loss may be negative: a gain.
+    A part that is missing or None is not known: its line says so, and *unexplained* includes it. Where *unexplained*
+    is not given, it is *time_s* less the known parts. A negative loss is a gain.
     """
     if unknown := [part for part in parts if part not in LOSS_COLOURS]:
         raise ValueError(f"There is no part {unknown[0]!r}. Accepted: {', '.join(LOSS_COLOURS)}.")
@@ -63,21 +63,21 @@ def rows(parts: Mapping[str, float | None], time_s: float | None, name: str = "m
 
 
 def _meaning(part: str, missing: list[str]) -> str:
-    held = f", and what is not known: {', '.join(missing)}" if part == REST and missing else ""
-    return MEANING[part] + held
+    included = f", and what is not known: {', '.join(missing)}" if part == REST and missing else ""
+    return MEANING[part] + included
 
 
 def _record(part: str, value: float | None, reached: float, meaning: str) -> dict[str, Any]:
     if value is None:
-        words = "not known"
+        text = "not known"
     elif part in ("floor", REST) or value >= 0:
-        words = seconds_text(value)
+        text = seconds_text(value)
     else:
-        words = f"{seconds_text(value)}, a gain"
+        text = f"{seconds_text(value)}, a gain"
     start, stop = (None, None) if value is None else (milliseconds(reached), milliseconds(reached + value))
     edge = max(reached, reached + (value or 0.0))
-    said = {"words": words, "meaning": meaning, "aloud": f"{part}: {words}; {meaning}"}
-    return {"name": part, "part": part, "start_ms": start, "stop_ms": stop, "edge_ms": milliseconds(edge), **said}
+    shown = {"words": text, "meaning": meaning, "aloud": f"{part}: {text}; {meaning}"}
+    return {"name": part, "part": part, "start_ms": start, "stop_ms": stop, "edge_ms": milliseconds(edge), **shown}
 
 
 _COLUMNS = ("place", "name", "part", "start_ms", "stop_ms", "edge_ms", "words", "meaning", "aloud")
@@ -87,7 +87,7 @@ def _drawn(data: Any, context: str) -> alt.LayerChart:
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in
                {"name": "Part", "words": "Time", "meaning": "Meaning"}.items()]  # fmt: skip
     layers = [
-        layer.encode(y=_parts(), tooltip=tooltip, description="aloud:N") for layer in (_losses(), _total(), _words())
+        layer.encode(y=_parts(), tooltip=tooltip, description="aloud:N") for layer in (_losses(), _total(), _labels())
     ]
     return alt.LayerChart(
         layer=[*layers],
@@ -106,8 +106,8 @@ def _parts() -> alt.Y:
 
 
 def _time(field: str) -> alt.X:
-    # what is left over on the right is for the words behind the longest bar
-    scale = alt.Scale(zero=True, nice=False, range=[0, alt.expr(f"width - {WORDS_PIXELS}")])
+    # the room on the right is for the label of the longest bar
+    scale = alt.Scale(zero=True, nice=False, range=[0, alt.expr(f"width - {LABEL_PIXELS}")])
     return time_x(field, "Time", scale)
 
 
@@ -129,5 +129,5 @@ def _total() -> alt.Chart:
     )
 
 
-def _words() -> alt.Chart:
+def _labels() -> alt.Chart:
     return alt.Chart(name="words").mark_text(align="left", dx=6, aria=False).encode(x=_time("edge_ms"), text="words:N")

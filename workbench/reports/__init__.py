@@ -1,1 +1,1 @@
-"""A notebook or a stored run as one file to keep: `export` is the door, every other file here is one step of it."""
+"""Reports: a notebook or a stored run as one file. `export` is the entry point; the other modules are its steps."""

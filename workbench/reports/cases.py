@@ -1,4 +1,4 @@
-"""What somebody opens a report for: the sentence that the numbers make, the few numbers, the schedule to take."""
+"""The findings of a report: its cases, a headline for each, the main numbers and the recommended schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbformat.v4 import new_markdown_cell
 from kernels.schemes import BASELINE
 from kernels.trial import protocol_words
 from kernels.units import percent_text, ratio_text, seconds_text, spread_text, time_and_spread
-from workbench.charts.labels import fabric_words
+from workbench.charts.labels import fabric_label
 from workbench.naming import TIMED, baseline_title, operator_title
 from workbench.reports.tables import (
     NOTHING,
@@ -30,31 +30,26 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
-from workbench.reports.tables import (
-    Row as TablesRow,
-)
 from workbench.results import comparison, metrics
 from workbench.results.comparison import outdone
 from workbench.results.metrics import FLOOR, JOINED, agreed
-from workbench.results.rows import PROBLEM, Key, by_problem, computation_of, problem_of
+from workbench.results.rows import PROBLEM, Key, Row, by_problem, computation_of, problem_of
 
-# A case: one problem of one run, with what was timed of it together; it has one floor, one baseline, one fastest.
-
-Row = Mapping[str, Any]
+# A case is one problem of one run; its rows share a floor, a baseline and a fastest schedule.
 
 SCHEDULE = ("scheme", "axes")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The rows of one problem of one run. The rows of one block share the numbers of JOINED."""
+    """The rows of one problem of one run. Rows of one block share the numbers of JOINED."""
 
     whole: tuple[Row, ...]
     parts: tuple[Row, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """What was tried: everything but what a stop left out."""
+        """All rows except those that a stop left out."""
         return tuple(row for row in (*self.whole, *self.parts) if not is_stop(row))
 
     @property
@@ -68,12 +63,12 @@ class Case:
 
     @property
     def leading(self) -> list[Row]:
-        """The schedules that a reader goes by, best first: timed ones, or estimates where nothing was timed."""
+        """The schedules to compare, best first: timed ones, or estimates where nothing was timed."""
         return comparison.leading(self.whole)
 
     @property
     def is_timed(self) -> bool:
-        """Whether anything was timed at all."""
+        """Whether a schedule was timed."""
         return any(row.get("source") in TIMED for row in self.leading)
 
     @property
@@ -81,54 +76,54 @@ class Case:
         return comparison.fastest(self.whole)
 
     def baselines(self, row: Row) -> list[Row]:
-        """The schedules of the block of *row* that do not overlap, fastest first: its ratio is to the first."""
+        """The schedules in the block of *row* that do not overlap, fastest first; its ratio is to the first."""
         return comparison.baselines(row, self.whole)
 
     @property
     def overlapping(self) -> list[Row]:
-        """The other schedules, best first."""
+        """The schedules that overlap, best first."""
         return [row for row in self.leading if row.get("scheme") != BASELINE]
 
     @property
     def alike(self) -> list[Row]:
-        """The schedules whose spread touches the best one's. Estimates have a range, and no spread."""
+        """The schedules whose spread touches the best one's; estimates have no spread."""
         return comparison.alike(self.whole)
 
     @property
     def together(self) -> str:
-        """Which schedules have no ratio to which, and what to do; empty where all of it compares."""
+        """A message about schedules that cannot be compared, and what to do; empty if all can be."""
         return comparison.together(self.whole)
 
 
 def cases(rows: Sequence[Row]) -> list[Case]:
-    """The cases of *rows* in the order in which they were first heard of."""
+    """The cases of *rows*, in the order of their first rows."""
     whole, parts = parts_of(rows)
     grouped = by_problem(_with_protocol(whole))
-    made = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in grouped.values()]
+    known = [_case(same, [part for part in parts if _is_part_of(part, same[0])]) for same in grouped.values()]
     homeless = [part for part in parts if not any(_is_part_of(part, same[0]) for same in grouped.values())]
-    return [*made, Case((), tuple(homeless))] if homeless else made
+    return [*known, Case((), tuple(homeless))] if homeless else known
 
 
 def titles(of: Sequence[Case]) -> list[str]:
-    """What tells each of the cases from the others: the operator where there are several, then sizes, ranks, link."""
+    """A title for each case from what differs between them: operator, sizes, ranks, link."""
     parts: list[list[str]] = [[] for _ in of]
     for key in PROBLEM:
         values = [_value(case, key) for case in of]
         groups: dict[tuple[str, ...], set[str]] = {}
-        for words, value in zip(parts, values, strict=True):
-            groups.setdefault(tuple(words), set()).add(value)
-        several = [len(groups[tuple(words)]) > 1 for words in parts]
-        for words, value, differs in zip(parts, values, several, strict=True):
-            words += [value] if differs else []
-    return [", ".join(words) for words in parts]
+        for title, value in zip(parts, values, strict=True):
+            groups.setdefault(tuple(title), set()).add(value)
+        several = [len(groups[tuple(title)]) > 1 for title in parts]
+        for title, value, differs in zip(parts, values, several, strict=True):
+            title += [value] if differs else []
+    return [", ".join(title) for title in parts]
 
 
 def problem_text(key: str, value: Any) -> str:
-    """*value* of one of `PROBLEM` for people."""
+    """*value* of the column *key* of `PROBLEM`, as text."""
     if key == "operator":
         return operator_title(value)
     if key == "fabric" and isinstance(value, str):
-        return fabric_words(value)
+        return fabric_label(value)
     if key == "world" and value is not None:
         return f"{value} rank{'s' * (value != 1)}"
     if key == "protocol" and isinstance(value, str):
@@ -142,7 +137,7 @@ def _value(case: Case, key: str) -> str:
 
 
 def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
-    """Where anything was timed an estimate has the floor of that, and the rest of the block that timed its schedule."""
+    """The case of these rows. Its estimates get the timed floor, and JOINED of the block that timed their schedule."""
     settled = agreed(whole)
     timed = [row for row in settled if row.get("source") in TIMED and not is_failure(row)]
     homes = {_text(row, SCHEDULE): row for row in reversed(timed)}
@@ -156,13 +151,13 @@ def _case(whole: Sequence[Row], parts: Sequence[Row]) -> Case:
 
 
 def _is_part_of(part: Row, whole: Row) -> bool:
-    """Computation alone crosses no link, and what resolves a link has a protocol of its own."""
+    """Whether *part* belongs to *whole*. Computation alone has no link, and protocols may differ."""
     same = computation_of if part.get("part") == "compute" else problem_of
     return same({**part, "protocol": None}) == same({**whole, "protocol": None})
 
 
 def _with_protocol(rows: Sequence[Row]) -> list[Row]:
-    """*rows* with a protocol: an estimate that states none is of the first one that its problem was timed with."""
+    """*rows* with a protocol: an estimate without one gets the first with which its problem was timed."""
     first: dict[Key, Any] = {}
     for row in rows:
         if row.get("protocol") is not None:
@@ -174,42 +169,42 @@ def _text(row: Row, keys: Sequence[str]) -> str:
     return json.dumps([row.get(key) for key in keys], sort_keys=True, default=str)
 
 
-# What the numbers of a case say in one sentence, and which schedule they recommend, with its spread.
+# The headline of a case in one sentence, and the recommended schedule with its spread.
 
 NAMED = 3
-"""So many schedules that tie are named, the others are counted."""
+"""The most tied schedules that are named; the others are counted."""
 SMALL_GAIN = 1.1
-"""Below this a gain is told in per cent: 1.04x says little."""
+"""Gains below this ratio are written in per cent."""
 
 
 def headline(case: Case) -> str:
-    """What was found for one problem, win or not. A ratio names its baseline: the best sequential of the same block."""
+    """The result for one problem. A ratio names its baseline, the best sequential schedule of the same block."""
     best, overlapping = case.fastest, case.overlapping
     if best is None:
         return _nothing(case)
     if not overlapping:
-        said = f"{_took(best, case)}{_bounds(best)}; {_missing(case, 'no schedule that overlaps')}"
-    elif _is_elsewhere(case):
-        there = _against(overlapping[0], case)
-        said = f"{_took(best, case)}{_bounds(best)}: the best in shares of the baseline. In another block: {there}"
-    elif not _is_judged(case):
+        text = f"{_took(best, case)}{_bounds(best)}; {_missing(case, 'no schedule that overlaps')}"
+    elif _baseline_leads_elsewhere(case):
+        elsewhere = _against_baseline(overlapping[0], case)
+        text = f"{_took(best, case)}{_bounds(best)}: the best in shares of the baseline. In another block: {elsewhere}"
+    elif not _is_comparable(case):
         missing = _missing(case, "no sequential schedule")
-        said = f"{_took(best, case)}{_bounds(best)}; {missing}, so that no gain can be told"
+        text = f"{_took(best, case)}{_bounds(best)}; {missing}, so that the gain is unknown"
     else:
-        said = _against(overlapping[0], case)
+        text = _against_baseline(overlapping[0], case)
     if not case.is_timed:
-        said = f"Estimated, nothing was run: {said}"
-    return f"{said}.{_failures(case)}"
+        text = f"Estimated, nothing was run: {text}"
+    return f"{text}.{_failures(case)}"
 
 
-def _is_judged(case: Case) -> bool:
-    """Whether the best schedule that overlaps can be compared: a sequential one stands in its block, and none leads."""
+def _is_comparable(case: Case) -> bool:
+    """Whether the best overlapping schedule has a baseline in its block, and none of another block is faster."""
     known = any(metrics.gain(row) is not None and case.baselines(row) for row in case.overlapping[:1])
-    return known and not _is_elsewhere(case)
+    return known and not _baseline_leads_elsewhere(case)
 
 
-def _is_elsewhere(case: Case) -> bool:
-    """Whether a sequential schedule leads that was not timed beside the best that overlaps."""
+def _baseline_leads_elsewhere(case: Case) -> bool:
+    """Whether a sequential schedule of another block than the best overlapping one's is the fastest."""
     best, overlapping = case.fastest, case.overlapping[:1]
     return (
         best is not None
@@ -218,28 +213,28 @@ def _is_elsewhere(case: Case) -> bool:
     )
 
 
-def _against(row: Row, case: Case) -> str:
-    """The fastest schedule that overlaps beside the fastest of its block that does not."""
+def _against_baseline(row: Row, case: Case) -> str:
+    """The comparison of *row* with the fastest sequential schedule of its block, as text."""
     plain, count = case.baselines(row)[0], len(case.baselines(row))
     which = f"the best of {count} sequential schedules" if count > 1 else "the sequential schedule"
     by = "".join(f", {how}" for how in (baseline_title(plain.get("axes")),) if how)
     faster = outdone(case.leading).get(row.get("block")) if case.is_timed else None
-    beaten = f"; another block tells {baseline_title(faster.get('axes'))} to be faster" if faster else ""
-    base = f"{which} ({seconds_text(plain['time_s'])}{by}{beaten})"
+    faster_elsewhere = f"; in another block {baseline_title(faster.get('axes'))} was faster" if faster else ""
+    base = f"{which} ({seconds_text(plain['time_s'])}{by}{faster_elsewhere})"
     ratio = metrics.gain(row) or 1.0
     if case.is_timed and not metrics.apart(row, plain):
-        return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so that nothing tells which is faster"
+        return f"{_took(row, case)}{_bounds(row)}: within the spread of {base}, so neither is known to be faster"
     if ratio > 1:
         return f"{_took(row, case)}, {_faster(ratio)} than {base}{_bounds(row)}"
     return f"No schedule beats {base}{_bounds(plain)}: {_took(row, case)}, {_slower(ratio)}"
 
 
 def _took(row: Row, case: Case) -> str:
-    return f"{schedule_words(row, case.whole)} takes {seconds_text(row['time_s'])}"
+    return f"{schedule_phrase(row, case.whole)} takes {seconds_text(row['time_s'])}"
 
 
-def schedule_words(row: Row, rows: Sequence[Row]) -> str:
-    """The scheme, and what tells its schedule from the others of *rows*: `fused with tiles per slice 8`."""
+def schedule_phrase(row: Row, rows: Sequence[Row]) -> str:
+    """The scheme, and the axes that distinguish its schedule in *rows*: `fused with tiles per slice 8`."""
     scheme, _, axes = schedule_text(row, rows).partition(", ")
     return f"{scheme} with {axes}" if axes else scheme
 
@@ -253,17 +248,17 @@ def _slower(ratio: float) -> str:
 
 
 def _bounds(row: Row) -> str:
-    """How far it is above its floor, and whether its result was compared with the reference."""
+    """Its distance to the floor, and the ranks on which its result was verified, as text."""
     parts = []
     if row.get("floor_s"):
-        parts.append(floor_words(metrics.above_floor(row["time_s"], row["floor_s"])))
+        parts.append(floor_text(metrics.above_floor(row["time_s"], row["floor_s"])))
     if row.get("correct") is True and row.get("world"):
         parts.append(f"verified on {row['world']} rank{'s' * (row['world'] != 1)}")
     return "".join(f", {part}" for part in parts)
 
 
-def floor_words(share: float) -> str:
-    """*share* is what the time is more than its floor; below it one of the two was disturbed."""
+def floor_text(share: float) -> str:
+    """*share*, the time over its floor less 1, as text; a negative one means that one of the two was disturbed."""
     if abs(share) < 0.005:
         return "at the floor"
     if share < 0:
@@ -272,11 +267,11 @@ def floor_words(share: float) -> str:
 
 
 def _missing(case: Case, what: str) -> str:
-    return f"{what} was {'timed' if case.is_timed else 'estimated'} beside it"
+    return f"{what} was {'timed' if case.is_timed else 'estimated'} with it"
 
 
 def _nothing(case: Case) -> str:
-    """Without any time: why."""
+    """Why a case has no time."""
     if case.failed:
         return f"Nothing was timed.{_failures(case)}"
     return "Nothing was timed: the run was stopped before." if case.stopped else "This run has no schedule."
@@ -292,8 +287,8 @@ def _failures(case: Case) -> str:
 
 
 def overall(of: Sequence[Case]) -> str:
-    """Of several problems: on how many overlap wins, and by how much."""
-    judged = [case for case in of if _is_judged(case)]
+    """The result for several problems: on how many of them overlap is faster, and by how much."""
+    judged = [case for case in of if _is_comparable(case)]
     pairs = [(case.overlapping[0], case.baselines(case.overlapping[0])[0], case.is_timed) for case in judged]
     distinct = [row for row, plain, is_timed in pairs if not is_timed or metrics.apart(row, plain)]
     gains = sorted(ratio for row in distinct if (ratio := metrics.gain(row)) is not None)
@@ -304,12 +299,12 @@ def overall(of: Sequence[Case]) -> str:
     by = f", {spread} faster than the best sequential schedule of each" if won else ""
     rest = [f"{count} {word}" for count, word in ((len(judged) - len(gains), "within the spread"),
             (len(gains) - len(won), "slower"), (len(of) - len(judged), "not comparable")) if count]  # fmt: skip
-    said = f"Overlap is faster on {len(won)} of {len(of)} problems{by}{'; ' if rest else ''}{', '.join(rest)}."
-    return said if any(case.is_timed for case in of) else f"Estimated, nothing was run: {said[0].lower()}{said[1:]}"
+    text = f"Overlap is faster on {len(won)} of {len(of)} problems{by}{'; ' if rest else ''}{', '.join(rest)}."
+    return text if any(case.is_timed for case in of) else f"Estimated, nothing was run: {text[0].lower()}{text[1:]}"
 
 
 def ending(status: str | None, num_timed: int) -> str:
-    """How a run ended, where that is not as it should have: what a reader must know before its numbers."""
+    """A warning if a run did not finish, to be read before its numbers; otherwise empty."""
     timed = f"{num_timed} schedule{'s' * (num_timed != 1)} had been timed" if num_timed else "anything was timed"
     after = f"after {timed}" if num_timed else f"before {timed}"
     match status:
@@ -320,13 +315,13 @@ def ending(status: str | None, num_timed: int) -> str:
         case "running":
             return f"Still running when this was written, {after}."
         case "lost":
-            return f"Its process ended without a word {after}."
+            return f"Its process ended without a message {after}."
     return f"Ended early, {after}: {status.rstrip('.')}."
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The schedule to take, and those that nothing tells from it."""
+    """The schedule to take, and those within its spread."""
 
     row: Row
     schedule: str
@@ -334,20 +329,20 @@ class Recommendation:
     time: str
     """`47.3 ms (46.0 to 49.1)`."""
     ties: tuple[str, ...]
-    """The same of each that lies within its spread, the fastest first."""
+    """Schedule and time of each that lies within its spread, the fastest first."""
     is_timed: bool
 
     @property
-    def sentence(self) -> str:
+    def message(self) -> str:
         head = "Recommended" if self.is_timed else "Worth measuring first"
         named, more = self.ties[:NAMED], len(self.ties) - NAMED
         tied = "; ".join([*named, *([f"{more} more"] if more > 0 else [])])
-        within = f" Within its spread, so nothing tells them apart: {tied}." if tied else ""
+        within = f" Equally fast within its spread: {tied}." if tied else ""
         return f"{head}: {self.schedule}: {self.time}.{within}"
 
 
 def recommendation(case: Case) -> Recommendation | None:
-    """The fastest schedule with its middle 80 %; None where nothing has a time."""
+    """The fastest schedule with its middle 80 %; None if no schedule has a time."""
     if case.fastest is None:
         return None
     named = [(schedule_text(row, case.whole), _time(row)) for row in (case.fastest, *case.alike)]
@@ -359,32 +354,32 @@ def _time(row: Row) -> str:
     return spread_text(row["time_s"], row.get("low_s"), row.get("high_s"))
 
 
-# What somebody opens a report for: the sentence that the numbers make, the few numbers, the schedule to take.
+# Cells of a report: the headline, the recommendation, the main numbers.
 
 
 def lead(of: Sequence[Case], status: str | None) -> NotebookNode:
-    """The headline: how the run ended where it did not finish, then what was found."""
+    """The headline cell: a warning if the run did not finish, then the result."""
     timed = sum(len(case.leading) for case in of if case.is_timed)
     stop = ending(status, timed)
-    sentence = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
+    message = headline(of[0]) if len(of) == 1 else overall(of) if of else "Nothing came back."
     alarm = Markup('<strong class="wb-stop">{}</strong> ').format(stop) if stop else Markup("")
-    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, sentence)
-    words = f"**{markdown_text(stop)}** {markdown_text(sentence)}" if stop else markdown_text(sentence)
-    return shown_cell(html, words, f"{stop} {sentence}".strip())
+    html = Markup('<p class="wb-lead">{}{}</p>').format(alarm, message)
+    markdown = f"**{markdown_text(stop)}** {markdown_text(message)}" if stop else markdown_text(message)
+    return shown_cell(html, markdown, f"{stop} {message}".strip())
 
 
 def recommended(case: Case) -> list[NotebookNode]:
-    """The schedule to take with its spread, and those that tie with it."""
+    """A cell with the recommended schedule and those that tie with it."""
     advice = recommendation(case)
     if advice is None:
         return []
-    head, _, rest = advice.sentence.partition(": ")
+    head, _, rest = advice.message.partition(": ")
     html = Markup('<p class="wb-advice"><strong>{}:</strong> {}</p>').format(head, rest)
-    return [shown_cell(html, f"**{head}:** {markdown_text(rest)}", advice.sentence)]
+    return [shown_cell(html, f"**{head}:** {markdown_text(rest)}", advice.message)]
 
 
 def in_short(of: Sequence[Case], mark: str) -> list[NotebookNode]:
-    """Of several problems one line each: what to take, and what it gains over the best that does not overlap."""
+    """Cells with one line for each of several problems: its fastest schedule, and the gain over the baseline."""
     known = [(title, case) for title, case in zip(titles(of), of, strict=True) if case.fastest is not None]
     if not known:
         return []
@@ -403,7 +398,7 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
         gain = "within the spread" if close else ratio_text(ratio)
     scheme, _, axes = schedule_text(best, case.whole).partition(", ")
     floor_s = best.get("floor_s")
-    above = floor_words(metrics.above_floor(best["time_s"], floor_s)) if floor_s else NOTHING
+    above = floor_text(metrics.above_floor(best["time_s"], floor_s)) if floor_s else NOTHING
     tied = f"{len(case.alike)} more within its spread" if case.alike else ""
     return (
         Cell(title), Cell(scheme, ", ".join(filter(None, (axes, tied)))), _timed(best),
@@ -413,7 +408,7 @@ def _line(title: str, case: Case) -> tuple[Cell, ...]:
 
 
 def cards(facts: Mapping[str, Any], case: Case) -> list[NotebookNode]:
-    """The few numbers of one problem: values of its rows, each with what it belongs to."""
+    """A cell with the main numbers of one problem, each with what it belongs to."""
     numbers = _cards(facts, case)
     if not numbers:
         return []
@@ -426,15 +421,15 @@ def cards(facts: Mapping[str, Any], case: Case) -> list[NotebookNode]:
 
 
 def _cards(facts: Mapping[str, Any], case: Case) -> list[tuple[str, str, str]]:
-    """Name, number and what it belongs to."""
+    """Name, number and remark of each card."""
     best = case.fastest
     if best is None:
         return []
     shown = [(f"Fastest {best['source']}", best, schedule_text(best, case.whole))]
-    beside = case.baselines(best)
-    if beside and beside[0] is not best:
-        plain = beside[0]
-        name = "Best sequential" if len(beside) > 1 else "Sequential"
+    baselines = case.baselines(best)
+    if baselines and baselines[0] is not best:
+        plain = baselines[0]
+        name = "Best sequential" if len(baselines) > 1 else "Sequential"
         shown.append((f"{name}, {plain['source']}", plain, _collective(plain)))
     alike = [row for row in case.whole if row.get("source") == "estimated" and not is_failure(row)
              and all(row.get(key) == best.get(key) for key in ("scheme", "axes"))]  # fmt: skip
@@ -449,15 +444,15 @@ def _cards(facts: Mapping[str, Any], case: Case) -> list[tuple[str, str, str]]:
     return numbers
 
 
-def number(row: TablesRow, more: str = "") -> tuple[str, str]:
-    """The time, and its range with what it belongs to."""
+def number(row: Row, more: str = "") -> tuple[str, str]:
+    """The time of *row*, and its range with the remark *more*."""
     time, spread = time_and_spread(row["time_s"], row.get("low_s"), row.get("high_s"))
     return time, ", ".join(filter(None, (spread, more)))
 
 
-def _timed(row: TablesRow) -> Cell:
+def _timed(row: Row) -> Cell:
     return Cell(*number(row))
 
 
-def _collective(row: TablesRow) -> str:
+def _collective(row: Row) -> str:
     return baseline_title(row.get("axes")) or "nothing overlaps"

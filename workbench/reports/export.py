@@ -1,4 +1,4 @@
-"""The front door: a notebook becomes one HTML, PDF or Markdown file, written whole or not at all."""
+"""Exports a notebook as one HTML, PDF or Markdown file, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ from workbench.reports.render import browser, markdown, page, pdf
 from workbench.results import files as targets
 from workbench.results.files import PICTURE, REPORTS, FileTarget
 
-# A kernel that is reached by files of its own, and whose answers are seen within a second.
+# A kernel that is reached through its own socket files, and whose answers are read within a second.
 
 LOOKS_EACH_S = 1.0
-"""How long an answer can lie unread; each wait looks once more at its end."""
+"""The longest time that an answer stays unread; each wait ends with another look."""
 
 
 class ShellChannel(AsyncZMQSocketChannel):
-    """Waits in short turns."""
+    """A channel whose waits are split into short ones."""
 
     async def get_msg(  # type: ignore[override]  # as its base, which is asynchronous where the base's is not
         self, timeout: float | None = None
     ) -> dict[str, Any]:
-        """The next message; Empty after *timeout* seconds, never where it is None."""
+        """The next message; raises Empty after *timeout* seconds, or waits without limit if it is None."""
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = LOOKS_EACH_S if ends is None else max(0.0, ends - time.monotonic())
+            remaining = LOOKS_EACH_S if ends is None else max(0.0, ends - time.monotonic())
             try:
-                return await super().get_msg(timeout=min(left, LOOKS_EACH_S))
+                return await super().get_msg(timeout=min(remaining, LOOKS_EACH_S))
             except Empty:
                 if ends is not None and time.monotonic() >= ends:
                     raise
 
 
 class KernelClient(AsyncKernelClient):
-    """Jupyter's, listening so on the channel of answers."""
+    """Jupyter's client with a `ShellChannel`."""
 
     shell_channel_class = Type(ShellChannel)
 
 
 class KernelManager(AsyncKernelManager):
-    """Starts kernels that are reached and listened to so."""
+    """Starts kernels with their own socket files and a `KernelClient`."""
 
     client_factory = Type(klass=KernelClient)
     transport = CaselessStrEnum(["tcp", "ipc"], default_value="ipc" if os.name == "posix" else "tcp")
 
     def _ip_default(self) -> str:
-        """The beginning of the sockets' paths; short, since a Unix socket's path has at most 107 characters."""
+        """Prefix of the sockets' paths, which is short since a Unix socket's path has at most 107 characters."""
         if self.transport != "ipc":
             return str(super()._ip_default())
         return str(Path(tempfile.mkdtemp(prefix="kernel-")) / "to")
@@ -80,18 +80,18 @@ class KernelManager(AsyncKernelManager):
                 Path(self.ip).parent.rmdir()
 
 
-# Run a notebook in its own directory before it is reported, within a deadline.
+# Executes a notebook in its own directory, within a deadline.
 
 _ACCEPTED = "Accepted: a notebook that runs here, or its stored outputs, without executing it."
 
 
 def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> NotebookNode:
-    """A copy of *notebook* with fresh outputs. A cell that fails, or the deadline, is a ValueError with its number."""
-    copy, begun = deepcopy(notebook), [0]
+    """A copy of *notebook* with new outputs. ValueError with the cell's number if it fails or the deadline passes."""
+    copy, started = deepcopy(notebook), [0]
     ends = time.monotonic() + deadline_s
 
     def begins(cell: NotebookNode, cell_index: int) -> None:
-        begun.append(cell_index + 1)
+        started.append(cell_index + 1)
         if time.monotonic() > ends:
             raise TimeoutError
 
@@ -108,28 +108,28 @@ def executed(notebook: NotebookNode, directory: Path, *, deadline_s: float) -> N
     )
     try:
         client.execute()
-    except TimeoutError as error:  # a cell's own is a kind of it
-        raise ValueError(_sentence(begun, copy, f"had not finished after {deadline_s:g} s")) from error
+    except TimeoutError as error:  # includes a cell's own timeout
+        raise ValueError(_message(started, copy, f"had not finished after {deadline_s:g} s")) from error
     except CellExecutionError as error:
-        raise ValueError(_sentence(begun, copy, f"raised {error.ename}: {error.evalue}")) from error
+        raise ValueError(_message(started, copy, f"raised {error.ename}: {error.evalue}")) from error
     except (DeadKernelError, NoSuchKernel, RuntimeError) as error:
-        raise ValueError(_sentence(begun, copy, f"has no living kernel: {error}")) from error
+        raise ValueError(_message(started, copy, f"has no living kernel: {error}")) from error
     return copy
 
 
-def _sentence(begun: list[int], notebook: NotebookNode, what: str) -> str:
-    """Names the cell that had begun last; before the first one it is the notebook itself."""
-    place = f"Cell {begun[-1]} of the notebook's {len(notebook.cells)}" if begun[-1] else "The notebook"
+def _message(started: list[int], notebook: NotebookNode, what: str) -> str:
+    """The error message, which names the cell that started last, or the notebook before the first one."""
+    place = f"Cell {started[-1]} of the notebook's {len(notebook.cells)}" if started[-1] else "The notebook"
     return f"{place} {what}. There is no report. {_ACCEPTED}"
 
 
-# The front door: a notebook becomes one HTML, PDF or Markdown file, written whole or not at all.
+# The export itself.
 
 KIND = files.TextKind("notebook", "a notebook", "an .ipynb file", most_bytes=2**29)
 
 
 class ReportFormat(StrEnum):
-    """What a report is written as."""
+    """File format of a report."""
 
     HTML = "html"
     PDF = "pdf"
@@ -147,8 +147,8 @@ def export(
 ) -> Path:
     """Write *source*, a notebook or the path of one, to *target* and return it.
 
-    *execute* runs it first, in its own directory, within *deadline_s*. A ValueError says what was wrong in a sentence;
-    a file that is no such report is replaced by a Target that says so only, and *source* never.
+    *execute* runs it first, in its own directory, within *deadline_s*. ValueError if that fails. *source* is never
+    replaced, and a file that is no report only if the FileTarget allows it.
     """
     wanted, target = _kind(kind), targets.of(target, *([] if isinstance(source, NotebookNode) else [Path(source)]))
     target.refuse(REPORTS[wanted])
@@ -177,7 +177,7 @@ def _kind(kind: ReportFormat | str) -> ReportFormat:
 
 
 def _read(path: Path) -> NotebookNode:
-    """The notebook at *path*, in today's format."""
+    """The notebook at *path*, converted to the current format; ValueError if it cannot be read."""
     content = files.text(path, KIND)
     try:
         files.parsed(content)
@@ -186,22 +186,22 @@ def _read(path: Path) -> NotebookNode:
         return notebook
     except (ValueError, nbformat.ValidationError) as error:
         raise KIND.unreadable(path, (str(error).strip() or "it has another form").splitlines()[0]) from error
-    except Exception:  # what nbformat makes of other forms, above all of those of old versions, can be anything
+    except Exception:  # nbformat may raise anything for files of another form, above all of old versions
         raise KIND.unreadable(path, "it has another form") from None
 
 
 def _with_pictures(target: FileTarget, text: str, pictures: Mapping[str, bytes]) -> Path:
-    """Markdown and the folder of its pictures."""
+    """Writes Markdown and the folder of its pictures."""
     parts = [(replace(target, path=target.path.parent / name), PICTURE, content) for name, content in pictures.items()]
     folders = {picture.path.parent for picture, _, _ in parts}
-    made = [folder for folder in folders if not folder.exists()]
+    new_folders = [folder for folder in folders if not folder.exists()]
     try:
         with targets.sentences(target.path, PICTURE.noun):
             for folder in folders:
                 folder.mkdir(exist_ok=True)
         return targets.write([(target, REPORTS["md"], text.encode()), *parts])
     except ValueError:
-        for folder in made:
+        for folder in new_folders:
             with suppress(OSError):
                 folder.rmdir()
         raise

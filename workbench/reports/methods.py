@@ -1,4 +1,4 @@
-"""What follows from the times of one schedule, for people: a number with its unit, and what it means in one line."""
+"""How a run's numbers were taken and what they mean: sources, timing, cautions, method, derived numbers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from workbench.reports.tables import (
     parts_of,
     value_text,
 )
-from workbench.reports.tables import (
-    Row as TablesRow,
-)
 from workbench.results import metrics
 from workbench.results.metrics import JOINED
+from workbench.results.rows import Row
 
-# Where a number comes from: four words, each with its own sign, so that they are told apart without colour.
+# The four sources of numbers, each with its own sign, so that they differ without colour.
 
 MEANINGS = {
     "measured": "timed in this run, on the machine named above, after its result was found correct",
@@ -40,11 +38,11 @@ MEANINGS = {
     "estimated": "computed by the simulator; nothing was run for it",
     "published": "copied from a publication; neither run nor computed here",
 }
-"""In the order in which they are trusted about this machine."""
+"""What each source means, in the order of trust about this machine."""
 
 
 def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
-    """What each word means and how many rows of this report it stands for; *num_published* stand beside them."""
+    """A table of the sources: what each means, and its number of rows; *num_published* published rows are added."""
     counts = Counter(row.get("source") for row in rows if row.get("time_s") is not None)
     counts[PUBLISHED] += num_published
     strange = [source for source in counts if source not in MEANINGS and source is not None]
@@ -62,33 +60,33 @@ def legend(rows: Iterable[Mapping[str, Any]], num_published: int = 0) -> Table:
     )
 
 
-# How a run's times were taken, beside their protocol, as the ranks told it: operands, graphs, NCCL, clocks.
+# How a run's times were taken, as the ranks reported it: operands, graphs, NCCL, clocks.
 
-How = Mapping[str, Any]
-"""`conditions` and `facts` of one measurement (kernels/outcome.py: timed_how)."""
+TimingRecord = Mapping[str, Any]
+"""Type of `conditions` and `facts` of one measurement (kernels/outcome.py: timed_how)."""
 
 
-def timed_how_sentences(hows: Sequence[How]) -> list[str]:
-    """What is known of all measurements of a run together."""
-    facts = [how.get("facts") or {} for how in hows]
-    conditions = [reading for how in hows for reading in how.get("conditions") or ()]
+def timing_notes(records: Sequence[TimingRecord]) -> list[str]:
+    """Sentences about how all measurements of a run were taken."""
+    facts = [record.get("facts") or {} for record in records]
+    conditions = [reading for record in records for reading in record.get("conditions") or ()]
     return [*_operands(facts), *_graphs(facts), *_nccl(facts), *_clocks(conditions)]
 
 
-def _operands(facts: Sequence[How]) -> list[str]:
-    """Fresh for each sitting; on GPUs how cold they were."""
+def _operands(facts: Sequence[TimingRecord]) -> list[str]:
+    """How operands were drawn for each session, and on GPUs how much of the L2 they filled."""
     seeds = len(set(_values(facts, "seed")))
     if not seeds:
         return []
-    drawn = "from one seed" if seeds == 1 else f"from {seeds} seeds, another one for each sitting"
-    said = f"Operands were drawn anew {drawn}, and two values of them took turns"
+    drawn = "from one seed" if seeds == 1 else f"from {seeds} seeds, another one for each session"
+    drawing = f"Operands were drawn anew {drawn}, and two values of them alternated"
     if not (sets := _values(facts, "operand_sets")):
-        return [f"{said}."]
+        return [f"{drawing}."]
     times = _range(_values(facts, "operand_times_l2"), ratio_text)
-    return [f"{said} in {_range(sets)} sets, which filled the L2 {times}."]
+    return [f"{drawing} in {_range(sets)} sets, which filled the L2 {times}."]
 
 
-def _graphs(facts: Sequence[How]) -> list[str]:
+def _graphs(facts: Sequence[TimingRecord]) -> list[str]:
     calls = _values(facts, "calls_per_graph")
     if not calls:
         return []
@@ -97,20 +95,21 @@ def _graphs(facts: Sequence[How]) -> list[str]:
     return [f"A sample is the mean of the calls of one CUDA graph, of which there were {_range(calls)}."]
 
 
-def _nccl(facts: Sequence[How]) -> list[str]:
-    """Once if all ranks of all trials had the same settings."""
-    every = [one for nccl in _values(facts, "nccl") for one in (nccl if isinstance(nccl, list) else [nccl])]
-    said = dict.fromkeys(
-        f"NCCL {one.get('version')}" + "".join(f", {name}={value}" for name, value in one.items() if name != "version")
-        for one in every if one
+def _nccl(facts: Sequence[TimingRecord]) -> list[str]:
+    """The settings of NCCL, once if all ranks of all trials had the same."""
+    every = [settings for nccl in _values(facts, "nccl") for settings in (nccl if isinstance(nccl, list) else [nccl])]
+    settings_text = dict.fromkeys(
+        f"NCCL {settings.get('version')}"
+        + "".join(f", {name}={value}" for name, value in settings.items() if name != "version")
+        for settings in every if settings
     )  # fmt: skip
     tuned = dict.fromkeys(_values(facts, "library_tuned"))
     more = [f"library_tuned took {' and '.join(tuned)}."] if tuned else []
-    return [*([f"The ranks had {'; or '.join(said)}."] if said else []), *more]
+    return [*([f"The ranks had {'; or '.join(settings_text)}."] if settings_text else []), *more]
 
 
-def _clocks(conditions: Iterable[How]) -> list[str]:
-    """Each reading once: all trials of a sitting keep the same ones."""
+def _clocks(conditions: Iterable[TimingRecord]) -> list[str]:
+    """The clock readings, each once, since all trials of a session share them."""
     readings = list({str(sorted(reading.items())): reading for reading in conditions}.values())
     clocks = _values(readings, "sm_clock_mhz")
     if not clocks:
@@ -118,68 +117,70 @@ def _clocks(conditions: Iterable[How]) -> list[str]:
     power = _values(readings, "power_watts")
     slowed = [reading for reading in readings if reading.get("throttled")]
     reasons = dict.fromkeys(reason for reading in slowed for reason in reading["throttled"])
-    said = f"SM clocks were {_range(clocks, '{:,} MHz'.format)}" + (
+    clock_text = f"SM clocks were {_range(clocks, '{:,} MHz'.format)}" + (
         f", power at most {max(power):.0f} W" if power else ""
     )
-    said += f", in {len(readings)} reading{'s' * (len(readings) != 1)}"
+    clock_text += f", in {len(readings)} reading{'s' * (len(readings) != 1)}"
     why = f"{len(slowed)} of them say that clocks were lowered: {', '.join(reasons)}" if slowed else "none was lowered"
-    return [f"{said}; {why}."]
+    return [f"{clock_text}; {why}."]
 
 
-def _values(said: Iterable[How], name: str) -> list[Any]:
-    return [one[name] for one in said if one.get(name) is not None]
+def _values(records: Iterable[TimingRecord], name: str) -> list[Any]:
+    return [record[name] for record in records if record.get(name) is not None]
 
 
 def _range(values: Sequence[Any], text: Callable[[Any], str] = str) -> str:
-    """One value, or the ends of several."""
+    """The smallest and the largest of *values* as text, or the only one."""
     low, high = text(min(values)), text(max(values))
     return low if low == high else f"{low} to {high}"
 
 
-# What a reader must know to believe a report: the cautions before the numbers, the method after them.
+# The cautions before the numbers, and the method after them.
 
 
-def cautions(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> list[str]:
-    """Sentences that stand above all numbers, because each changes what the numbers mean."""
-    said = []
+def cautions(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+    """Warnings to be read before the numbers, because each changes what the numbers mean."""
+    notes = []
     timed = [row for row in rows if not is_failure(row)]
     on_cpu = [row for row in timed if row.get("backend") == "cpu" and row.get("source") in TIMED]
     if on_cpu:
-        said.append(
+        notes.append(
             "Plan executed on CPU ranks: the arithmetic, the waiting and the times are real, the device is not a GPU."
         )
     world, cores = facts.get("world"), facts.get("cores") or (facts.get("provenance") or {}).get("cores")
     if world and cores and world > cores:
-        said.append(f"{world} ranks shared {cores} cores, so they slowed each other down beyond what overlap explains.")
+        notes.append(
+            f"{world} ranks shared {cores} cores, so they slowed each other down beyond what overlap explains."
+        )
     if any(row.get("calibrated") is False for row in timed):
-        said.append(
+        notes.append(
             "Some estimates use a machine description that was not calibrated: read their order, not their size."
         )
     if any(map(is_of_one, timed)):
-        said.append(f"{OF_ONE.capitalize()}: a call's time was divided by them, who were there together.")
-    if _beside_one_call(timed):
-        said.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
-    said += [f"{each} {each.advice}" for each in off(rows)]
+        notes.append(f"{OF_ONE.capitalize()}: a call's time was divided by their number, as they share the call.")
+    if _mixes_estimates_with_single_calls(timed):
+        notes.append(f"Each call was timed alone, one per graph; {BESIDE_ONE_CALL}.")
+    notes += [f"{each} {each.advice}" for each in off(rows)]
     wrong = sum(row.get("stage") == "wrong" for row in rows)
     if wrong:
-        said.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
-    return said
+        notes.append(f"{wrong} schedule{'s' * (wrong != 1)} gave a wrong result and have no time.")
+    return notes
 
 
-def _beside_one_call(timed: Sequence[TablesRow]) -> bool:
-    """Whether estimates stand beside times of one call per graph."""
+def _mixes_estimates_with_single_calls(timed: Sequence[Row]) -> bool:
+    """Whether *timed* mixes estimates with times of one call per graph."""
     sources = {row.get("source") for row in timed if is_one_call(row.get("protocol"), row.get("backend"))}
     return "estimated" in sources and len(sources) > 1
 
 
-def methods(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> str:
-    """How the numbers were taken, as one Markdown paragraph made of what is known about this run."""
+def methods(facts: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """How the numbers were taken, as one Markdown paragraph about what is known of this run."""
     timed = [row for row in rows if not is_failure(row)]
     ran = [row for row in timed if row.get("source") in TIMED]
     sentences = []
     if ran:
         sentences += [*_running(facts.get("protocol")), *_checking(ran), *_hardware(ran)]
-        sentences += timed_how_sentences(facts.get("timed_how") or ())
+        sentences += timing_notes(facts.get("timed_how") or ())
     if any(row.get("floor_s") is not None for row in timed):
         sentences.append(
             "The floor is the larger of computation alone at its fastest and the least bytes that must cross the wire, "
@@ -198,7 +199,7 @@ def methods(facts: Mapping[str, Any], rows: Sequence[TablesRow]) -> str:
 
 
 def _running(protocol: Any) -> list[str]:
-    """What the protocol says was repeated, as far as it says."""
+    """Sentences about warm-ups and repeats of *protocol*, and how a time is computed."""
     headline = (
         "A time is the slowest rank's median; the range behind it holds the middle 80 % of that rank's samples, "
         "the skew is what the fastest rank's median was less."
@@ -212,21 +213,21 @@ def _running(protocol: Any) -> list[str]:
     ]
 
 
-def _by(timed: Sequence[TablesRow]) -> str:
-    """The predictors' names and versions, as far as the rows say."""
+def _by(timed: Sequence[Row]) -> str:
+    """The predictors' names and versions in parentheses, if the rows have them."""
     names = sorted({str(row["predictor"]) for row in timed if row.get("predictor")})
     return f" ({', '.join(names)})" if names else ""
 
 
-def _hardware(ran: Sequence[TablesRow]) -> list[str]:
-    """What the ranks ran on, as far as it was written down."""
+def _hardware(ran: Sequence[Row]) -> list[str]:
+    """A sentence about the ranks' hardware, if the rows have it."""
     models = dict.fromkeys(str(Hardware.from_json(row["hardware"])) for row in ran if row.get("hardware"))
     return [f"The ranks ran on {'; or on '.join(models)}."] if models else []
 
 
-def _checking(ran: Sequence[TablesRow]) -> list[str]:
-    """How many results were compared with the reference, and the largest difference."""
-    ran, _ = parts_of(ran)  # a part alone computes no result that could be compared
+def _checking(ran: Sequence[Row]) -> list[str]:
+    """Sentences about how many results were compared with the reference, and the largest difference."""
+    ran, _ = parts_of(ran)  # parts alone have no result to compare
     if not ran:
         return []
     right = sum(row.get("correct") is True for row in ran)
@@ -238,21 +239,21 @@ def _checking(ran: Sequence[TablesRow]) -> list[str]:
     ]
 
 
-# What papers report of the operators of a run, beside what the run found: told apart, and never one line.
+# Published reductions for the operators of a run, next to the run's own in separate lines.
 
 CAUTION = "Papers have other shapes and machines than this run: compare the signs, not the sizes."
 HEADINGS = ("Operator and scheme", "Source", "Time saved", "Against", "Where")
 
 
-def beside_published(cases: Sequence[Case]) -> Table | None:
-    """Published reductions of the operators and schemes of *cases*, each below what was found; None without any."""
+def published_table(cases: Sequence[Case]) -> Table | None:
+    """Published reductions for the operators and schemes of *cases*, each below this run's; None if there are none."""
     rows = [row for case in cases for row in _rows(case)]
     columns = tuple(ReportColumn(heading=heading, figure=heading == "Time saved") for heading in HEADINGS)
     return Table(columns=columns, rows=tuple(dict.fromkeys(rows))) if rows else None
 
 
 def num_published(table: Table | None) -> int:
-    """How many of the rows of `beside_published` are of papers."""
+    """How many rows of a `published_table` are published ones."""
     return 0 if table is None else sum(row[1].text == source_title(PUBLISHED) for row in table.rows)
 
 
@@ -261,21 +262,20 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
     ratio = None if best is None else metrics.gain(best)
     if best is None or ratio is None:
         return []
-    reported = [one for one in published() if one.reduction is not None
-                and (one.operator, one.scheme) == (best["operator"], best["scheme"])]  # fmt: skip
+    reported = [claim for claim in published() if claim.reduction is not None
+                and (claim.operator, claim.scheme) == (best["operator"], best["scheme"])]  # fmt: skip
     if not reported:
         return []
     name = f"{operator_title(best['operator'])}, {best['scheme']}"
-    ours = (name, source_title(best["source"]), percent_text(1 - 1 / ratio), "the best sequential schedule beside it",
-            f"{best['world']} ranks, {best['machine']}")  # fmt: skip
-    theirs = [(f"{one.scope}, {one.scheme}", source_title(PUBLISHED), one.words, one.baseline,
-               ", ".join(filter(None, (one.machine, one.reference, one.mark)))) for one in reported]  # fmt: skip
+    ours = (name, source_title(best["source"]), percent_text(1 - 1 / ratio),
+            "the best sequential schedule of its block", f"{best['world']} ranks, {best['machine']}")  # fmt: skip
+    theirs = [(f"{claim.scope}, {claim.scheme}", source_title(PUBLISHED), claim.words, claim.baseline,
+               ", ".join(filter(None, (claim.machine, claim.reference, claim.mark))))
+              for claim in reported]  # fmt: skip
     return [tuple(map(Cell, texts)) for texts in (ours, *theirs)]
 
 
-# What follows from the times of one schedule, for people: a number with its unit, and what it means in one line.
-
-Row = Mapping[str, Any]
+# Numbers derived from the times of one schedule, each with its unit and meaning.
 
 MEANING: Mapping[str, str] = {
     "time ratio": "its time over the sequential one: below 1 is faster",
@@ -285,14 +285,14 @@ MEANING: Mapping[str, str] = {
     "pipeline floor": "computation alone, or the first slice and then the wire at the measured rate of puts",
     "of the pipeline floor": "its time over that floor: what its slices leave to be gained",
     "put rate": "bytes that leave a rank per second, its puts alone",
-    "overlap efficiency": "saved time, of the most that overlap can save",
+    "overlap efficiency": "saved time, as a share of the most that overlap can save",
     "ideal speed-up": "of perfect overlap: the best computation and the fastest transfer alone, one after the other",
-    "share of ideal": "gained speed-up, of the one of perfect overlap",
-    "overlap ratio": "of the time in which a rank communicates, it computes as well",
+    "share of ideal": "gained speed-up, as a share of that of perfect overlap",
+    "overlap ratio": "share of a rank's communication time in which it computes as well",
     "decomposition loss": "computation alone, cut and ordered as this schedule does, over the best one alone",
-    "contention loss": "its computation beside communication over the same alone",
+    "contention loss": "its computation during communication over the same alone",
     "decomposition loss of communication": "its pieces moved alone over the fastest transfer of the same bytes",
-    "contention loss of communication": "its bytes on their way beside computation over the same alone",
+    "contention loss of communication": "its transfers during computation over the same alone",
     "algbw": "the collective alone: bytes of its buffer per second, as nccl-tests counts them",
     "busbw": "the collective alone: what one link direction carries, as nccl-tests counts it",
 }
@@ -309,39 +309,39 @@ class DerivedNumber:
 
 
 def derived(row: Row, spans: Sequence[Span], pieces_alone_s: float | None) -> list[DerivedNumber]:
-    """Those of *row* that are known: *spans* and *pieces_alone_s* are as for `busy.waterfall`."""
+    """The derived numbers of *row* that are known; *spans* and *pieces_alone_s* are as for `metrics.waterfall`."""
     time_s, pipeline_s, compute_s, comm_s, sequential_s, plain_s, library_s, whole_s, transfer_s = (
         row.get(key) for key in ("time_s", "pipeline_floor_s", *JOINED[1:])
     )
     losses, together = (row.get(key) or {} for key in ("decomposition_loss", "contention_loss"))
     problem = Problem(row["operator"], tuple(row["shape"].items()), row["dtype"], row["world"])
-    wire_s = comm_s if problem.world > 1 and comm_s else None  # a rank alone has nobody to send to
+    wire_s = comm_s if problem.world > 1 and comm_s else None  # a single rank sends nothing
     computing_s = metrics.computing_seconds(metrics.per_problem(spans, row)) or None
     known = {
-        "time ratio": _said(_ratio, metrics.time_ratio, time_s, sequential_s),
-        "against streams alone": _said(_ratio, float, row.get("against_streams")),
-        "exposed communication": _said(seconds_text, metrics.exposed_communication, time_s, compute_s),
-        "of the library's exposed": _said(_share, metrics.exposed_share, time_s, library_s, compute_s),
-        "pipeline floor": _said(seconds_text, float, pipeline_s),
-        "of the pipeline floor": _said(_ratio, metrics.time_ratio, time_s, pipeline_s),
-        "put rate": _said(_from(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
-        "overlap efficiency": _said(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
-        "ideal speed-up": _said(_ratio, metrics.ideal_speedup, whole_s, transfer_s),
-        "share of ideal": _said(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
-        "overlap ratio": _said(_share, metrics.overlap_ratio, spans),
-        "decomposition loss": _said(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
-        "contention loss": _said(_ratio, float, together.get(metrics.COMPUTE))
-        or _said(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
-        "decomposition loss of communication": _said(_ratio, float, losses.get(metrics.COMMUNICATION)),
-        "contention loss of communication": _said(_ratio, float, together.get(metrics.COMMUNICATION)),
-        "algbw": _said(rate_text, metrics.algbw, problem, wire_s),
-        "busbw": _said(rate_text, metrics.busbw, problem, wire_s),
+        "time ratio": _formatted(_ratio, metrics.time_ratio, time_s, sequential_s),
+        "against streams alone": _formatted(_ratio, float, row.get("against_streams")),
+        "exposed communication": _formatted(seconds_text, metrics.exposed_communication, time_s, compute_s),
+        "of the library's exposed": _formatted(_share, metrics.exposed_share, time_s, library_s, compute_s),
+        "pipeline floor": _formatted(seconds_text, float, pipeline_s),
+        "of the pipeline floor": _formatted(_ratio, metrics.time_ratio, time_s, pipeline_s),
+        "put rate": _formatted(_rate_with_origin(row), float, row.get("put_bytes_per_second") if pipeline_s else None),
+        "overlap efficiency": _formatted(_share, metrics.overlap_efficiency, time_s, plain_s, compute_s, wire_s),
+        "ideal speed-up": _formatted(_ratio, metrics.ideal_speedup, whole_s, transfer_s),
+        "share of ideal": _formatted(_share, metrics.share_of_ideal, time_s, whole_s, transfer_s),
+        "overlap ratio": _formatted(_share, metrics.overlap_ratio, spans),
+        "decomposition loss": _formatted(_ratio, metrics.decomposition_loss, pieces_alone_s, whole_s),
+        "contention loss": _formatted(_ratio, float, together.get(metrics.COMPUTE))
+        or _formatted(_ratio, metrics.contention_loss, computing_s, pieces_alone_s),
+        "decomposition loss of communication": _formatted(_ratio, float, losses.get(metrics.COMMUNICATION)),
+        "contention loss of communication": _formatted(_ratio, float, together.get(metrics.COMMUNICATION)),
+        "algbw": _formatted(rate_text, metrics.algbw, problem, wire_s),
+        "busbw": _formatted(rate_text, metrics.busbw, problem, wire_s),
     }
     return [DerivedNumber(name, text, MEANING[name]) for name, text in known.items() if text is not None]
 
 
 def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
-    """One line a number."""
+    """A table with one line for each of *numbers*."""
     columns = (
         ReportColumn(heading="Derived number"),
         ReportColumn(heading="Value", figure=True),
@@ -350,14 +350,14 @@ def derived_table(numbers: Sequence[DerivedNumber]) -> Table:
     return Table(columns=columns, rows=tuple(tuple(map(Cell, (n.name, n.text, n.meaning))) for n in numbers))
 
 
-def _said(written: Callable[[float], str], number: Callable[..., float | None], *given: Any) -> str | None:
-    """The number of what is *given*, written; None while a part of it is missing."""
-    value = None if None in given else number(*given)
-    return None if value is None else written(value)
+def _formatted(to_text: Callable[[float], str], number: Callable[..., float | None], *arguments: Any) -> str | None:
+    """The text of *number* of *arguments*; None if one of them or the number is missing."""
+    value = None if None in arguments else number(*arguments)
+    return None if value is None else to_text(value)
 
 
-def _from(row: Row) -> Callable[[float], str]:
-    """A rate with where it comes from."""
+def _rate_with_origin(row: Row) -> Callable[[float], str]:
+    """A function that writes a rate with its origin in *row*."""
     return lambda rate: f"{rate_text(rate)} ({row.get('put_rate_from')})"
 
 

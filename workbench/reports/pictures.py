@@ -1,4 +1,4 @@
-"""A chart as a mime bundle: the specification to explore, a picture of it to look at, one line to read aloud."""
+"""A chart as a mime bundle: its specification, a picture, and one line for screen readers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import vl_convert
 
 from workbench.charts import theme
 
-# A chart that fits where it is read: as wide as a column of a page, its title broken into lines before its edge.
+# Charts are made as wide as a page's column, and their titles are broken into lines.
 
 Spec = dict[str, Any]
 
 WIDTH = 640
-"""Pixels of a chart's plot on a page, where its author gave none: with its axis as wide as A4 between its margins."""
+"""Width in pixels of a plot on a page, unless its author set one; with its axis it fills A4 between the margins."""
 DEFAULT_WIDTH = 300
-"""What Vega-Lite gives a plot with neither a width nor a theme."""
+"""Vega-Lite's width of a plot without a width or theme."""
 TITLE_SIZE, SUBTITLE_SIZE = 14, 12
 CHARACTER = 0.52
-"""Width of a letter over the size of its font, on average and a little more."""
+"""Average width of a letter, rounded up, over the size of its font."""
 
 
 def paper_wide(spec: Mapping[str, Any]) -> Spec:
-    """*spec* as wide as its column, unless it is one of several plots or has a width."""
+    """*spec* with the width of a column, unless it has several plots or a width."""
     single = "layer" in spec or "mark" in spec
     return {**spec, "width": WIDTH} if single and "width" not in spec else dict(spec)
 
 
 def wrapped(spec: Mapping[str, Any]) -> Spec:
-    """*spec* with its titles in lines that end before the plot does: what is longer is cut off in a picture."""
+    """*spec* with its titles broken into lines within the plot's width, since pictures cut off longer ones."""
     return _wrapped(spec, _configured(spec))
 
 
@@ -63,7 +63,7 @@ def _configured(spec: Mapping[str, Any]) -> float:
 
 
 def _width(spec: Mapping[str, Any], least: float) -> float:
-    """Of one plot its own; of plots side by side their sum, as far as they say."""
+    """Width of *spec*: of one plot its own, of plots next to each other their sum; *least* where none is set."""
     if "hconcat" in spec:
         return sum(_width(view, least) for view in spec["hconcat"])
     if "vconcat" in spec:
@@ -83,12 +83,12 @@ def _lines(text: Any, room: int) -> list[str]:
     return [line for long in given for line in (textwrap.wrap(long, room) or [""])]
 
 
-# The colours of a chart that are not data: by day and night they are the page's, on paper they are dark.
+# The colours of a chart that are not data: a page has its own in light and dark, paper has dark ones.
 
 Ink = Mapping[str, str]
 
 PAGE: Ink = {role: f"var(--{role})" for role in ("ink", "ink-soft", "line", "line-strong", "panel", "font-chart")}
-"""Names of the page's own colours. The page's script puts in what each is at that hour."""
+"""Names of the page's colours, which its script replaces by those of the light or dark mode."""
 
 PAPER: Ink = {
     **{"ink": "#1b1f24", "ink-soft": "#5b636e", "line": "#e4e4df", "line-strong": "#b9bcc2", "panel": "#ffffff"},
@@ -103,19 +103,19 @@ _ROLES = {
     "domainColor": "line-strong",
     "gridColor": "line",
 }
-"""Properties that are never data, wherever in a specification they stand."""
+"""Roles of the properties that are never data, anywhere in a specification."""
 
 _ROWS = ("datasets", "values")
 
 
 def inked(spec: Mapping[str, Any], ink: Ink) -> Spec:
-    """*spec* in *ink*: legible on its page whichever theme its author saw it in; no colour of data is touched."""
+    """*spec* with the colours of *ink*, to be legible whatever its theme was; colours of data do not change."""
     whole = {**_repainted(spec, ink), "background": ink["panel"]}
     return whole | {"config": joined(joined(_defaults(ink), whole.get("config", {})), _always(ink))}
 
 
 def joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """*over* laid on *under*, mapping by mapping."""
+    """*under* updated with *over*, also in nested mappings."""
     whole = dict(under)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(whole.get(key), Mapping)
@@ -142,37 +142,37 @@ def _repainted(value: Any, ink: Ink) -> Any:
 
 
 def _defaults(ink: Ink) -> dict[str, Any]:
-    """How a chart looks when its author said nothing."""
-    words = {"labelColor": ink["ink-soft"], "titleColor": ink["ink"], "labelFontSize": 11, "titleFontSize": 12}
+    """Configuration of what a chart's author did not set."""
+    text = {"labelColor": ink["ink-soft"], "titleColor": ink["ink"], "labelFontSize": 11, "titleFontSize": 12}
     lines = {"gridColor": ink["line"], "tickColor": ink["line-strong"], "domainColor": ink["line-strong"]}
     return {
         "font": ink["font-chart"],
         "view": {"stroke": ink["line"]},
-        "axis": {**words, **lines},
-        "legend": words,
-        "header": words,
+        "axis": {**text, **lines},
+        "legend": text,
+        "header": text,
         "title": {"fontSize": 14, "subtitleFontSize": 12},
     }
 
 
 def _always(ink: Ink) -> dict[str, Any]:
-    """What an author's theme may have set for a page of another brightness. A mark's own colour still wins."""
+    """Configuration that replaces an author's theme, which may be for another brightness; a mark's own colour stays."""
     marks = {mark: {"color": ink["ink"]} for mark in ("text", "rule", "tick")}
     title = {"color": ink["ink"], "subtitleColor": ink["ink-soft"]}
     return {"background": ink["panel"], "title": title, **marks}
 
 
-# A chart as a mime bundle: the specification to explore, a picture of it to look at, one line to read aloud.
+# The mime bundle: specification, picture and text.
 
 CHART = "application/vnd.vegalite.v6+json"
 PICTURE = "image/svg+xml"
 ALT_TEXT = "text/plain"
 LIBRARY_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-"""The Vega-Lite that Altair writes for; every picture and every page is drawn by this one."""
+"""The version of Vega-Lite that Altair writes for, which draws every picture and page."""
 
 
 _CONTAINER = {"width": 720, "height": 320}
-"""What a chart that fills its page is given in a picture, which has no page."""
+"""Size of a chart in a picture, if it fills its container on a page."""
 _CLIP = re.compile(r'(id="|url\(#)clip(\d+)')
 _one_at_a_time = threading.Lock()
 
@@ -185,8 +185,8 @@ def bundle(
 ) -> dict[str, Any]:
     """*chart* for `display(..., raw=True)` and `handle.update(..., raw=True)`; in a cell's output it needs no kernel.
 
-    *datasets* are the rows, by name, of a chart that was live: they arrived apart from its specification. *themed*: it
-    is one of the workbench's, and looks so whether or not this process has enabled the theme.
+    *datasets* are the rows, by name, of a chart that was live, whose specification has none. *themed*: draw it with the
+    workbench's theme, whether or not this process has enabled it.
     """
     spec = paper_wide(specification(chart, themed=themed)) if themed else specification(chart)
     if datasets:
@@ -199,13 +199,13 @@ def specification(chart: alt.TopLevelMixin | Mapping[str, Any], *, themed: bool 
     if isinstance(chart, Mapping):
         return plain(chart)
     look = theme.enabled() if themed else nullcontext()
-    # Limit and theme are plugins of the whole process; two threads that set them must not restore each other's.
+    # Limit and theme are global; two threads that set them must not restore each other's values.
     with _one_at_a_time, look, alt.data_transformers.enable("default", max_rows=None):
         return plain(chart.to_dict())
 
 
 def picture(spec: Mapping[str, Any]) -> str:
-    """*spec* drawn as SVG. Text in it is text, and nothing is fetched: data at an address is a ValueError."""
+    """*spec* drawn as SVG, whose texts are text. Nothing is fetched: ValueError if data are at an address."""
     sized = {**spec, **{side: size for side, size in _CONTAINER.items() if spec.get(side) == "container"}}
     try:
         return _renumbered(vl_convert.vegalite_to_svg(sized, vl_version=LIBRARY_VERSION, allowed_base_urls=[]))
@@ -218,13 +218,13 @@ def picture(spec: Mapping[str, Any]) -> str:
 
 
 def _renumbered(svg: str) -> str:
-    """*svg* with its clips numbered from 0: Vega counts those of the whole process, and a picture is to be the same."""
+    """*svg* with its clips numbered from 0, to be reproducible: Vega numbers those of the whole process."""
     numbers: dict[str, int] = {}
     return _CLIP.sub(lambda clip: f"{clip[1]}clip{numbers.setdefault(clip[2], len(numbers))}", svg)
 
 
 def plain(value: Any) -> Any:
-    """*value* as JSON can hold it: what is not a finite number is null, numpy's scalars are Python's."""
+    """*value* as JSON values: numbers that are not finite become null, numpy's scalars become Python's."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -237,14 +237,14 @@ def plain(value: Any) -> Any:
 
 
 def title_text(spec: Mapping[str, Any]) -> str:
-    """The title of *spec* on one line, or nothing."""
+    """The title of *spec* on one line, or an empty text."""
     title = spec.get("title") or ""
     text = title.get("text", "") if isinstance(title, Mapping) else title
     return " ".join(" ".join(text).split() if isinstance(text, list) else str(text).split())
 
 
 def alt_text(spec: Mapping[str, Any]) -> str:
-    """One line for who cannot see the chart: its description, else title, marks, what is drawn over what, how much."""
+    """One line for screen readers: the description of *spec*, or its title, marks, axes and number of rows."""
     described = spec.get("description")
     if described:
         return " ".join(str(described).split())
@@ -257,13 +257,13 @@ def alt_text(spec: Mapping[str, Any]) -> str:
     if "color" in channels:
         parts.append(f"by {channels['color']}")
     rows = sum(len(values) for values in spec.get("datasets", {}).values() if isinstance(values, list))
-    sentence = " ".join(parts) + (f", {rows} rows" if rows else "")
+    text = " ".join(parts) + (f", {rows} rows" if rows else "")
     title = title_text(spec)
-    return f"{title}: {sentence}" if title else sentence
+    return f"{title}: {text}" if title else text
 
 
 def _views(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The views of *spec* that draw something, in its order."""
+    """The views of *spec* that have marks, in its order."""
     if "mark" in spec:
         yield spec
     for several in ("layer", "concat", "hconcat", "vconcat"):
@@ -274,7 +274,7 @@ def _views(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _channel_titles(view: Mapping[str, Any]) -> dict[str, str]:
-    """What stands on each axis and legend of *view*."""
+    """The titles of the axes and colour legend of *view*, by channel."""
     titles = {}
     for channel in ("x", "y", "color"):
         encoding = view.get("encoding", {}).get(channel, {})
@@ -286,6 +286,6 @@ def _channel_titles(view: Mapping[str, Any]) -> dict[str, str]:
 
 
 def enable_renderer() -> None:
-    """Let every Altair chart that ends a cell of this notebook show as a bundle, so that a report can use it."""
+    """Makes every Altair chart in this notebook's outputs a bundle, so that a report can use it."""
     alt.renderers.register("workbench", lambda spec, **_: bundle(spec))
     alt.renderers.enable("workbench")

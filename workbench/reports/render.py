@@ -1,4 +1,4 @@
-"""A notebook as Markdown: text and tables in one file, each chart as a picture in a folder beside it."""
+"""Renders a notebook as an HTML page, as PDF, or as Markdown with a folder of pictures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from workbench.reports.pictures import (
 from workbench.reports.tables import markdown_text
 from workbench.results.files import MADE
 
-# HTML that somebody's cell printed, made safe to keep: no script, nothing fetched, unknown markup shown as text.
+# HTML from a cell's output is made safe: no script, nothing fetched, unknown markup shown as text.
 
 _NAMES = (
     "a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 "
@@ -60,9 +60,9 @@ _STYLE_BLOCK = re.compile(r"<style\b[^>]*>.*?</style\s*>", re.IGNORECASE | re.DO
 
 
 def clean_html(markup: object) -> str:
-    """*markup* with tables, text and embedded pictures kept; anything that could run or fetch is text or gone."""
+    """*markup* with tables, text and embedded pictures; anything that could run or fetch becomes text or is removed."""
     text = markup.decode() if isinstance(markup, bytes) else str(markup)
-    # A style block would colour the whole report and may fetch; pandas writes one before each table.
+    # A style block would affect the whole report and may fetch; pandas writes one before each table.
     return _cleaner().clean(_FETCHED_PICTURE.sub("&lt;", _STYLE_BLOCK.sub("", text)))
 
 
@@ -77,7 +77,7 @@ def _cleaner() -> bleach.Cleaner:
 
 
 def _allowed(tag: str, name: str, value: str) -> bool:
-    """Pictures only from inside the page; links may lead out, for who clicks them."""
+    """Whether an attribute is kept: pictures must be embedded, links may lead out of the page."""
     if tag == "img":
         embedded = name == "src" and value.startswith("data:image/")
         return embedded or name in {"alt", "width", "height", "class", "style"}
@@ -86,20 +86,20 @@ def _allowed(tag: str, name: str, value: str) -> bool:
     return name in _EVERYWHERE
 
 
-# A notebook that needs no kernel any more: every chart carries its picture, every live widget is gone.
+# A frozen notebook needs no kernel: every chart has its picture, and live widgets are removed.
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SCRIPT = "application/javascript"
 _ANY_CHART = re.compile(r"application/vnd\.vega(lite)?\.v\d+(\.\d+)*\+json")
 _PAGE_ARGUMENTS = re.compile(r"\}\)\((?=\{)")
 KEEP_CODE = "keep-code"
-"""The tag of a cell whose code is what the text speaks of: it stays where other code is left out."""
+"""Tag of a cell whose code is shown even if other code is omitted."""
 
 
 def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
-    """A copy of *notebook* whose outputs are all things that paper could hold; `dropped_widgets` counts the rest.
+    """A copy of *notebook* with static outputs only; its metadata `dropped_widgets` counts the removed ones.
 
-    Code is left out, unless *show_code* or the cell's tag `keep-code` says that it stays.
+    Code is omitted, unless *show_code* or the cell's tag `keep-code` keeps it.
     """
     copy = deepcopy(notebook)
     copy.metadata.pop("widgets", None)
@@ -107,7 +107,7 @@ def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
     for cell in copy.cells:
         if cell.cell_type != "code":
             continue
-        # nbconvert's own word for it, which its templates obey
+        # nbconvert's templates obey this flag
         cell.metadata["transient"] = {"remove_source": not (show_code or KEEP_CODE in cell.metadata.get("tags", ()))}
         outputs = [_frozen_output(output) for output in cell.outputs]
         cell.outputs = [output for output in outputs if output is not None]
@@ -117,7 +117,7 @@ def frozen(notebook: NotebookNode, *, show_code: bool = False) -> NotebookNode:
 
 
 def _frozen_output(output: NotebookNode) -> NotebookNode | None:
-    """*output* without what needs a kernel, or None when nothing else was in it."""
+    """*output* without the parts that need a kernel, or None if nothing remains."""
     data = output.get("data")
     if data is None:
         return output
@@ -125,12 +125,12 @@ def _frozen_output(output: NotebookNode) -> NotebookNode | None:
     if chart is not None:
         output.data = NotebookNode(_with_picture(chart, data))
         return output
-    had_life = data.pop(WIDGET, None) is not None or data.pop(SCRIPT, None) is not None
-    return None if had_life and set(data) <= {ALT_TEXT} else output
+    was_live = data.pop(WIDGET, None) is not None or data.pop(SCRIPT, None) is not None
+    return None if was_live and set(data) <= {ALT_TEXT} else output
 
 
 def _chart(data: NotebookNode) -> dict[str, Any] | None:
-    """The specification in an output: under its mime type, or inside the page that Altair writes by default."""
+    """The specification of a chart in an output: under its mime type, or inside the page that Altair writes."""
     specification = next((value for mime, value in data.items() if _ANY_CHART.fullmatch(mime)), None)
     if specification is not None:
         return plain(json.loads(specification) if isinstance(specification, str) else specification)
@@ -145,7 +145,7 @@ def _chart(data: NotebookNode) -> dict[str, Any] | None:
 
 
 def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
-    """The bundle of *spec*, drawn again for paper: the cell's own picture may be made for a dark screen."""
+    """The bundle of *spec*, drawn again for paper, as the cell's picture may be for a dark screen."""
     spec, kept = wrapped(spec), data.get(ALT_TEXT, "")
     described = kept if kept and not kept.startswith(("alt.", "<VegaLite")) else alt_text(spec)
     try:
@@ -154,10 +154,10 @@ def _with_picture(spec: dict[str, Any], data: NotebookNode) -> dict[str, Any]:
         return {PICTURE: data[PICTURE], ALT_TEXT: described} if PICTURE in data else {ALT_TEXT: str(error)}
 
 
-# A notebook as one HTML page: charts to explore, light, dark and print, and no request ever leaves it.
+# The HTML page: interactive charts, light, dark and print colours, and no requests.
 
 TEMPLATES = Path(__file__).with_name("templates")
-PAGE_SHOWN_FIRST = [CHART, "text/html", "text/markdown", PICTURE, "image/png", "image/jpeg", "text/latex", "text/plain"]
+PAGE_MIME_ORDER = [CHART, "text/html", "text/markdown", PICTURE, "image/png", "image/jpeg", "text/latex", "text/plain"]
 _FIGURE = Markup(
     '<figure class="wb-chart"><img class="wb-still" alt="{alt}" src="data:image/svg+xml;base64,{picture}">'
     '<div class="wb-live" role="img" aria-label="{alt}"></div><p class="wb-note"></p>'
@@ -168,9 +168,9 @@ _FIGURE = Markup(
 def page(
     notebook: NotebookNode, *, interactive: bool = True, show_code: bool = False, directory: Path | None = None
 ) -> str:
-    """*notebook* as a page. Not *interactive*: the frozen pictures and no script at all, for paper.
+    """*notebook* as a page. Without *interactive* it has pictures and no script, for paper.
 
-    *directory* is where the pictures that its text mentions are looked for.
+    *directory* is where the pictures that its text refers to are searched.
     """
     still = frozen(notebook, show_code=show_code)
     script = drawing_script() if interactive and _has_chart(still) else ""
@@ -188,7 +188,7 @@ def page(
 
 
 def title(notebook: NotebookNode) -> str:
-    """What *notebook* calls itself: its metadata, else its first heading, else nothing special."""
+    """The title of *notebook*: from its metadata, or its first heading, or `Report`."""
     if notebook.metadata.get("title"):
         return str(notebook.metadata.title)
     lines = (line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines())
@@ -197,7 +197,7 @@ def title(notebook: NotebookNode) -> str:
 
 @cache
 def drawing_script() -> str:
-    """Vega, Vega-Lite and our few lines that draw with them: 0.9 MB, once a page."""
+    """The script with Vega, Vega-Lite and our drawing code: 0.9 MB, once per page."""
     drawing = (TEMPLATES / "report" / "charts.js").read_text("utf-8")
     script = vl_convert.javascript_bundle(drawing, vl_version=LIBRARY_VERSION)
     assert "</script" not in script.lower(), "the bundle would end its own element"
@@ -210,7 +210,7 @@ def _exporter() -> HTMLExporter:
         template_name="report",
         extra_template_basedirs=[str(TEMPLATES)],
         filters={"clean_html": clean_html, "figure": _figure, "picture": _embedded, "markdown2html": _html_of},
-        config=Config({"NbConvertBase": {"display_data_priority": PAGE_SHOWN_FIRST}}),
+        config=Config({"NbConvertBase": {"display_data_priority": PAGE_MIME_ORDER}}),
         sanitize_html=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
@@ -218,16 +218,16 @@ def _exporter() -> HTMLExporter:
 
 
 class _PictureInliner(IPythonRenderer):
-    """Pictures that lie beside the notebook become part of the page; what a link leads to elsewhere is not read."""
+    """Embeds pictures from the notebook's folder; files that a symbolic link leads to elsewhere are not read."""
 
     def _src_to_base64(self, src: str) -> str | None:
-        # nbconvert itself refuses paths that lead out by their letters
+        # nbconvert itself refuses paths whose text leads out of the folder
         try:
             place = Path(self.path).resolve() / src
-            beside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
-        except (OSError, ValueError):  # an address, or what no file can be called
+            is_inside = place.is_file() and place.resolve() == Path(os.path.normpath(place))
+        except (OSError, ValueError):  # an address, or no valid file name
             return None
-        return super()._src_to_base64(src) if beside else None
+        return super()._src_to_base64(src) if is_inside else None
 
 
 @pass_context
@@ -244,14 +244,14 @@ def _html_of(context: Context, source: str) -> str:
 
 
 def _figure(output: NotebookNode) -> Markup:
-    """A chart's picture, a place to draw it live, and its specification, which no markup in a name can leave."""
+    """A figure with the chart's picture, a place to draw it live, and its escaped specification."""
     encoded = base64.b64encode(output.data[PICTURE].encode()).decode()
     spec = htmlsafe_json_dumps(inked(output.data[CHART], PAGE))
     return _FIGURE.format(alt=" ".join(output.data[ALT_TEXT].split()), picture=encoded, spec=spec)
 
 
 def _embedded(output: NotebookNode, mime: str) -> Markup:
-    """A picture that a cell made, inside the page: as an image, where even an SVG can neither run nor fetch."""
+    """A cell's picture as an embedded image, in which even an SVG can neither run nor fetch."""
     data = output.data[mime]
     encoded = base64.b64encode(data.encode()).decode() if mime == PICTURE else "".join(data.split())
     image = Markup('<img class="wb-picture" alt="{}" src="data:{};base64,{}">')
@@ -259,7 +259,7 @@ def _embedded(output: NotebookNode, mime: str) -> Markup:
 
 
 def _policy(script: str) -> str:
-    """What the browser is told to allow: our own script, known by its hash, and pictures inside the page."""
+    """The content security policy: it allows our own script, by its hash, and embedded pictures."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"'sha256-{digest}'" if script else "'none'"
     return (
@@ -278,14 +278,14 @@ def _foot(notebook: NotebookNode) -> str:
     return f"{MADE} This file needs no network.{left_out}"
 
 
-# A page on paper: Chromium prints it, within a deadline and without a network.
+# The PDF: Chromium prints the page, within a deadline and without a network.
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""Names under which Chromium and Chrome are installed, in the order in which they are looked for."""
+"""Program names of Chromium and Chrome, in the order of the search."""
 
 
 def browser() -> str:
-    """The program that prints, or one sentence on what to install."""
+    """Path of the program that prints; ValueError with what to install if there is none."""
     program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if program is None:
         raise ValueError(
@@ -296,7 +296,7 @@ def browser() -> str:
 
 
 def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:
-    """The HTML *page*, which carries all that it needs, printed as PDF."""
+    """The self-contained HTML *page* printed as PDF."""
     program = browser()
     with tempfile.TemporaryDirectory(prefix="workbench-pdf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -304,8 +304,8 @@ def pdf(page: str, *, deadline_s: float = 60.0) -> bytes:
         source.write_text(page, "utf-8")
         complaint = _run([program, *_flags(folder), f"--print-to-pdf={target}", source.as_uri()], deadline_s)
         if not target.exists():
-            raise Failed(f"{program} wrote no PDF. Its last words: {complaint}. Accepted instead: html.")
-        return target.read_bytes() + f"% {MADE}\n".encode()  # readers pass over what follows the end
+            raise Failed(f"{program} wrote no PDF. Its last message: {complaint}. Accepted instead: html.")
+        return target.read_bytes() + f"% {MADE}\n".encode()  # readers ignore text after the end
 
 
 def _flags(folder: Path) -> list[str]:
@@ -318,17 +318,17 @@ def _flags(folder: Path) -> list[str]:
         "--host-resolver-rules=MAP * ~NOTFOUND",
         f"--user-data-dir={folder / 'profile'}",
     ]
-    # Chromium refuses to run its sandbox as root, as in most containers; the page is ours and holds no script.
+    # Chromium does not run its sandbox as root, as in most containers; the page is ours and has no script.
     return [*flags, "--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else flags
 
 
 def _run(command: list[str], deadline_s: float) -> str:
-    """Run *command* to its end and give the last line it said; at the deadline it ends with all it started."""
+    """Runs *command* and returns the last line of its errors; Failed at the deadline. Always ends its process group."""
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     ) as process:
         try:
-            _, said = process.communicate(timeout=deadline_s)
+            _, output = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
             raise Failed(
                 f"{command[0]} did not print the report within {deadline_s:g} s. Accepted instead: html, which any "
@@ -337,18 +337,18 @@ def _run(command: list[str], deadline_s: float) -> str:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return (said.strip().splitlines() or ["nothing"])[-1]
+    return (output.strip().splitlines() or ["nothing"])[-1]
 
 
-# A notebook as Markdown: text and tables in one file, each chart as a picture in a folder beside it.
+# Markdown: text and tables in one file, and charts as pictures in a folder next to it.
 
-_SHOWN_FIRST = ["text/markdown", PICTURE, "image/png", "image/jpeg", "text/html", "text/latex", "text/plain"]
+_MARKDOWN_MIME_ORDER = ["text/markdown", PICTURE, "image/png", "image/jpeg", "text/html", "text/latex", "text/plain"]
 
 
 def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) -> tuple[str, dict[str, bytes]]:
-    """*notebook* as Markdown, and the pictures that it names: path relative to the file -> content.
+    """*notebook* as Markdown, and its pictures: path relative to the file -> content.
 
-    *folder* is the name of the folder for the pictures; their own names are ours, never taken from a result.
+    *folder* is the name of the folder for the pictures, whose file names are never taken from a result.
     """
     exporter = MarkdownExporter(
         template_name="report_markdown",
@@ -356,7 +356,7 @@ def markdown(notebook: NotebookNode, folder: str, *, show_code: bool = False) ->
         filters={"clean_html": clean_html, "markdown_text": markdown_text},
         config=Config(
             {
-                "NbConvertBase": {"display_data_priority": _SHOWN_FIRST},
+                "NbConvertBase": {"display_data_priority": _MARKDOWN_MIME_ORDER},
                 "ExtractOutputPreprocessor": {"output_filename_template": "picture-{cell_index}-{index}{extension}"},
             }
         ),

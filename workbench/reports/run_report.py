@@ -1,4 +1,4 @@
-"""A run of the store as what a report needs: facts, rows and charts. The explorer freezes the same charts."""
+"""The report of a stored run as a notebook, with its facts, rows and charts; the explorer shows the same charts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from workbench.reports.cases import Case, cards, cases, headline, in_short, lead
 from workbench.reports.methods import (
     CAUTION,
     DerivedNumber,
-    beside_published,
     cautions,
     derived,
     derived_table,
     legend,
     methods,
     num_published,
+    published_table,
 )
 from workbench.reports.pictures import bundle, plain
 from workbench.reports.tables import (
@@ -54,41 +54,38 @@ from workbench.reports.tables import (
     stop_table,
     value_text,
 )
-from workbench.reports.tables import (
-    Row as TablesRow,
-)
 from workbench.results import comparison, metrics
 from workbench.results.metrics import JOINED
 from workbench.results.provenance import for_others
-from workbench.results.rows import PROBLEM
+from workbench.results.rows import PROBLEM, Row
 from workbench.results.store import Store
 
-# A stored run as a notebook: what was found, what was asked, where each number comes from, how it was taken.
+# The notebook: results, the question, the source of each number, the method.
 
 Facts = Mapping[str, Any]
 
 _SIZES = ("local_sizes", "global_sizes")
 _HEAD = ("title", "notes", "run", "started_at", "status", "timed_how")
-_ASKED = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
+_QUESTION = ("operator", "idea", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "guess_s")
 
 
 @dataclass(frozen=True, slots=True)
 class CaseDrawing:
-    """What is drawn of one case, and what follows from the times of its fastest schedule."""
+    """The charts of one case, and the numbers derived for its fastest schedule."""
 
     charts: Sequence[tuple[str, alt.TopLevelMixin]] = ()
     """Titles and Altair charts, in reading order."""
     numbers: Sequence[DerivedNumber] = ()
 
 
-def run_report(facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
+def run_report(facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = ()) -> NotebookNode:
     """The report of one run, in memory; `export` writes it.
 
-    *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; what was asked (`operator`,
+    *facts* are plain values, all optional: `title`, `notes`, `run`, `started_at`, `status`; the question (`operator`,
     `idea`, `shape`, `dtype`, `world`, `backend`, `machine`, `fabric`, `protocol`, `guess_s`); `local_sizes` and
     `global_sizes` (name -> extents); `provenance` (a mapping); `cores`; `timed_how` (of each measurement). Any other
-    key is listed with what was asked.
-    *rows* have the keys of `run --json`. *shown* is of each case that `cases(rows)` finds.
+    key is listed with the question.
+    *rows* have the keys of `run --json`. *shown* has an entry for each of `cases(rows)`.
     """
     title = title_of(facts)
     cells = [*heads(f"# {markdown_text(title)}", facts), *run_cells(facts, rows, shown)]
@@ -96,12 +93,12 @@ def run_report(facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDraw
 
 
 def title_of(facts: Facts) -> str:
-    """What a run is called, on one line."""
+    """The title of a run, on one line."""
     return one_line(facts.get("title") or f"Run {facts.get('run') or 'without a name'}")
 
 
 def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
-    """The same cells give the same file."""
+    """A notebook of *cells*, whose ids are their numbers, so that the same cells give the same file."""
     notebook = new_notebook(cells=list(cells), metadata={"title": title})
     for index, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{index}"
@@ -109,14 +106,14 @@ def as_notebook(title: str, cells: Sequence[NotebookNode]) -> NotebookNode:
 
 
 def heads(heading: str, facts: Facts) -> list[NotebookNode]:
-    """The heading, when and what in one line, and what its author wrote."""
-    said = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
-    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(said))))))]
+    """Cells with the heading, the run's name and start, and the author's note."""
+    origin = [f"{label(key)} {value_text(key, facts[key])}" for key in ("run", "started_at") if facts.get(key)]
+    cells = [new_markdown_cell("\n\n".join(filter(None, (heading, markdown_text(" · ".join(origin))))))]
     return [*cells, *note(str(facts.get("notes") or ""))]
 
 
 def note(text: str) -> list[NotebookNode]:
-    """An author's words as they were written: no markup in them is obeyed, empty lines part paragraphs."""
+    """A cell with an author's *text*: markup in it is escaped, empty lines separate paragraphs."""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
     if not paragraphs:
         return []
@@ -126,30 +123,33 @@ def note(text: str) -> list[NotebookNode]:
 
 
 def run_cells(
-    facts: Facts, rows: Sequence[TablesRow], shown: Sequence[CaseDrawing] = (), level: int = 2
+    facts: Facts, rows: Sequence[Row], shown: Sequence[CaseDrawing] = (), level: int = 2
 ) -> list[NotebookNode]:
-    """All of one run below its title: what was found first, how it was found last. Headings begin at *level*."""
-    rows = plain(list(rows))  # a frame's rows hold NaN where a key does not apply
+    """All cells of one run below its title: results first, the method last. Headings start at *level*."""
+    rows = plain(list(rows))  # rows of a frame have NaN where a key does not apply
     problems, mark = cases(rows), "#" * level
     drawn = [*shown, *[CaseDrawing()] * (len(problems) - len(shown))]
     cells = [lead(problems, facts.get("status"))]
-    if said := cautions(facts, rows):
-        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in said)))
+    if warnings := cautions(facts, rows):
+        cells.append(new_markdown_cell("\n\n".join(f"> {markdown_text(sentence)}" for sentence in warnings)))
     single = problems[0] if len(problems) == 1 else None
     cells += [*cards(facts, single), *recommended(single)] if single else in_short(problems, mark)
-    cells += [*_asked(facts, mark), new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}")]
-    for title, case, its in zip(titles(problems), problems, drawn, strict=True):
-        cells += _case_cells(title, case, its, mark)
-    papers = beside_published(problems)
+    cells += [
+        *_question_cells(facts, mark),
+        new_markdown_cell(f"{mark} What came back\n\n{markdown_text(_outcomes(rows))}"),
+    ]
+    for title, case, drawing in zip(titles(problems), problems, drawn, strict=True):
+        cells += _case_cells(title, case, drawing, mark)
+    papers = published_table(problems)
     if papers is not None:
-        cells += [new_markdown_cell(f"{mark} Beside what is published\n\n{CAUTION}"), papers.to_cell()]
+        cells += [new_markdown_cell(f"{mark} Comparison with published results\n\n{CAUTION}"), papers.to_cell()]
     cells += [new_markdown_cell(f"{mark} Where the numbers come from"), legend(rows, num_published(papers)).to_cell()]
     cells += [new_markdown_cell(f"{mark} Method\n\n{methods(facts, rows)}"), *_provenance(facts, mark)]
     return cells
 
 
 def _case_cells(title: str, case: Case, shown: CaseDrawing, mark: str) -> list[NotebookNode]:
-    """One problem: its sentence if it is one of several, its charts, what follows from them, every outcome."""
+    """Cells of one problem: its headline if it is one of several, charts, derived numbers, all outcomes."""
     cells = []
     if title:
         cells = [new_markdown_cell(f"{mark} {markdown_text(title)}\n\n{markdown_text(headline(case))}")]
@@ -169,12 +169,12 @@ def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
     cells = [new_markdown_cell(f"{mark} All outcomes")]
     if not all(map(is_failure, whole)):
         cells.append(outcome_table(whole).to_cell())
-    if said := case.together:
-        cells.append(new_markdown_cell(markdown_text(said)))
+    if advice := case.together:
+        cells.append(new_markdown_cell(markdown_text(advice)))
     if same := common(whole):
         cells += [new_markdown_cell(f"{under} The same in every row"), pairs_cell(same)]
     if not all(map(is_failure, parts)):
-        # computation crosses no link, communication that of its problem; a part is what the joined numbers are made of
+        # computation has no link, communication that of its problem; the joined numbers are made of these parts
         alone = [{**row, **dict.fromkeys(("fabric", *JOINED))} for row in parts]
         cells += [new_markdown_cell(f"{under} Parts, timed alone"), outcome_table(alone).to_cell()]
     if any(map(is_failure, case.rows)):
@@ -184,22 +184,22 @@ def _outcome_cells(case: Case, mark: str, under: str) -> list[NotebookNode]:
     return cells
 
 
-def _kind(row: TablesRow) -> str:
+def _kind(row: Row) -> str:
     return "not measured, stopped" if is_stop(row) else "failed" if is_failure(row) else str(row.get("source"))
 
 
-def _outcomes(rows: Sequence[TablesRow]) -> str:
-    """How many rows of each kind."""
+def _outcomes(rows: Sequence[Row]) -> str:
+    """A sentence with the number of rows of each kind."""
     whole, parts = parts_of(rows)
     counts = Counter(map(_kind, whole))
     counts |= {"of computation or communication alone": len(parts)} if parts else {}
     return f"Outcomes: {', '.join(f'{count} {kind}' for kind, count in counts.items()) or 'nothing'}."
 
 
-def _asked(facts: Facts, mark: str) -> list[NotebookNode]:
-    listed = [key for key in _ASKED if facts.get(key) is not None]
-    listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_ASKED, "provenance")]
-    cells = [new_markdown_cell(f"{mark} What was asked")]
+def _question_cells(facts: Facts, mark: str) -> list[NotebookNode]:
+    listed = [key for key in _QUESTION if facts.get(key) is not None]
+    listed += [key for key in facts if key not in (*_HEAD, *_SIZES, *_QUESTION, "provenance")]
+    cells = [new_markdown_cell(f"{mark} The question")]
     if listed:
         cells.append(pairs_cell([(label(key), _fact_text(facts, key)) for key in listed], grid=True))
     local, whole = (facts.get(key) or {} for key in _SIZES)
@@ -212,7 +212,7 @@ def _asked(facts: Facts, mark: str) -> list[NotebookNode]:
 
 
 def _sizes(local: Mapping[str, Any], whole: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Tensors by name; in pairs where all have a counterpart: one expert here is one of the experts."""
+    """Name, local and global size of each tensor; paired by order if their numbers agree, otherwise by name."""
     if len(local) == len(whole):
         pairs = zip(local.items(), whole.values(), strict=True)
         return [(name, value_text(name, value), value_text(name, all_of_it)) for (name, value), all_of_it in pairs]
@@ -226,7 +226,7 @@ def _fact_text(facts: Facts, key: str) -> str:
 
 
 def _protocol(facts: Facts) -> Any:
-    """The protocol without what CPU ranks have no part in."""
+    """The protocol; for CPU ranks without its settings for GPUs."""
     protocol = facts.get("protocol")
     if facts.get("backend") != "cpu" or not isinstance(protocol, Mapping):
         return protocol
@@ -241,32 +241,31 @@ def _provenance(facts: Facts, mark: str) -> list[NotebookNode]:
     return [new_markdown_cell(f"{mark} Provenance"), pairs_cell(pairs, grid=True)]
 
 
-# A run of the store as what a report needs: facts, rows and charts. The explorer freezes the same charts.
+# Facts, rows and charts of a run of the store.
 
-Row = Mapping[str, Any]
 Titled = tuple[str, alt.TopLevelMixin]
 
 CURVE = 3
-"""So many values of one axis are a curve, whether or not a sweep was asked for."""
+"""From this many values on, an axis gets a curve even if no sweep was requested."""
 CURVES_MOST = 3
 
 
 def stored_report(store: Store, run: str, *, note: str = "", login: bool = False) -> NotebookNode:
-    """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the runs there are.
+    """The report of *run* (an id, the beginning of one, or `last`), in memory; ValueError lists the existing runs.
 
-    *note* is what its author has to say of it. *login*: it names who made the run.
+    *note* is the author's text. *login*: include the login name of the person who made the run.
     """
-    its_facts, rows, shown = whole_run(store, store.run(run), login=login)
-    return run_report({**its_facts, "notes": note}, rows, shown)
+    run_facts, rows, shown = whole_run(store, store.run(run), login=login)
+    return run_report({**run_facts, "notes": note}, rows, shown)
 
 
 def whole_run(
     store: Store, run: Row, *, login: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[CaseDrawing]]:
-    """Facts, rows, and what is shown of each case of *run*."""
+    """Facts and rows of *run*, and the drawing of each case."""
     rows = store.rows(run["id"])
     problems = cases(rows)
-    named = _asked_axes(run["experiment"])
+    named = _requested_axes(run["experiment"])
     known = {**run, "provenance": for_others(run["provenance"], login=login)}
     facts_of_run = {**facts(known, rows), "timed_how": store.timed_how(run["id"])}
     return facts_of_run, rows, [_shown(store, run["id"], case, named) for case in problems]
@@ -282,7 +281,7 @@ def _shown(store: Store, run: str, case: Case, named: Collection[str]) -> CaseDr
 
 
 def swept(rows: Sequence[Row], named: Collection[str] = ()) -> list[str]:
-    """The axes that one scheme was tried along: so many values that they make a curve, or *named* by who asked."""
+    """The axes to draw curves along: with at least CURVE values for one scheme, or several if they are in *named*."""
     values: dict[str, dict[str, set[str]]] = {}
     for row in rows:
         if row.get("part") in (None, "whole") and row.get("time_s") is not None and row["scheme"] != BASELINE:
@@ -293,9 +292,9 @@ def swept(rows: Sequence[Row], named: Collection[str] = ()) -> list[str]:
     return sorted(axes, key=lambda name: -widest[name])[:CURVES_MOST]
 
 
-def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
-    """The axes for which a run was asked to try several values, or all."""
-    choices = experiment.get("space") or []  # a replay states none
+def _requested_axes(experiment: Mapping[str, Any]) -> set[str]:
+    """The axes of which the experiment requested several values, or all."""
+    choices = experiment.get("space") or []  # a replay has none
     return {
         name for choice in choices for name, values in dict(choice.get("values") or {}).items()
         if len(values) > 1 or EVERY in values
@@ -303,7 +302,7 @@ def _asked_axes(experiment: Mapping[str, Any]) -> set[str]:
 
 
 def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    """What was asked, as plain values; of several problems only what they share."""
+    """The facts of *run* as plain values; of several problems only those that they share."""
     experiment, provenance = run["experiment"], run["provenance"]
     values: dict[str, Any] = {
         "title": _titled(run["title"]),
@@ -327,7 +326,7 @@ def facts(run: Row, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _titled(title: str) -> str:
-    """*title* with the names of operators as people read them."""
+    """*title* with the titles of operators instead of their names."""
     return re.sub(r"\w+", lambda word: operator_title(word[0]), title)
 
 
@@ -337,47 +336,47 @@ def _shared(rows: Sequence[Row], key: str) -> Any:
 
 
 def charts(store: Store, run: str, rows: Sequence[Row]) -> list[Titled]:
-    """Title and chart, in reading order: the trials, then what the fastest one did and where its time went."""
+    """Titles and charts, in reading order: the trials, then timeline and losses of the fastest one."""
     known = cases(rows)
-    if len([case for case in known if case.whole]) > 1:  # which share no axis: the trials of each
+    if len([case for case in known if case.whole]) > 1:  # several problems share no axis: one chart each
         named = zip(titles(known), known, strict=True)
         return [(title, trials.chart(case.rows)) for title, case in named if case.whole]
-    rows = [row for case in known for row in case.rows]  # one floor each, and no stop among the failures
+    rows = [row for case in known for row in case.rows]  # each with one floor, and without stopped schedules
     if not rows:
         return []
     drawn: list[Titled] = [("", trials.chart(rows))]
     best = comparison.fastest(rows)
     if best is not None:
-        words = _words(best, rows)
+        text = _schedule_and_problem(best, rows)
         timelines = panels(store, run, best)
-        drawn += [("", timeline.chart(timelines, words))] if timelines else []
+        drawn += [("", timeline.chart(timelines, text))] if timelines else []
         lost = losses(store, run, rows, best)
-        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], words, best["source"]))]
+        drawn += [] if lost is None else [("", waterfall.chart(lost, best["time_s"], text, best["source"]))]
     return drawn
 
 
 def panels(store: Store, run: str, row: Row) -> dict[str, Sequence[Span]]:
-    """The timelines of one trial: as it was timed above as it was simulated."""
+    """The timelines of one trial by title: timed ones, then the simulated one."""
     by_source = {source: store.spans(run, row["key"], source, row.get("block")) for source in TIMED}
     by_source["estimated"] = store.spans(run, row["key"], "estimated")
-    words = {"measured": "measured", "recorded": "recorded", "estimated": "simulated"}
-    return {words[source]: spans for source, spans in by_source.items() if spans}
+    titles = {"measured": "measured", "recorded": "recorded", "estimated": "simulated"}
+    return {titles[source]: spans for source, spans in by_source.items() if spans}
 
 
 def losses(store: Store, run: str, rows: Sequence[Row], row: Row) -> dict[str, float | None] | None:
-    """Where the time of one trial went, in seconds by part; None where nothing but its floor is known."""
+    """The losses of one trial in seconds by part; None if nothing but its floor is known."""
     spans = store.spans(run, row["key"], row["source"], row.get("block"))
     steps = metrics.waterfall(row, spans, pieces_alone_s(rows, row))
     return steps if steps is not None and len(metrics.unknown(steps)) < len(metrics.LOSSES) else None
 
 
 def derived_of(store: Store, run: str, rows: Sequence[Row], row: Row) -> list[DerivedNumber]:
-    """What follows from the times of one trial, as far as its parts were timed."""
+    """The numbers derived from the times of one trial, as far as its parts were timed."""
     return derived(row, store.spans(run, row["key"], row["source"], row.get("block")), pieces_alone_s(rows, row))
 
 
 def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
-    """The computation alone of the schedule of *row*, timed in the same block: by it, or by one that computes alike."""
+    """Seconds of the computation alone of *row*'s schedule, or of one with the same computation, from its block."""
     computation = metrics.own_part(row, metrics.COMPUTE)
     alike = [
         other["time_s"]
@@ -390,7 +389,7 @@ def pieces_alone_s(rows: Sequence[Row], row: Row) -> float | None:
     return min(alike, default=None)
 
 
-def _words(row: Row, rows: Sequence[Row]) -> str:
-    """The schedule by what tells it from the others, and its problem."""
+def _schedule_and_problem(row: Row, rows: Sequence[Row]) -> str:
+    """A subtitle: the schedule, by the axes that distinguish it, and its problem."""
     alike = [other for other in rows if other.get("part") in (None, "whole")]
     return BETWEEN.join((schedule_text(row, alike), context([row])))

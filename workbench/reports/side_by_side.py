@@ -1,4 +1,4 @@
-"""What `workbench validate` found, as a notebook: the chart of every error, and the numbers of what is held out."""
+"""Reports that compare: several runs with each other, and estimates with measurements (`workbench validate`)."""
 
 from __future__ import annotations
 
@@ -38,16 +38,14 @@ from workbench.reports.tables import (
     shown_cell,
     value_text,
 )
-from workbench.results.rows import ASKED, Key, question_of
+from workbench.results.rows import ASKED, Key, Row, question_of
 from workbench.results.runs import compared, differences, timed
 from workbench.results.store import Store
 
-# Several runs in one report: what differs, the same schedules side by side, then each run by itself.
-
-Row = Mapping[str, Any]
+# Several runs in one report: their differences, their common schedules, then each run.
 
 RUNS_MOST = 8
-"""More than these have no room beside each other on paper."""
+"""The most runs whose columns fit on paper."""
 _FACTS = (
     "title",
     "started_at",
@@ -63,13 +61,13 @@ _FACTS = (
 )
 _HINT = (
     "A ratio is the time of the same schedule in one run over that in run 1: below 1 it was faster there. It compares "
-    "runs, not schemes. Where one time lies within the spread of the other they are alike."
+    "runs, not schemes. If one time lies within the spread of the other they are alike."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run as its report tells it."""
+    """Facts, rows and drawings of one run."""
 
     facts: Mapping[str, Any]
     rows: Sequence[Row]
@@ -77,7 +75,7 @@ class RunSummary:
 
 
 def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bool = False) -> NotebookNode:
-    """The report of one run, or of several side by side; ValueError says which run is not known, or given twice."""
+    """The report of one run, or of several side by side; ValueError if a run is not known, or given twice."""
     if len(names) == 1:
         return stored_report(store, names[0], note=note, login=login)
     runs = [store.run(name) for name in names]
@@ -93,7 +91,7 @@ def stored_runs(store: Store, names: Sequence[str], *, note: str = "", login: bo
 
 
 def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNode:
-    """The report of *runs*; the first one is what the others are compared with."""
+    """The report of *runs*, which compares the others with the first one."""
     titles = list(dict.fromkeys(title_of(run.facts) for run in runs))
     title = f"{len(runs)} runs side by side" + (f": {titles[0]}" if len(titles) == 1 else "")
     of_runs = [timed(run.rows) for run in runs]
@@ -107,22 +105,22 @@ def side_by_side(runs: Sequence[RunSummary], *, author: str = "") -> NotebookNod
 
 
 def _lead(of_runs: Sequence[Mapping[str, Row]]) -> NotebookNode:
-    """How often each run was faster than the first one."""
-    said = []
+    """A cell that says how often each run was faster than the first one."""
+    lines = []
     for number_of, other in enumerate(of_runs[1:], start=2):
         verdicts = Counter(compared(of_runs[0][question], other[question])["second_is"]
                            for question in of_runs[0] if question in other)  # fmt: skip
         how = ", ".join(f"{verdicts[word]} {word}" for word in ("faster", "alike", "slower") if verdicts[word])
         shared = verdicts.total()
         schedules = f"{shared} schedule{'s' * (shared != 1)} that both timed"
-        said.append(f"Run {number_of} beside run 1: of {schedules}, {how}." if shared else
+        lines.append(f"Run {number_of} compared with run 1: of {schedules}, {how}." if shared else
                     f"Run {number_of} and run 1 timed no schedule in common.")  # fmt: skip
-    text = " ".join(said)
+    text = " ".join(lines)
     return shown_cell(Markup('<p class="wb-lead">{}</p>').format(text), markdown_text(text), text)
 
 
 def _differences(runs: Sequence[RunSummary]) -> NotebookNode:
-    """One line for each circumstance that is not the same in all runs."""
+    """A table with one line for each circumstance that differs between the runs."""
     known = [dict(_circumstances(run)) for run in runs]
     differ = differences(known)
     columns = (
@@ -134,7 +132,7 @@ def _differences(runs: Sequence[RunSummary]) -> NotebookNode:
 
 
 def _circumstances(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Everything that might tell one run from another, as name and text."""
+    """Name and text of every circumstance of *run* that may differ from other runs."""
     yield "Run", str(run.facts.get("run") or NOTHING)
     for key in _FACTS:
         if (value := run.facts.get(key)) is not None:
@@ -147,10 +145,10 @@ def _circumstances(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _same_schedules(of_runs: Sequence[Mapping[str, Row]]) -> list[NotebookNode]:
-    """Per problem a table of the schedules that at least two runs timed."""
+    """Cells with a table for each problem, of the schedules that at least two runs timed."""
     counts = Counter(question for known in of_runs for question in known)
     shared = [question for question, count in counts.items() if count > 1]
-    cells = [new_markdown_cell("## The same schedules, run beside run")]
+    cells = [new_markdown_cell("## The same schedules, run by run")]
     if not shared:
         return [*cells, new_markdown_cell("No two of these runs timed the same schedule of the same problem.")]
     problems: dict[Key, list[str]] = {}
@@ -166,7 +164,7 @@ def _same_schedules(of_runs: Sequence[Mapping[str, Row]]) -> list[NotebookNode]:
 
 
 def _times(of_runs: Sequence[Mapping[str, Row]], questions: Sequence[str]) -> Table:
-    """One line a schedule: its time in each run, then each run over the first."""
+    """A table with one line per schedule: its time in each run, then each time over the first run's."""
     lines = [[known.get(question) for known in of_runs] for question in questions]
     timed_rows = [[row for row in line if row is not None] for line in lines]
     body = []
@@ -187,29 +185,28 @@ def _ratio(first: Row | None, other: Row | None) -> Cell:
     return Cell(f"{pair['ratio']:.3g}", pair["second_is"])
 
 
-# What `workbench validate` found, as a notebook: the chart of every error, and the numbers of what is held out.
+# The report of `workbench validate`: a chart of all errors, and a table of their statistics.
 
-TITLE = "Estimates beside measurements"
+TITLE = "Estimates and measurements"
 SPLITS = {"whole": "all trials", "held_out": "held out"}
-SAYS = (
-    "Errors are of whole trials, estimated over measured. Nothing was fitted to the problems that are held out: a "
-    "committed seed draws them. The roofline is the trivial estimate. What the simulator is "
-    "worth is what it knows beyond it."
+EXPLANATION = (
+    "Errors are of whole trials, estimated over measured. Nothing was fitted to the held-out problems, which a "
+    "committed seed draws. The roofline is the trivial estimate: the simulator's value is its smaller error."
 )
 HEADINGS = ("Schedule", "Of", "Trials", "Median", "90 % within", "Weighted by time", "Inside interval",
             "Roofline's median")  # fmt: skip
 
 
 def error_report(rows: Sequence[Row], summary: Mapping[str, Any], bounds: Sequence[Row]) -> NotebookNode:
-    """*rows* and *summary* are those of `workbench.analysis.accuracy`, *bounds* those of the committed file."""
+    """The report of *rows* and *summary* of `workbench.analysis.accuracy`, and *bounds* of the committed file."""
     drawn = new_code_cell(outputs=[new_output("display_data", bundle(accuracy.chart(rows, bounds), themed=True))])
-    cells = [new_markdown_cell(f"# {TITLE}\n\n{SAYS}"), drawn, new_markdown_cell("## By operator and scheme")]
+    cells = [new_markdown_cell(f"# {TITLE}\n\n{EXPLANATION}"), drawn, new_markdown_cell("## By operator and scheme")]
     table = Table(columns=tuple(ReportColumn(heading=heading) for heading in HEADINGS), rows=tuple(_lines(summary)))
     return as_notebook(TITLE, [*cells, table.to_cell()])
 
 
 def _lines(summary: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
-    """All kinds together first, each time of all trials and of those that are held out."""
+    """Lines of all kinds together and then of each, for all trials and for the held-out ones."""
     every = [("all", split, summary[split]["all"]) for split in SPLITS if summary[split]["count"]]
     kinds = [(f"{operator_title(kind['operator'])}, {kind['scheme']}, {kind['machine']}", split, kind)
              for split in SPLITS for kind in summary[split]["accuracy"]]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of a run as tables that say only what differs: one line a schedule, each source in its own column."""
+"""Tables of a report: values as text, tables as HTML and Markdown, and outcomes with one line per schedule."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from kernels.units import bytes_text, rate_text, ratio_text, seconds_text, time_
 from workbench.naming import SIGNS, TIMED, axes_title, source_title
 from workbench.results.comparison import BlockBases, leading
 from workbench.results.metrics import agreed, gain
+from workbench.results.rows import Row
 
-# A plain value as a person reads it: the end of its key says its unit, the table of labels says its name.
+# Values as text: the suffix of a key gives the unit, and LABELS its name.
 
 NOTHING = "–"
-"""What stands where a key does not apply."""
+"""The text of a value that does not apply."""
 
 LABELS = {
     "run": "Run",
@@ -51,7 +52,7 @@ LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",
 }
-"""Names for keys that do not read well by themselves."""
+"""Names of keys, where the key itself would not read well."""
 
 _FORMATS = (
     ("_bytes_per_second", rate_text),
@@ -63,15 +64,15 @@ _FORMATS = (
     ("_at", lambda at: datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M %Z")),
 )
 _MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=^)[#+>-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
-"""Characters that mean something to Markdown where they stand; an underscore inside a word does not."""
+"""Characters with a meaning in Markdown at their position; an underscore inside a word has none."""
 
 
 def label(key: str) -> str:
-    """The name of *key* for people: `cpu_model` is `Cpu model`, unless the table knows better."""
+    """The name of *key* for people: `cpu_model` is `Cpu model`, unless LABELS has another."""
     if key in LABELS:
         return LABELS[key]
-    words = next((key.removesuffix(end) for end, _ in _FORMATS if key.endswith(end)), key).replace("_", " ")
-    return words[:1].upper() + words[1:]
+    name = next((key.removesuffix(end) for end, _ in _FORMATS if key.endswith(end)), key).replace("_", " ")
+    return name[:1].upper() + name[1:]
 
 
 def value_text(key: str, value: Any) -> str:
@@ -86,18 +87,18 @@ def value_text(key: str, value: Any) -> str:
         separator = " × " if value and all(isinstance(entry, int) for entry in value) else ", "
         return separator.join(value_text(key, entry) for entry in value)
     if isinstance(value, int | float):
-        written = _format(key)
-        return written(value) if written else f"{value:.4g}" if isinstance(value, float) else str(value)
+        to_text = _format(key)
+        return to_text(value) if to_text else f"{value:.4g}" if isinstance(value, float) else str(value)
     return str(value)
 
 
 def _format(key: str) -> Callable[[float], str] | None:
-    """How a number whose key ends in a unit is written."""
-    return next((written for end, written in _FORMATS if key.endswith(end)), None)
+    """The function that writes a number whose key ends in a unit, or None."""
+    return next((to_text for end, to_text in _FORMATS if key.endswith(end)), None)
 
 
 def _entry_text(name: str, value: Any) -> str:
-    """One entry of a mapping: its name goes without saying, its unit stands for `=`, an axis stays as it is typed."""
+    """One entry of a mapping: `name value` if the value has a unit, otherwise `name = value`."""
     if name in ("name", "kind"):
         return value_text(name, value)
     return (
@@ -111,15 +112,15 @@ def one_line(value: object) -> str:
 
 
 def markdown_text(value: object) -> str:
-    """*value* so that Markdown shows exactly these characters: no emphasis, no link, no element, no formula."""
+    """*value* escaped so that Markdown shows exactly these characters."""
     text = one_line(value).replace("&", "&amp;").replace("<", "&lt;")
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
-# A table of text as HTML for pages and as Markdown for plain files: whatever is in a cell shows as it is written.
+# A table as HTML and as Markdown; the text of its cells is escaped.
 
 UPRIGHT_MOST = 8
-"""Columns that an upright page holds; a table with more is printed on a page that lies on its side."""
+"""The most columns of a portrait page; a table with more is printed in landscape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +129,14 @@ class ReportColumn:
 
     heading: str
     figure: bool = False
-    """Numbers, set to the right so that their digits line up."""
+    """Whether it holds numbers, which are aligned right."""
     descends: bool = False
-    """The largest number is what one looks for."""
+    """Whether the largest number is the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One entry of a table: its text, a quieter one after it, a bar before it, a badge behind it."""
+    """One entry of a table: a text with a quieter one, a bar and a badge."""
 
     text: str
     aside: str = ""
@@ -143,23 +144,23 @@ class Cell:
     """Length of the bar, 0 to 1."""
     badge: str = ""
     order: float | None = None
-    """The number that is written, where a table can be sorted by it."""
+    """The number of the text, if a table can be sorted by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns and rows; the first `shown` rows stand open, the others unfold."""
+    """Columns and rows; the first `shown` rows are visible, the others can be unfolded."""
 
     columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     best: int | None = None
-    """Row to lift out."""
+    """Index of the highlighted row."""
     sorted_by: int | None = None
-    """The column whose numbers rise from row to row."""
+    """Index of the column by which the rows are sorted."""
     shown: int = 40
 
     def to_html(self) -> Markup:
-        """The table, as wide as the page when it has three columns or more."""
+        """The table as HTML, as wide as the page if it has three columns or more."""
         first = self._html(self.rows[: self.shown], self.best)
         rest = self.rows[self.shown :]
         if not rest:
@@ -168,7 +169,7 @@ class Table:
         return first + more.format(len(rest), self._html(rest, None))
 
     def to_markdown(self) -> str:
-        """The table as GitHub writes it, all rows."""
+        """The table in GitHub's Markdown, with all rows."""
         headings = " | ".join(markdown_text(column.heading) for column in self.columns)
         rules = " | ".join("---:" if column.figure else "---" for column in self.columns)
         lines = [f"| {headings} |", f"| {rules} |"]
@@ -198,7 +199,7 @@ class Table:
 
 
 def pairs_cell(pairs: Sequence[tuple[str, str]], *, grid: bool = False) -> NotebookNode:
-    """A cell of names and values, one a line; as a *grid*, in as many columns as a page has room for."""
+    """A cell of names and values, one pair per line; as a *grid*, in as many columns as fit."""
     line = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>')
     lines = Markup("").join(line.format(name, value) for name, value in pairs)
     html = Markup('<table class="{}"><tbody>{}</tbody></table>').format("wb-grid" if grid else "wb-pairs", lines)
@@ -207,7 +208,7 @@ def pairs_cell(pairs: Sequence[tuple[str, str]], *, grid: bool = False) -> Noteb
 
 
 def shown_cell(html: str, markdown: str, plain: str) -> NotebookNode:
-    """A code cell without code whose one output is the same thing three times, for whoever shows it."""
+    """A code cell without code, whose output is the same content as HTML, Markdown and plain text."""
     data = {"text/html": str(html), "text/markdown": markdown, "text/plain": plain}
     return new_code_cell(outputs=[new_output("display_data", data)])
 
@@ -229,13 +230,11 @@ def _cell_html(column: ReportColumn, cell: Cell) -> Markup:
     return Markup("<td{}>{}</td>").format(_class(column), text)
 
 
-# Rows of a run as tables that say only what differs: one line a schedule, each source in its own column.
-
-Row = Mapping[str, Any]
+# Tables of outcomes, which show only differences: one line per schedule, one column per source.
 
 _PROBLEM = ("operator", "shape", "dtype", "world", "backend", "machine", "fabric", "protocol", "part")
 _SAME_TRIAL = ("operator", "shape", "dtype", "world", "machine", "fabric", "scheme", "axes")
-"""Two rows of the same part that agree in these are the same thing, measured and estimated."""
+"""Columns in which the measured and the estimated row of one trial agree."""
 _FIGURES = ("floor_s", "compute_s", "comm_s", "sequential_s", "skew_s", "samples", "max_relative_error")
 
 
@@ -257,12 +256,12 @@ class ReportLine:
 
 
 def is_failure(row: Row) -> bool:
-    """Whether *row* has a sentence instead of a time."""
+    """Whether *row* has an error message instead of a time."""
     return row.get("outcome") == "failure" or row.get("time_s") is None
 
 
 def is_stop(row: Row) -> bool:
-    """Whether *row* has no time because somebody stopped the run: nothing failed."""
+    """Whether *row* has no time because the run was stopped."""
     return row.get("stage") == "cancelled"
 
 
@@ -291,25 +290,25 @@ def lines(rows: Sequence[Row]) -> list[ReportLine]:
     return sorted((line for same in groups.values() for line in same), key=lambda line: line.leading["time_s"])
 
 
-def gain_words(rows: Sequence[Row]) -> str:
-    """`Fastest: fused, 357 µs, 1.44x faster than the best sequential schedule.` Of one problem."""
+def gain_text(rows: Sequence[Row]) -> str:
+    """`Fastest: fused, 357 µs, 1.44x faster than the best sequential schedule.` for the rows of one problem."""
     best = leading(_compared(rows))[0]
     faster = gain(best)
     time = value_text("time_s", best["time_s"])
-    words = f"Fastest: {schedule_text(best, rows)}, {time} {best.get('source')}"
+    text = f"Fastest: {schedule_text(best, rows)}, {time} {best.get('source')}"
     if faster is None or best.get("scheme") == BASELINE:
-        return f"{words}."
-    return f"{words}, {ratio_text(faster)} faster than the best sequential schedule."
+        return f"{text}."
+    return f"{text}, {ratio_text(faster)} faster than the best sequential schedule."
 
 
 def _compared(rows: Sequence[Row]) -> Sequence[Row]:
-    """Those whose ratios are told: what was timed, or estimates where nothing was."""
+    """The rows whose ratios are shown: timed ones, or estimates if none was timed."""
     known = [row for row in rows if not is_failure(row)]
     return agreed([row for row in known if row.get("source") in TIMED] or known)
 
 
 def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[ReportColumn], list[list[Cell]]]:
-    """The column that says how many times as fast as the baseline each line is, and its cells; none without one."""
+    """The column of each line's speed-up over the baseline, and its cells; empty if there is no ratio."""
     compared = {_identity(row): row for row in _compared(rows) if gain(row) is not None}
     if not compared or len(shown) < 2:
         return [], [[] for _ in shown]
@@ -319,11 +318,11 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
     names = {", ".join(filter(None, _schedule(row, varying))) for row in base}
     # the best sequential schedule of one block may not be that of another, and was not as fast there
     several = len({row.get("block") for row in every}) > 1
-    words = (
+    baseline = (
         f"the best {BASELINE} of its block" if several else names.pop() if len(names) == 1 else f"the best {BASELINE}"
     )
     source = next(iter(compared.values())).get("source")
-    heading = f"Speed-up over {words}" + ("" if source in TIMED else f", {source}")
+    heading = f"Speed-up over {baseline}" + ("" if source in TIMED else f", {source}")
     cells, bases = [], BlockBases.of(every)
     for line in shown:
         row = next((compared[mark] for each in line.by_source.values() if (mark := _identity(each)) in compared), None)
@@ -334,12 +333,12 @@ def _speed_ups(rows: Sequence[Row], shown: Sequence[ReportLine]) -> tuple[list[R
 
 
 def _identity(row: Row) -> str:
-    """What tells *row* from the others of a table."""
+    """The key of *row* within a table."""
     return _text([row.get(key) for key in (*_SAME_TRIAL, "source", "block", "time_s")])
 
 
 def outcome_table(rows: Sequence[Row]) -> Table:
-    """Every schedule that has a time, fastest first, beside what is known of it."""
+    """Every schedule that has a time, fastest first, with its other numbers."""
     shown = lines(rows)
     axes, keys = _varying_axes(rows), differing(rows)
     sources = sorted({source for line in shown for source in line.by_source}, key=_trust)
@@ -367,14 +366,14 @@ def outcome_table(rows: Sequence[Row]) -> Table:
 
 
 def stop_table(rows: Sequence[Row]) -> Table:
-    """The schedules whose turn had not come when the run was stopped."""
+    """The schedules that were not measured because the run was stopped."""
     axes = _varying_axes(rows)
     body = [(Cell(*_schedule(row, axes)), Cell("not measured, stopped")) for row in rows if is_stop(row)]
     return Table(columns=(ReportColumn(heading="Schedule"), ReportColumn(heading="Outcome")), rows=tuple(body))
 
 
 def failure_table(rows: Sequence[Row]) -> Table:
-    """Every schedule that failed, with the stage that it reached and the sentence that says why."""
+    """Every schedule that failed, with the stage that it reached and its error message."""
     failed = [row for row in rows if is_failure(row) and not is_stop(row)]
     axes, keys = _varying_axes(rows), differing(rows)
     headings = ("Schedule", *map(label, keys), "Stage", "Why")
@@ -383,7 +382,7 @@ def failure_table(rows: Sequence[Row]) -> Table:
             Cell(*_schedule(row, axes)),
             *(Cell(value_text(key, row.get(key))) for key in keys),
             Cell(str(row.get("stage") or "unknown")),
-            Cell(str(row.get("message") or "no sentence was kept")),
+            Cell(str(row.get("message") or "no message was stored")),
         )
         for row in failed
     ]
@@ -391,12 +390,12 @@ def failure_table(rows: Sequence[Row]) -> Table:
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
-    """What of the problem is not the same in all *rows*; an estimate's missing protocol is no difference."""
+    """The columns of the problem that differ in *rows*; a missing value is no difference."""
     return [key for key in _PROBLEM if len({_text(row.get(key)) for row in rows if row.get(key) is not None}) > 1]
 
 
 def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """What is the same in every line of the outcome table, as name and value, so that no column repeats it."""
+    """Names and values that are the same in every line of the outcome table, so that no column repeats them."""
     shown = lines(rows)
     alike = [(label(key), value_text(key, values[0])) for key in _FIGURES if len(values := _values(shown, key)) == 1]
     varying = _varying_axes(rows)
@@ -411,12 +410,12 @@ def common(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _values(shown: Sequence[ReportLine], key: str) -> list[Any]:
-    """The different values of *key*, where it applies."""
+    """The distinct values of *key* in *shown*."""
     return list({_text(value): value for line in shown if (value := line.value(key)) is not None}.values())
 
 
 def _varying_axes(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """By scheme, the axes that have more than one value among *rows*."""
+    """By scheme, the axes with more than one value in *rows*."""
     values: dict[str, dict[str, set[str]]] = {}
     for row in rows:
         of_scheme = values.setdefault(str(row.get("scheme")), {})
@@ -426,12 +425,12 @@ def _varying_axes(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def schedule_text(row: Row, rows: Sequence[Row]) -> str:
-    """A schedule in the words that tell it from the others of *rows*: `fused, tiles per slice 4`."""
+    """A schedule by the axes that distinguish it in *rows*: `fused, tiles per slice 4`."""
     return ", ".join(filter(None, _schedule(row, _varying_axes(rows))))
 
 
 def _schedule(row: Row, varying: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """A schedule's scheme, and its axes that are not the same in all rows of that scheme."""
+    """A schedule's scheme, and its axes that vary among the rows of that scheme."""
     scheme, axes = str(row.get("scheme")), row.get("axes") or {}
     return scheme, axes_title({name: axes[name] for name in varying[scheme] if name in axes})
 

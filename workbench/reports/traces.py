@@ -1,8 +1,8 @@
-"""A simulated step for other tools: its tasks as a Chakra execution trace, its timeline for Perfetto.
+"""Exports for other tools: a run's spans for Perfetto, a simulated step for Perfetto and as a Chakra trace.
 
 Chakra (MLCommons) is the graph that ASTRA-sim and others read: one file for each rank, a metadata message and one
-message for each node, each behind its length. Its schema (et_def.proto, 0.0.4) is a few numbered fields, so that they
-are written here without a protobuf library.
+message for each node, each behind its length. Its schema (et_def.proto, 0.0.4) has few numbered fields, which are
+written here without a protobuf library.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from workbench.results.store import Store
 from workbench.simulator.scaling.graph import COMPUTE, Task
 from workbench.simulator.scaling.step import StepTime
 
-# A run's spans in the Trace Event Format, which Perfetto and Chrome's tracing page open; on GPUs tiles, too, by SM.
+# A run's spans in the Trace Event Format, which Perfetto and Chrome's tracing page open; on GPUs also tiles by SM.
 
 FIRST_SM = 1000
-"""Numbers of threads from here on are SMs, BLOCKS_MOST of them each: blocks that run on it side by side."""
+"""First thread number of SMs; each SM has BLOCKS_MOST threads, one for each of its resident blocks."""
 BLOCKS_MOST = 64
 
 Event = dict[str, Any]
 
 
 def write(store: Store, run: str, target: FileTarget | Path) -> Path:
-    """One process per trial and rank, one thread per stream, engine and SM.
+    """Writes the spans of *run*: one process per trial and rank, one thread per stream, engine and SM.
 
     ValueError when no outcome of *run* has spans.
     """
@@ -65,7 +65,7 @@ def _events(store: Store, row: dict[str, Any], first_process: int) -> list[Event
              "args": {"waited_for": span.waited_for, **_problem(span), **_tick(span)}}
             for span in of_rank
         ]  # fmt: skip
-        events += _of_sms(process, of_rank)
+        events += _sm_events(process, of_rank)
     return events
 
 
@@ -74,17 +74,17 @@ def _thread(process: int, number: int, name: str) -> Event:
 
 
 def _problem(span: Span) -> dict[str, int]:
-    """Which of several problems it works on."""
+    """The micro-batch of *span*, if its call has several."""
     return {} if span.micro_batch is None else {"micro_batch": span.micro_batch}
 
 
 def _tick(span: Span) -> dict[str, float]:
-    """How exact its moments are, where that is known."""
+    """The clock's tick, if it is known."""
     return {"clock_tick_us": 1e6 * span.tick_s} if span.tick_s else {}
 
 
-def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
-    """The tiles of all steps, on one thread per SM and block that runs there beside others."""
+def _sm_events(process: int, spans: Sequence[Span]) -> Iterator[Event]:
+    """Events of the tiles of all steps, on one thread per SM and resident block."""
     by_sm: dict[int, list[tuple[TileTimes, Span]]] = defaultdict(list)
     for span in spans:
         for tile in span.tiles:
@@ -99,11 +99,11 @@ def _of_sms(process: int, spans: Sequence[Span]) -> Iterator[Event]:
                 busy_until.append(0.0)
                 yield _thread(process, thread, f"SM {processor}" + (f", block {block + 1}" if block else ""))
             busy_until[block] = tile.sent_s
-            yield from _of_tile(process, thread, tile, span)
+            yield from _tile_events(process, thread, tile, span)
 
 
-def _of_tile(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator[Event]:
-    """Its wait, its computation under the step's own name, and its sending; what took no time is left out."""
+def _tile_events(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator[Event]:
+    """Events of a tile's wait, computation under the step's name, and sending; those without duration are omitted."""
     of_put = span.kind == "put"
     phases = (
         ("wait", "wait", tile.start_s, tile.waited_s),
@@ -117,23 +117,23 @@ def _of_tile(process: int, thread: int, tile: TileTimes, span: Span) -> Iterator
                    "args": {"step": span.step, "program" if of_put else "tile": tile.number}}  # fmt: skip
 
 
-# A simulated step for other tools: its tasks as a Chakra execution trace, its timeline for Perfetto.
+# A simulated step: its tasks as a Chakra execution trace, its timeline for Perfetto.
 
 VERSION = "0.0.4"
 COMP_NODE, COMM_COLL_NODE = 4, 7
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
-"""CollectiveCommType of the schema."""
+"""Numbers of CollectiveCommType in the schema."""
 INT64, BOOL, STRING = 9, 27, 29
-"""Fields of an attribute's value, by type."""
+"""Field numbers of an attribute's value, by type."""
 VARINT, BYTES = 0, 2
 """Wire types of protobuf."""
 
 
 def chakra(step: StepTime, title: str) -> bytes:
-    """The tasks of *step* as one rank's `.et` file; the rank stands for all. The format has no place for *title*.
+    """The tasks of *step* as the `.et` file of one rank, which represents all. The format has no field for *title*.
 
-    Durations are whole microseconds in the schema, so `duration_nanos` has them exactly. A task that computes and
-    communicates at once becomes two nodes, which wait for the same and are waited for together: there is no third kind.
+    Durations are whole microseconds in the schema, so the attribute `duration_nanos` has them exactly. A task that
+    computes and communicates at once becomes two nodes with the same dependencies, since there is no third kind.
     """
     nodes: dict[int, list[int]] = {}
     messages = [_text(1, VERSION)]
@@ -193,7 +193,7 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the high bit says that more follow."""
+    """*value* with seven bits per byte, the lowest first; the high bit means that more bytes follow."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)
@@ -203,7 +203,7 @@ def _varint(value: int) -> bytes:
 
 
 def perfetto(step: StepTime, title: str) -> bytes:
-    """When the tasks of *step* hold the processor and the links of each level, in the Trace Event Format."""
+    """The times at which tasks of *step* hold the processor and the links of each level, in the Trace Event Format."""
     resources = [COMPUTE, *sorted({resource for task in step.tasks for resource in task.holds} - {COMPUTE})]
     events: list[dict[str, Any]] = [_meta("process_name", 0, title)]
     events += [_meta("thread_name", thread, resource) for thread, resource in enumerate(resources)]
@@ -225,4 +225,4 @@ def _meta(name: str, thread: int, value: str) -> dict[str, Any]:
 
 KINDS = {"chakra": CHAKRA, "perfetto": EXPORTS["perfetto"]}
 WAYS = {"chakra": chakra, "perfetto": perfetto}
-"""What a step can be written as; both are given the step's title."""
+"""Functions that write a step in each format, given its title."""

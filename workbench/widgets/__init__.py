@@ -1,4 +1,4 @@
-"""What a person touches in a notebook: the explorer, and the live chart that it is made of."""
+"""What a person uses in a notebook: the explorer, and the live chart that it is made of."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import Any
 
 __all__ = ["Explorer", "LiveChart", "explorer"]
 
-_HOMES = {"Explorer": "exploring", "LiveChart": "live_chart", "explorer": "explorers"}
+_MODULES = {"Explorer": "explorer_page", "LiveChart": "live_chart", "explorer": "explorer_page"}
+"""The module that defines each name. No module may be called like the function `explorer`, which it would replace."""
 
 
 def __getattr__(name: str) -> Any:
-    """Each name brings its own libraries when it is first asked for."""
-    if name not in _HOMES:
+    """Imports the module of *name*, with its libraries, when the name is first used."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     from workbench.quick_start import import_jsonschema
 
     import_jsonschema()
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

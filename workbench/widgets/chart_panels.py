@@ -1,4 +1,4 @@
-"""A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks."""
+"""The chart panels of the explorer: along an axis, landscape, losses of one trial, a step on many ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.naming import axis_title
 from workbench.reports import run_report
 from workbench.reports.methods import derived, derived_table
 from workbench.results import metrics
-from workbench.results.rows import link_of, question_of
+from workbench.results.rows import Row, link_of, question_of
 from workbench.results.store import Store
 from workbench.simulator.closed_form import grid
 from workbench.simulator.price.messages import are_measured
@@ -37,23 +37,21 @@ from workbench.simulator.scaling.step import StepSetting, named, rows
 from workbench.widgets.controls import HIDDEN, SHOWN, dropdown, html, note_html, refusal_html
 from workbench.widgets.live_chart import LiveChart, ready
 
-# The cells of a landscape: every combination of two axes estimated by the closed form, as rows like any others.
-
-Row = Mapping[str, Any]
+# The cells of a landscape: the closed form estimates every combination of two axes, as rows of a run.
 
 
-def cells(asked: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
-    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal of too many."""
-    problem = asked.problem()
-    choice = replace(asked, swept=(x, y)).choice(asked.scheme, machine)
-    points = columns(values(choice, problem, machine, asked.link(), COUNTED_MOST))
-    seconds = grid.times(problem, asked.scheme, points, machine, fabric)
+def cells(form_question: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str) -> list[dict[str, Any]]:
+    """One row per legal combination of axes *x* and *y* over the resolved *fabric*; Refusal if there are too many."""
+    problem = form_question.problem()
+    choice = replace(form_question, swept=(x, y)).choice(form_question.scheme, machine)
+    points = columns(values(choice, problem, machine, form_question.link(), COUNTED_MOST))
+    seconds = grid.times(problem, form_question.scheme, points, machine, fabric)
     same = {
-        "outcome": "estimate", "source": "estimated", "operator": asked.operator, "shape": dict(problem.shape),
-        "dtype": problem.dtype, "world": problem.world, "scheme": asked.scheme, "backend": machine.backend,
+        "outcome": "estimate", "source": "estimated", "operator": form_question.operator, "shape": dict(problem.shape),
+        "dtype": problem.dtype, "world": problem.world, "scheme": form_question.scheme, "backend": machine.backend,
         "machine": machine.name, "fabric": str(fabric), "part": "whole",
         "calibrated": machine.calibrated is not None and are_measured(problem.world, machine, fabric)
-        and shares_are_measured(problems(asked.schedule(machine)), machine),
+        and shares_are_measured(problems(form_question.schedule(machine)), machine),
     }  # fmt: skip
     return [
         {**same, "axes": axes, "time_s": float(time_s)}
@@ -62,27 +60,27 @@ def cells(asked: FormQuestion, machine: Machine, fabric: Fabric, x: str, y: str)
     ]
 
 
-def same_problem(asked: FormQuestion) -> Callable[[Row], bool]:
-    """Whether a row is of the problem and link that are asked for, on whatever machine; one call per graph or many."""
-    problem, link = asked.problem(), link_of(str(asked.link()))
+def same_problem(form_question: FormQuestion) -> Callable[[Row], bool]:
+    """A test whether a row has the problem, link and calls per graph of *form_question*, on any machine."""
+    problem, link = form_question.problem(), link_of(str(form_question.link()))
     question = question_of(problem.to_json())
 
     def same(row: Row) -> bool:
         backend = row.get("backend")
-        alike = is_one_call(row.get("protocol"), backend) == is_one_call(asked.protocol, backend)
+        alike = is_one_call(row.get("protocol"), backend) == is_one_call(form_question.protocol, backend)
         is_estimate = row.get("source") == "estimated"
         return (is_estimate or alike) and question_of(row) == question and link_of(row.get("fabric") or "") == link
 
     return same
 
 
-# The time along one axis of a sweep, and which axis that is when several were swept.
+# The time along one axis of a sweep, which can be chosen if several were swept.
 
-NONE = "This run tries one value of each axis. Tick “sweep” beside an axis, then Run, to see the time along it."
+NO_SWEEP = "This run tries one value of each axis. Tick “sweep” next to an axis, then Run, to see the time along it."
 
 
 class AlongPanel:
-    """`view` is the tab."""
+    """The tab `view` of the time along one swept axis."""
 
     def __init__(self) -> None:
         self._swept: Mapping[str, Sequence[Value]] = {}
@@ -99,24 +97,24 @@ class AlongPanel:
         self.begin({}, "")
 
     def begin(self, swept: Mapping[str, Sequence[Value]], context: str) -> None:
-        """A run that tries *swept*: axes with their values, the first one to be drawn along."""
+        """Starts a run that tries *swept*, axes with their values, and draws along the first of them."""
         self._swept, self._context, self._rows, self._running = {}, context, [], ([], {})
         self.axis.options = [(axis_title(axis), axis) for axis in swept]
         self.axis.layout.display = SHOWN if len(swept) > 1 else HIDDEN
-        self.note.value = "" if swept else note_html(NONE)
+        self.note.value = "" if swept else note_html(NO_SWEEP)
         self.chart.layout.display = SHOWN if swept else HIDDEN
         self._swept = swept
         self.axis.value = next(iter(swept), None)
         self._draw()
 
     def add(self, rows: Sequence[Row]) -> None:
-        """What came back since the last time."""
+        """Appends new *rows*."""
         self._rows += rows
         if self.axis.value is not None:
             self.chart.append(sweep.DATASET, sweep.rows(rows, self.axis.value))
 
     def show_running(self, rows: Sequence[Row], numbers: MutableMapping[str, int]) -> None:
-        """What is being timed, instead of what was a moment ago."""
+        """Replaces the marks of the trials that are being timed."""
         self._running = rows, numbers
         if self.axis.value in self._swept:
             self.chart.replace(layers.DATASET, layers.rows(rows, numbers, self.axis.value))
@@ -132,7 +130,7 @@ class AlongPanel:
             self.show_running(*self._running)
 
 
-# The landscape: two axes to choose, every cell estimated at once, measured cells over it; a click loads a schedule.
+# The landscape over two chosen axes: all cells are estimated at once, and measured ones are drawn over them.
 
 PREFERRED = (
     "slice_tiles",
@@ -150,8 +148,11 @@ PREFERRED = (
 
 
 class LandscapePanel:
-    """`view` is the tab. *estimates* are the rows of the current question with the two named axes swept, *timed* those
-    of the run that are about the same problem; both are asked for while somebody looks."""
+    """The tab `view` of estimates and measurements over two axes; it is only drawn while it is open.
+
+    *estimates* gives the rows of the current question with the two named axes swept, *timed* the rows of the run that
+    are about the same problem.
+    """
 
     def __init__(self, estimates: Callable[[str, str], Sequence[Row]], timed: Callable[[], Sequence[Row]]) -> None:
         self._estimates_of, self._timed = estimates, timed
@@ -169,38 +170,38 @@ class LandscapePanel:
         self.view = ipywidgets.VBox([ipywidgets.HBox([self.x, self.y]), self.message, self.chart])
 
     def offer(self, axes: Mapping[str, int]) -> None:
-        """The axes of the schedules that are asked for now, with the number of their values."""
+        """Offers *axes*: those of the requested schedules, with the number of their values."""
         ordered = sorted(axes, key=lambda axis: (axes[axis] < 2, (*PREFERRED, axis).index(axis)))
         self._counts = dict(axes)
-        words = tuple((axis_title(axis), axis) for axis in ordered)
+        titles = tuple((axis_title(axis), axis) for axis in ordered)
         self.forget()
-        if words == tuple(self.x.options):
+        if titles == tuple(self.x.options):
             return
         across = self.x.value if self.x.value in axes else ordered[0]
         others = [axis for axis in ordered if axis != across] or ordered
         up = self.y.value if self.y.value in others else others[0]
         for control, axis in ((self.x, across), (self.y, up)):
             control.unobserve(self._axes_changed, "value")
-            control.options = words
+            control.options = titles
             control.value = axis
             control.observe(self._axes_changed, "value")
         self._axes_changed()
 
     def begin(self, swept: Sequence[str]) -> None:
-        """A run: its swept axes are the ones to look at; its measurements will lie over the estimates."""
+        """Starts a run: shows the axes in *swept*."""
         offered = [axis for _, axis in self.x.options]
         for control, axis in zip((self.x, self.y), [axis for axis in swept if axis in offered], strict=False):
             control.value = axis
         self.draw()
 
     def forget(self) -> None:
-        """Another question: its estimates are made when somebody looks."""
+        """Discards the estimates of the previous question; new ones are computed while the tab is open."""
         self._stale = True
         if self._watched:
             self.look(True)
 
     def look(self, watched: bool) -> None:
-        """Whether the tab is open; estimates are made while it is."""
+        """Opens or closes the tab; missing estimates are computed when it opens."""
         self._watched = watched
         if watched and self._stale and self.x.value is not None and self.y.value is not None:
             self._stale = False
@@ -221,21 +222,21 @@ class LandscapePanel:
             self.forget()
 
     def draw(self) -> None:
-        """Anew, if somebody looks: cells are replaced, not appended."""
+        """Replaces all cells, if the tab is open."""
         if self._watched and self.x.value is not None and self.y.value is not None:
             rows = [*self._estimated, *self._timed()]
             self.chart.replace(landscape.DATASET, landscape.rows(rows, self.x.value, self.y.value))
 
 
-# Where the time of one trial went, of which trial, and what follows from it; or why that cannot be said.
+# Where the time of one trial went, and the numbers derived from it; or why they are not known.
 
-FAR = 0.05
-"""A timeline that took more or less than this share of the timed calls explains them only so far."""
+TIMELINE_TOLERANCE = 0.05
+"""A timeline whose duration differs by less than this share from the timed calls explains them."""
 RUN_IT = "Load this schedule and run it by itself to see each part."
 
 
 class LossesPanel:
-    """`view` is the tab."""
+    """The tab `view` of the losses of one trial, with the numbers derived from them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -245,13 +246,13 @@ class LossesPanel:
         self.view = ipywidgets.VBox([self.note, self.chart, self.numbers])
 
     def begin(self) -> None:
-        """Another run: nothing is known of it."""
+        """Starts another run, of which nothing is known."""
         self._shown = ()
         self.note.value = self.numbers.value = ""
         self.chart.replace(waterfall.DATASET, [])
 
     def show(self, run: str, rows: Sequence[Row], row: Row, name: str) -> None:
-        """The losses of *row*, which is called *name* and completed; of its run all *rows* are known so far."""
+        """Shows the losses of the completed *row*, labelled *name*, of a *run* with *rows* so far."""
         pieces_s = run_report.pieces_alone_s(rows, row)
         known = (run, row, pieces_s)
         if known == self._shown:
@@ -259,50 +260,50 @@ class LossesPanel:
         self._shown = known
         spans = self._store.spans(run, row["key"], row["source"], row.get("block"))
         steps = metrics.waterfall(row, spans, pieces_s)
-        words = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_of_timeline(row, spans)]
-        self.note.value = note_html(" ".join([*words, *_missing(row, steps or {}, pieces_s)]))
+        notes = [f"{name}: {seconds_text(row['time_s'])}, {row['source']}.", *_timeline_note(row, spans)]
+        self.note.value = note_html(" ".join([*notes, *_unknown_losses(row, steps or {}, pieces_s)]))
         parts = {"floor": row["floor_s"]} if steps is None else steps
         self.chart.replace(waterfall.DATASET, waterfall.rows(parts, row["time_s"], row["source"]))
         numbers = derived(row, spans, pieces_s)
         self.numbers.value = str(derived_table(numbers).to_html()) if numbers else ""
 
 
-def _missing(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
-    """Which losses are not known, why, and what to do where this person can."""
+def _unknown_losses(row: Row, parts: Mapping[str, float | None], pieces_s: float | None) -> list[str]:
+    """Messages: which losses are not known, why, and how to measure them if that is possible."""
     if not (unknown := metrics.unknown(parts)):
         return []
-    lacks = ["its computation was not timed alone in its block"] * (pieces_s is None)
-    lacks += ["no timeline of it was kept"] * ("fill and drain" in unknown)
-    why = f"Not known: {', '.join(unknown)}, since {' and '.join(lacks) or 'its floor is not known'}."
+    reasons = ["its computation was not timed alone in its block"] * (pieces_s is None)
+    reasons += ["no timeline of it was kept"] * ("fill and drain" in unknown)
+    why = f"Not known: {', '.join(unknown)}, since {' and '.join(reasons) or 'its floor is not known'}."
     return [why, RUN_IT] if row["source"] == "measured" else [why]
 
 
-def _of_timeline(row: Row, spans: Sequence[Span]) -> list[str]:
-    """Where the timeline took another time than the timed calls: losses that are read from it are off as far."""
+def _timeline_note(row: Row, spans: Sequence[Span]) -> list[str]:
+    """A message if the timeline took another time than the timed calls, since its losses differ as much."""
     taken_s = max((span.stop_s for span in metrics.per_problem(spans, row)), default=row["time_s"])
-    if abs(taken_s / row["time_s"] - 1) < FAR:
+    if abs(taken_s / row["time_s"] - 1) < TIMELINE_TOLERANCE:
         return []
     took = f"Fill and drain and contention are read from its timeline, which took {seconds_text(taken_s)}"
-    return [f"{took}: what that differs by is among the unexplained."]
+    return [f"{took}: the difference is part of the unexplained time."]
 
 
-# A preset's model on many ranks: the step that the operator is a part of, simulated while somebody looks.
+# A preset's model on many ranks: the step that contains the operator, simulated while the tab is open.
 
 MACHINE = "h200_ib"
-"""Hosts of eight GPUs and a network: no other machine of ours has many hosts."""
-USUAL = "fused"
-"""The configuration that is chosen first: every model has it."""
+"""The shipped machine with many hosts: eight GPUs each, and a network."""
+DEFAULT_CONFIGURATION = "fused"
+"""The configuration that is chosen first, which every model has."""
 WORLDS = (8, 64, 512, 4096)
-NOBODY = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
+ONLY_ESTIMATED = "Everything here is estimated: nothing between hosts was measured, and our kernels do not run there."
 
 
 def model_of(preset: str) -> str | None:
-    """The model that the preset's operator is of, by its name: the longest that the preset's begins with."""
+    """Name of the model of *preset*: the longest model name with which the preset's begins."""
     return max((name for name in names() if f"{preset}_".startswith(f"{name}_")), key=len, default=None)
 
 
 class StepPanel:
-    """`view` is the tab; `offer` says which preset the form has, `look` whether the tab is open."""
+    """The tab `view` of a model's step; `offer` sets the preset, `look` opens or closes the tab."""
 
     def __init__(self) -> None:
         self._preset, self._watched, self._drawn = "", False, ("", "")
@@ -315,12 +316,12 @@ class StepPanel:
         self.view = ipywidgets.VBox([self.configuration, self.message, self.chart])
 
     def offer(self, preset: str) -> None:
-        """The preset that the form has now."""
+        """Sets the preset of the form."""
         self._preset = preset
         self._draw()
 
     def look(self, watched: bool) -> None:
-        """A step is simulated while somebody looks."""
+        """Opens or closes the tab; a step is simulated while it is open."""
         self._watched = watched
         self._draw()
 
@@ -329,10 +330,10 @@ class StepPanel:
             return
         name = model_of(self._preset)
         if name is None:
-            self._say_none()
+            self._show_no_model()
             return
-        known = model(name)
-        offered = tuple(named(None, known))
+        scaled = model(name)
+        offered = tuple(named(None, scaled))
         if self.configuration.options != offered:
             self._offer(offered)
         question = (name, str(self.configuration.value))
@@ -348,20 +349,21 @@ class StepPanel:
         self.chart.replace(scale_out.DATASET, scale_out.rows(steps))
         most = steps[-1]
         self.message.value = note_html(
-            f"{known.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_words(most['reduction'])} "
-            f"on {most['world']:,} ranks. {NOBODY} More: notebooks/scale_out.ipynb, `workbench predict-step {name}`."
+            f"{scaled.title} on {MACHINE}: {question[1].replace('_', ' ')} takes {_reduction_text(most['reduction'])} "
+            f"on {most['world']:,} ranks. {ONLY_ESTIMATED} More: notebooks/scale_out.ipynb, "
+            f"`workbench predict-step {name}`."
         )
 
     def _offer(self, offered: tuple[str, ...]) -> None:
-        """Other configurations; the one that is chosen stays where it can."""
+        """Offers other configurations, and keeps the chosen one if it is among them."""
         before, self._offering = self.configuration.value, True
         try:
             self.configuration.options = offered
-            self.configuration.value = before if before in offered else USUAL
+            self.configuration.value = before if before in offered else DEFAULT_CONFIGURATION
         finally:
             self._offering = False
 
-    def _say_none(self) -> None:
+    def _show_no_model(self) -> None:
         self._drawn = ("", "")
         self.chart.replace(scale_out.DATASET, [])
         self.message.value = note_html(
@@ -369,12 +371,12 @@ class StepPanel:
         )
 
 
-def _words(reduction: float) -> str:
+def _reduction_text(reduction: float) -> str:
     return f"{percent_text(abs(reduction))} {'less' if reduction >= 0 else 'more'} than sequential"
 
 
 def _steps(name: str, configuration: str) -> list[dict[str, Any]]:
-    """One row for each of WORLDS; shapes that several of them have are priced once."""
+    """One row for each of WORLDS; shapes that they share are priced once."""
     machine = shipped_machine(MACHINE)
     first = Prices(machine, of_machine(machine, WORLDS[0]))
     settings = [StepSetting(model=model(name), prices=first.over(of_machine(machine, world))) for world in WORLDS]

@@ -1,9 +1,9 @@
-"""Who answers: the cluster measures, the simulator estimates, or a recording is played as if live."""
+"""Sources of outcomes: finds the cluster in the background, calibrates machines, and chooses who answers a run."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
@@ -26,6 +26,7 @@ from workbench.machines.calibrate_gpu import calibrate_here
 from workbench.resources import LAPTOP
 from workbench.results import recordings
 from workbench.results.recordings import Recorded
+from workbench.results.rows import Row
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -42,47 +43,47 @@ from workbench.widgets.controls import (
 )
 from workbench.widgets.form import Availability, QuestionForm
 
-# Who measures: the cluster is looked for in the background, and looked at again, so that the page says how it is.
+# The cluster is searched for and checked in the background, so that the page shows its state.
 
 LOOK_SECONDS, MISS_SECONDS = 3.0, 1.0
-"""How often a cluster is looked at, and how often it is looked for."""
+"""Pause between checks of a connected cluster, and between searches for one."""
 LOOKING_MOST = 4
-"""So many explorers of a kernel look for their cluster; older ones keep what they have found."""
-NOBODY = (
+"""The most explorers of a kernel that watch their cluster; older ones keep its last state."""
+NO_CLUSTER = (
     "No cluster answers yet: the lab's takes some seconds to start, `workbench cluster up` starts one elsewhere. "
     "Simulate and Replay need none."
 )
 CLOSING_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
-"""So long may somebody who needs a cluster wait for one that is being found."""
+"""The longest wait of `ClusterWatcher.cluster` for a connection."""
 
 
 class ClusterWatcher:
-    """*tell* is called with the workers, or None, and with a sentence, whenever these have changed.
+    """Watches the cluster, and calls *report* with its workers, or None, and a message whenever these change.
 
-    Only the finder's own thread connects: a connection may hang, and whoever presses Run must not hang with it.
+    Only the watcher's thread connects: a connection may hang, and pressing Run must not hang with it.
     """
 
-    def __init__(self, tell: Callable[[Workers | None, str], Any], cluster: Cluster | str | None = None) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[Workers | None, str], Any], cluster: Cluster | str | None = None) -> None:
+        self._report = report
         self._cluster = None if isinstance(cluster, str) else cluster
         self._address = cluster if isinstance(cluster, str) else None
         self._is_lab = cluster is None
-        self._told: tuple[Workers | None, str] | None = None
+        self._reported: tuple[Workers | None, str] | None = None
         self._why = "it is still being looked for"
         self._closed = False
         self._thread: threading.Thread | None = None
         self._news = threading.Condition()
-        """A cluster was found, is needed at once, or is needed no more. Held for moments, never while connecting."""
+        """Notified when a cluster is found, needed at once, or no longer needed. Never held while connecting."""
         self._needed = False
 
     def start(self) -> None:
-        """Begins to look, in a thread that ends with `close` or with the kernel."""
+        """Starts the watching thread, which ends with `close` or with the kernel."""
         self._thread = threading.Thread(target=self._look, name="workbench cluster", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Nothing is told from now on: what is being told is waited for, a connection that hangs only so long."""
+        """Stops reports. Waits at most CLOSING_SECONDS for a report or connection in progress."""
         with self._news:
             self._closed = True
             self._news.notify_all()
@@ -90,7 +91,7 @@ class ClusterWatcher:
             self._thread.join(CLOSING_SECONDS)
 
     def cluster(self) -> Cluster:
-        """The cluster that was found, connected; ValueError when nobody has answered."""
+        """The connected cluster; ValueError if none has answered."""
         with self._news:
             self._needed = not self._connected()
             self._news.notify_all()
@@ -103,8 +104,8 @@ class ClusterWatcher:
             )
 
     def ranks(self, world: int, backend: str, across: bool = False) -> Ranks | None:
-        """What a gang would run on: of the cluster as it was seen last, or of the one that the lab is starting here."""
-        workers = self._told and self._told[0]
+        """The ranks that a gang would use: of the cluster's last state, or of the one that the lab is starting here."""
+        workers = self._reported and self._reported[0]
         if workers is not None:
             return workers.ranks(world, backend, across)
         return local_ranks(world, backend) if self._is_lab else None
@@ -114,13 +115,13 @@ class ClusterWatcher:
 
     def _look(self) -> None:
         while not self._closed:
-            news = self._found()
-            if news != self._told and not self._closed:
-                self._told = news
+            news = self._state()
+            if news != self._reported and not self._closed:
+                self._reported = news
                 try:
-                    self._tell(*news)
+                    self._report(*news)
                 except ValueError:
-                    if not self._closed:  # else the page went meanwhile, and its store with it
+                    if not self._closed:  # otherwise the page and its store were closed meanwhile
                         raise
             with self._news:
                 pause_s = MISS_SECONDS if news[0] is None else LOOK_SECONDS
@@ -131,20 +132,20 @@ class ClusterWatcher:
         with self._news:
             if self._cluster is not None and self._connected():
                 return self._cluster
-            self._cluster = None  # a lab that was ended and started again has another address
+            self._cluster = None  # a lab that was restarted has another address
         cluster = Cluster.connect(self._address)
         with self._news:
             self._cluster = cluster
             self._news.notify_all()
         return cluster
 
-    def _found(self) -> tuple[Workers | None, str]:
+    def _state(self) -> tuple[Workers | None, str]:
         try:
             cluster = self._connect()
             workers = Workers.described(cluster.describe())
         except (ValueError, OSError, TimeoutError, RuntimeError) as error:
             self._why = str(error) or type(error).__name__
-            return None, NOBODY
+            return None, NO_CLUSTER
         troubles = [f"{worker.name}: {worker.trouble}." for worker in workers.here if worker.trouble]
         silent = [worker.name for worker in workers.here if isinstance(worker, WorkerDescription) and worker.is_away]
         if silent:
@@ -154,42 +155,40 @@ class ClusterWatcher:
         return workers, " ".join([f"Cluster: {len(workers)} ranks on {where}.", *troubles])
 
 
-# Estimates that are off are told, and a button fits the machine; what was predicted before stays as it was.
-
-Row = Mapping[str, Any]
+# A notice of inaccurate estimates, and a button that calibrates the machine; stored estimates do not change.
 
 
 class CalibrationNotice:
-    """`show` tells what is off; the button fits that machine in the background, and then calls *done*."""
+    """Reports inaccurate estimates; its button calibrates their machine in the background, and then calls *done*."""
 
     def __init__(self, find: Callable[[], Cluster], done: Callable[[], None]) -> None:
         self._find, self._done = find, done
         self._machine = ""
         self._busy = False
         self._stop = threading.Event()
-        self.words = html("wb-off")
+        self.text = html("wb-off")
         self.button = button("Calibrate", "wb-calibrate", "sliders", "Fit the machine to the ranks that measure")
         self.button.on_click(lambda _: self.start())
         self.button.layout.display = HIDDEN
-        self.view = marked(ipywidgets.VBox([self.words, self.button]), "wb-calibrating")
+        self.view = marked(ipywidgets.VBox([self.text, self.button]), "wb-calibrating")
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Says which estimates among the *rows* of a run are off, and offers what helps."""
+        """Reports which estimates among the *rows* of a run are inaccurate, and offers a calibration."""
         if self._busy:
             return
         estimates = off(rows)
         digests = {row.get("machine_digest") for row in rows if row["source"] == "estimated"} - {None}
         self._machine = estimates[0].machine if estimates else ""
-        self.words.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
+        self.text.value = warning_html(" ".join(map(str, estimates))) if estimates else ""
         machine = machines.known(self._machine)
         offers = machine is not None
         if machine is not None and digests and machine.digest not in digests:
-            self.words.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
+            self.text.value += note_html(f"{self._machine} was calibrated since: new runs have other estimates.")
             offers = False
         self.button.layout.display = SHOWN if offers else HIDDEN
 
     def start(self) -> None:
-        """Fits the machine; returns at once."""
+        """Starts the calibration, and returns at once."""
         if self._busy or not self._machine:
             return
         self._busy = True
@@ -201,65 +200,65 @@ class CalibrationNotice:
         self._stop.set()
 
     def _work(self, name: str) -> None:
-        said = ""
+        result = ""
         try:
-            said = self._fit(name)
+            result = self._fit(name)
         except (UnsoundFit, ValueError, OSError, RuntimeError) as error:
-            said = refusal_html(str(error))
+            result = refusal_html(str(error))
         finally:
             self._busy = False
-            if not self._stop.is_set():  # else the page went meanwhile, and its store with it
+            if not self._stop.is_set():  # otherwise the page and its store were closed meanwhile
                 self._done()
-                self.words.value = said
+                self.text.value = result
 
     def _fit(self, name: str) -> str:
-        """What to say of it."""
+        """Calibrates the machine *name*, and returns the message to show."""
         on_cpus = machines.machine(name).backend == "cpu"
         takes = FULL_SECONDS if on_cpus else GPU_SECONDS
-        self.words.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
+        self.text.value = note_html(f"Calibrating {name}: about {takes:.0f} s. Measure nothing meanwhile.")
         if on_cpus:
             calibrate(self._find(), FULL_SECONDS, self._stop, name=name)
         else:
             calibrate_here(name, GPU_SECONDS)
-        return note_html(f"{name} is calibrated. Estimates that were made before a run stay beside its measurements.")
+        return note_html(f"{name} is calibrated. Estimates from before a run stay with its measurements.")
 
 
-# The form begins with the machine of the ranks that measure: the one that fits them, or one made of what they tell.
+# The form starts with the machine of the measuring ranks: a description that fits them, or a new one.
 
 
 def begin_with(question: QuestionForm, workers: Workers | None, find: Callable[[], Cluster]) -> None:
-    """Sets the machine of *question* to that of *workers*, where it is the usual one and not theirs.
+    """Sets the machine of *question* to that of *workers* if it is the default one and does not fit them.
 
-    What a person chose stays, and is refused with the name of the one that fits.
+    A machine that a person chose stays, and is refused with the name of the one that fits.
     """
     machine = question.machine_value
-    if not workers or machine.name != LAPTOP or Availability(True, workers).of_machine(machine) is None:
+    if not workers or machine.name != LAPTOP or Availability(True, workers).machine_refusal(machine) is None:
         return
     backend = "triton" if all(worker.backend == "triton" for worker in workers.here) else "cpu"
     try:
         theirs = matching.of(find(), backend)
         if theirs is not None:
             question.choose_machine(matching.settled(theirs).name)
-    except (ValueError, OSError, RuntimeError, TimeoutError):  # then the form says why its machine is refused
+    except (ValueError, OSError, RuntimeError, TimeoutError):  # the form shows why its machine is refused
         return
 
 
-# Who answers: the cluster measures, the simulator estimates, or a recording is played as if live.
+# The choice of a source: the cluster measures, the simulator estimates, or a recording is replayed.
 
 MEASURE, SIMULATE, REPLAY = "cluster", "simulator", "recordings"
 SOURCES = (("Measure", MEASURE), ("Simulate", SIMULATE), ("Replay", REPLAY))
 TOOLTIPS = ("On the cluster's ranks", "Played on a machine's description", "Recorded runs as if live")
 SPEEDS = (("as it was", 1.0), ("10 times as fast", 10.0), ("at once", float("inf")))
-OWN_RUNS = 20
-"""The newest runs of one's own that are offered for replay."""
+OWN_RUNS_MOST = 20
+"""The most runs of this person that are offered for replay."""
 
 
 class SourceChoice:
-    """`view` is the choice; `sitting` makes of a question what is to be iterated."""
+    """The controls `view` that choose a source; `run_for` makes the run of a question."""
 
     def __init__(self, store: Store, find: Callable[[], Cluster], ranks: Callable[[int, str], Ranks | None],
                  wait_s: Callable[[], float]) -> None:  # fmt: skip
-        """*wait_s*: how long a run may wait for ranks, when it begins."""
+        """*wait_s* gives how long a run may wait for ranks, in seconds, when it begins."""
         self._store, self._find, self._ranks, self._wait_s = store, find, ranks, wait_s
         self._listeners: list[Callable[[], Any]] = []
         self._read: tuple[Any, list[Recorded]] | None = None
@@ -272,8 +271,8 @@ class SourceChoice:
         )
         self.view = ipywidgets.VBox([self.source, self._replay])
         self.source.observe(self._source_changed, "value")
-        self.recording.observe(self._tell, "value")
-        self.whole.observe(self._tell, "value")
+        self.recording.observe(self._notify, "value")
+        self.whole.observe(self._notify, "value")
 
     @property
     def value(self) -> str:
@@ -284,7 +283,7 @@ class SourceChoice:
         self._listeners.append(listener)
 
     def recorded(self) -> list[Recorded]:
-        """The recording that is chosen; ValueError when there is none, or it has nothing."""
+        """The chosen recording; ValueError if there is none, or it is empty."""
         if self.recording.value is None:
             raise ValueError(
                 "There is nothing to replay: 0 recordings and 0 measured runs. Accepted: measure something first, "
@@ -294,7 +293,7 @@ class SourceChoice:
         return recordings.recordings(name) if kind == "shipped" else recordings.of_run(self._store, name)
 
     def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
-        """Why nothing can be replayed, or None; of a sweep what was recorded is played."""
+        """Why *question* cannot be replayed, or None; a sweep replays whatever was recorded of it."""
         if self.value != REPLAY:
             return None
         try:
@@ -306,13 +305,13 @@ class SourceChoice:
             return str(refused)
 
     def _recorded_once(self) -> list[Recorded]:
-        """The recording, read once as long as it is the one that is chosen."""
+        """The chosen recording, which is read once."""
         if self._read is None or self._read[0] != self.recording.value:
             self._read = self.recording.value, self.recorded()
         return self._read[1]
 
-    def sitting(self, question: FormQuestion, machine: Machine) -> StoredRun:
-        """What Run iterates; ValueError in one sentence when it cannot be."""
+    def run_for(self, question: FormQuestion, machine: Machine) -> StoredRun:
+        """The run that the button Run iterates; ValueError with a message if there cannot be one."""
         if self.value == REPLAY and self.whole.value:
             return self._replay_of(self.recorded())
         return experiment_run(question.experiment(machine), self._store, self._answer(machine), machine)
@@ -336,20 +335,21 @@ class SourceChoice:
         if replay:
             self.offer()
         self._replay.layout.display = SHOWN if replay else HIDDEN
-        self._tell()
+        self._notify()
 
     def offer(self) -> None:
-        """The recordings that there are now: those shipped, then one's own measured runs, the newest first."""
+        """Offers the current recordings: the shipped ones, then this person's measured runs, the newest first."""
         self._read = None
         shipped = [(name, ("shipped", name)) for name in recordings.paths()]
         runs = [
-            (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"])) for run in self._store.measured_runs(OWN_RUNS)
+            (f"{run['title'] or 'run'}, {run['id']}", ("own", run["id"]))
+            for run in self._store.measured_runs(OWN_RUNS_MOST)
         ]
         options = (*shipped, *runs)
         if tuple(self.recording.options) != options:
             self.recording.options = options
             self.recording.value = options[0][1] if options else None
 
-    def _tell(self, _: Any = None) -> None:
+    def _notify(self, _: Any = None) -> None:
         for listener in self._listeners:
             listener()

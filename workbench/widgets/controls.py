@@ -1,4 +1,4 @@
-"""Small pieces of HTML beside the controls: sizes, refusals, banners. Whatever a person or a file wrote is escaped."""
+"""Small controls and pieces of HTML of the explorer; any text from a person or a file is escaped."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from workbench.machines import trust
 from workbench.machines.presets import Preset
 from workbench.resources import LEFT_OUT
 
-# Keys pressed in the explorer are the explorer's: JupyterLab would take an arrow or a letter for itself.
+# Keys pressed in the explorer do not reach JupyterLab, which would handle arrows and letters itself.
 
 KEYS = """
-// JupyterLab hears keys when they have bubbled up to the page: what belongs to a control goes no further. Combinations
-// such as Ctrl+S, and Escape, stay JupyterLab's.
+// JupyterLab handles keys that bubble up to the page, so plain keys stop here. Escape and combinations such as Ctrl+S
+// still reach JupyterLab.
 function keep(event) {
   if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
 }
@@ -45,21 +45,21 @@ export default {
 
 
 class Keyboard(anywidget.AnyWidget):
-    """Nothing to see: it listens where it stands."""
+    """An invisible widget that keeps plain keys of the surrounding explorer from JupyterLab."""
 
     _esm = KEYS
 
 
-# The small controls of a form, each with a stable class name: for tests, style sheets and people's own scripts.
+# Small controls of a form, each with a stable class name for tests, style sheets and scripts.
 
 WIDE = {"description_width": "130px"}
 HIDDEN, SHOWN = "none", None
 
 
 class QuietControls:
-    """A form whose own changes of its controls are no news: it makes them `with self._silently()`.
+    """A form that ignores changes of its controls that it makes itself, inside `with self._silently()`.
 
-    What a person changes meanwhile, in the kernel's thread, is news all the same.
+    Changes by a person in another thread are still reported meanwhile.
     """
 
     @property
@@ -81,150 +81,148 @@ class QuietControls:
 
 
 def wide(**more: Any) -> ipywidgets.Layout:
-    """As wide as the form. A new one each time: a layout that several share would hide and show them together."""
+    """A new layout as wide as the form; a shared layout would hide and show all of its controls together."""
     return ipywidgets.Layout(**{"width": "100%", "margin": "1px 0", **more})
 
 
 def marked(control: Any, mark: str) -> Any:
-    """*control* with the class *mark*."""
+    """*control*, to which the CSS class *mark* was added."""
     control.add_class(mark)
     return control
 
 
 def dropdown(label: str, options: Sequence[Any], mark: str, value: Any = None) -> ipywidgets.Dropdown:
-    """One of several; *options* are values, or pairs of words and values."""
+    """A list to choose one of *options* from: values, or pairs of label and value."""
     more = {} if value is None else {"value": value}
     return marked(ipywidgets.Dropdown(options=options, description=label, style=WIDE, layout=wide(), **more), mark)
 
 
 def tick(label: str, mark: str, value: bool = False) -> ipywidgets.Checkbox:
-    """Yes or no."""
+    """A checkbox."""
     return marked(ipywidgets.Checkbox(value=value, description=label, indent=False, layout=wide()), mark)
 
 
 def one_of(options: Sequence[Any], value: Any, mark: str, tooltips: Sequence[str] = ()) -> ipywidgets.ToggleButtons:
-    """One of a few, all in sight."""
-    made = ipywidgets.ToggleButtons(
+    """Buttons to choose one of a few *options*, all visible."""
+    control = ipywidgets.ToggleButtons(
         options=options,
         value=value,
         tooltips=tooltips,
         style={"button_width": "auto"},
         layout=ipywidgets.Layout(flex="1 1 auto", width="auto"),
     )
-    return marked(made, mark)
+    return marked(control, mark)
 
 
 def sweep_tick(mark: str) -> ipywidgets.Checkbox:
-    """*sweep*: every value of what stands beside it is to be tried, instead of the one that is shown."""
-    made = ipywidgets.Checkbox(
+    """The checkbox *sweep*: a run tries every value of the control next to it, instead of the one shown."""
+    control = ipywidgets.Checkbox(
         description="sweep",
         indent=False,
         layout=ipywidgets.Layout(width="66px", flex="0 0 auto", margin="1px 0 1px 4px"),
     )
-    return marked(made, mark)
+    return marked(control, mark)
 
 
-def or_words(control: Any) -> ipywidgets.HBox:
-    """*control*; where there is one option only, that option in words, since a choice of one is no choice."""
-    words = marked(ipywidgets.HTML(description=control.description, style=WIDE, layout=wide(margin="0")), "wb-only")
+def choice_or_label(control: Any) -> ipywidgets.HBox:
+    """*control*, which is replaced by the label of its option while it has only one."""
+    only = marked(ipywidgets.HTML(description=control.description, style=WIDE, layout=wide(margin="0")), "wb-only")
 
     def follow(_: Any = None) -> None:
         alone = len(control.options) < 2
-        control.layout.display, words.layout.display = (HIDDEN, SHOWN) if alone else (SHOWN, HIDDEN)
-        words.value, words.tooltip = str(escape(control.label or "")), control.tooltip
+        control.layout.display, only.layout.display = (HIDDEN, SHOWN) if alone else (SHOWN, HIDDEN)
+        only.value, only.tooltip = str(escape(control.label or "")), control.tooltip
 
     control.observe(follow, ["options", "index", "label", "tooltip"])
     follow()
-    return ipywidgets.HBox([control, words], layout=ipywidgets.Layout(flex="1 1 auto", width="100%"))
+    return ipywidgets.HBox([control, only], layout=ipywidgets.Layout(flex="1 1 auto", width="100%"))
 
 
 def number_line(label: str, options: Sequence[Any], value: Any, mark: str) -> ipywidgets.SelectionSlider:
-    """One of several numbers in order."""
-    made = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=wide())
-    return marked(made, mark)
+    """A slider to choose one of several numbers in order."""
+    control = ipywidgets.SelectionSlider(options=options, value=value, description=label, style=WIDE, layout=wide())
+    return marked(control, mark)
 
 
-def row(*controls: Any) -> ipywidgets.HBox:
-    """*controls* beside each other, as wide as the form."""
+def side_by_side(*controls: Any) -> ipywidgets.HBox:
+    """*controls* next to each other, as wide as the form."""
     return ipywidgets.HBox(list(controls), layout=wide())
 
 
 def html(mark: str) -> ipywidgets.HTML:
-    """A place for words."""
+    """An HTML label."""
     return marked(ipywidgets.HTML(layout=wide(margin="0")), mark)
 
 
 def button(label: str, mark: str, icon: str, tooltip: str, **more: Any) -> ipywidgets.Button:
-    """Something to press."""
+    """A button."""
     layout = ipywidgets.Layout(width="auto", flex="0 0 auto")
     return marked(ipywidgets.Button(description=label, icon=icon, tooltip=tooltip, layout=layout, **more), mark)
 
 
 def fold(label: str, mark: str, inside: ipywidgets.Widget) -> ipywidgets.ToggleButton:
-    """Shows and hides *inside*. The accordion of ipywidgets cannot be opened with the keyboard."""
-    made = marked(
-        ipywidgets.ToggleButton(
-            description=label, icon="caret-right", layout=wide(), tooltip="Show what is not needed at first"
-        ),
+    """A button that shows and hides *inside*; the accordion of ipywidgets cannot be opened with the keyboard."""
+    toggle = marked(
+        ipywidgets.ToggleButton(description=label, icon="caret-right", layout=wide(), tooltip="Show more options"),
         mark,
     )
 
     def show(_: Any = None) -> None:
-        inside.layout.display = SHOWN if made.value else HIDDEN
-        made.icon = "caret-down" if made.value else "caret-right"
+        inside.layout.display = SHOWN if toggle.value else HIDDEN
+        toggle.icon = "caret-down" if toggle.value else "caret-right"
 
-    made.observe(show, "value")
+    toggle.observe(show, "value")
     show()
-    return made
+    return toggle
 
 
-# Small pieces of HTML beside the controls: sizes, refusals, banners. Whatever a person or a file wrote is escaped.
+# Small pieces of HTML: sizes, refusals, warnings, numbers. Any text from a person or a file is escaped.
 
 STYLE = f"<style>{(Path(__file__).parent / 'explorer.css').read_text()}</style>"
 
 
 NAMED_MOST = 3
-"""Choices of one control that a line names; of more it says how many."""
+"""The most choices of one control that a line names; more are counted."""
 
 
-def refusal_html(sentence: str) -> str:
-    """Why what is asked cannot be."""
-    return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(sentence))
+def refusal_html(message: str) -> str:
+    """A message that refuses a question."""
+    return str(Markup('<div class="wb-bad" role="alert">{}</div>').format(message))
 
 
-def warning_html(sentence: str) -> str:
-    """What a person should know before trusting a number."""
-    return str(Markup('<div class="wb-warn" role="status">{}</div>').format(sentence))
+def warning_html(message: str) -> str:
+    """A message that warns a person before they trust a number."""
+    return str(Markup('<div class="wb-warn" role="status">{}</div>').format(message))
 
 
-def note_html(sentence: str) -> str:
-    """A quiet sentence."""
-    return str(Markup('<div class="wb-note">{}</div>').format(sentence))
+def note_html(message: str) -> str:
+    """A quiet note."""
+    return str(Markup('<div class="wb-note">{}</div>').format(message))
 
 
 def preset_html(preset: Preset, operator: str) -> str:
-    """What a preset is, in full: the list beside it has room for its name only."""
+    """A preset's full description, since the list next to it has room for its name only."""
     note = next((entry.note for entry in preset.entries if entry.operator == operator), "")
     divided = f"divided: {preset.divided}" if preset.divided and not preset.divided.startswith("nothing") else ""
-    words = "; ".join(filter(None, [preset.title, note, divided])) + "."
+    text = "; ".join(filter(None, [preset.title, note, divided])) + "."
     return str(
-        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{words} Source: {preset.source}", words)
+        Markup('<div class="wb-note wb-aside" title="{}">{}</div>').format(f"{text} Source: {preset.source}", text)
     )
 
 
-def left_out_html(sentences: Sequence[str]) -> str:
-    """Which files of `data/` the form goes on without, in one line that can be opened."""
-    if not sentences:
+def left_out_html(messages: Sequence[str]) -> str:
+    """The damaged files of `data/` that are ignored, in one line that can be opened."""
+    if not messages:
         return ""
-    count = "1 file is" if len(sentences) == 1 else f"{len(sentences)} files are"
-    whys = [sentence.removeprefix(LEFT_OUT) for sentence in sentences]
+    count = "1 file is" if len(messages) == 1 else f"{len(messages)} files are"
+    whys = [message.removeprefix(LEFT_OUT) for message in messages]
     lines = Markup("").join(Markup("<li>{}</li>").format(why) for why in whys)
     folded = Markup('<details class="wb-warn"><summary>{} damaged and left out</summary><ul>{}</ul></details>')
     return str(folded.format(count, lines))
 
 
 def unavailable_html(refused: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """What is greyed out, and why. *refused*: by reason, the name of each control with the choices that it meets."""
+    """The choices that are greyed out, and why. *refused*: by reason, the labels of choices by control."""
     lines = Markup("").join(
         Markup("<li><b>{}</b>: {}</li>").format("; ".join(_choices(*each) for each in by_control.items()), reason)
         for reason, by_control in refused.items()
@@ -240,7 +238,7 @@ def _choices(control: str, labels: Sequence[str]) -> str:
 
 
 def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None) -> str:
-    """The times that one looks for, side by side; what is not known is left out."""
+    """The main times next to each other; unknown ones are omitted."""
     known = {name: seconds for name, seconds in numbers.items() if seconds is not None}
     shown = Markup("").join(
         Markup('<span class="wb-number wb-number-{}"><b>{}</b> {}</span>').format(
@@ -253,14 +251,14 @@ def numbers_html(numbers: Mapping[str, float | None], estimate: Estimate | None)
 
 
 def _share_html(estimate: Estimate | None) -> str:
-    """Whose the times are, where a call has several problems: bars of the timeline are of all of them."""
+    """A note where one call has several micro-batches: times are of one of them, the timeline is of all."""
     count = 1 if estimate is None else problems(estimate.trial.schedule)
-    words = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
-    return note_html(words) if count > 1 else ""
+    text = f"Times are of one micro-batch of {count}, the timeline is of the call with all {count}."
+    return note_html(text) if count > 1 else ""
 
 
 def _trust_html(estimate: Estimate | None) -> str:
-    """How far the estimate may be off."""
+    """The interval of the estimate, and how it was checked."""
     if estimate is None:
         return ""
     band = f"The estimate may be {seconds_text(estimate.low_s)} to {seconds_text(estimate.high_s)}"
@@ -273,7 +271,7 @@ def _trust_html(estimate: Estimate | None) -> str:
 
 
 def sizes_html(problem: Problem) -> str:
-    """Local and global sizes side by side, and what must cross the wire."""
+    """A table of local and global sizes, and the bytes that must cross the wire."""
     operator = OPERATORS[problem.operator]
     local, whole = operator.local(problem), operator.whole(problem)
     rows = [

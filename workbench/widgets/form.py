@@ -1,4 +1,4 @@
-"""The form: what is asked, in widgets. It offers only what is legal and says why the rest is not."""
+"""The form of a question: it offers only what is legal, and says why the rest is not."""
 
 from __future__ import annotations
 
@@ -20,113 +20,112 @@ from kernels.schemes import COMPARED, SCHEMES, axis_rules
 from kernels.trial import PROTOCOLS, Trial
 from kernels.units import DTYPE_BYTES
 from workbench import machines
-from workbench.charts.labels import LINKS, fabric_words
+from workbench.charts.labels import LINKS, fabric_label
 from workbench.experiment.form import SCHEME, FormQuestion
 from workbench.experiment.sources import share_memory
 from workbench.machines import machine as machine_named
 from workbench.machines import matching
+from workbench.results.rows import Row
 from workbench.widgets.controls import (
     HIDDEN,
     SHOWN,
     QuietControls,
+    choice_or_label,
     dropdown,
     fold,
     html,
     marked,
     number_line,
     one_of,
-    or_words,
     refusal_html,
+    side_by_side,
     sizes_html,
     sweep_tick,
     tick,
     unavailable_html,
     wide,
 )
-from workbench.widgets.controls import (
-    row as side_by_side,
-)
 from workbench.widgets.form_fields import AxisRows, ProblemForm, Unavailable, is_number_line
 
-# Why Run would be refused, known before it is pressed: the scheme, the cluster's workers and the backend are asked.
+# Why Run would be refused: reasons of the scheme, the cluster's workers and the backend, known before it is pressed.
 
 Choice = TypeVar("Choice", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Of one source. What is simulated has to be legal; what is measured has to find ranks that run it, too."""
+    """Which questions one source can answer: legal ones, and if it measures, those for which ranks are available."""
 
     measures: bool = False
     workers: Workers | None = None
-    """None: nobody knows yet whether there is a cluster."""
+    """None until a cluster was found."""
 
     def seats(self, machine: Machine) -> int:
-        """How many ranks may be asked for: as many as the cluster can seat, or the machine connects."""
+        """The most ranks that may be requested: as many as the cluster can seat, or the machine connects."""
         known = self.workers if self.measures else None
         seats = known.seats(machine.backend) if known is not None else 0
         return min(seats or machine.max_world, machine.max_world)
 
-    def refusal(self, asked: FormQuestion, machine: Machine) -> str | None:
-        """Why *asked* cannot be answered, or None."""
+    def refusal(self, question: FormQuestion, machine: Machine) -> str | None:
+        """Why *question* cannot be answered, or None."""
         try:
-            trial = asked.trial(machine)
+            trial = question.trial(machine)
         except Refusal as refusal:
             return str(refusal)
-        return self._of_hardware(machine, trial.world) or self._of_ranks(trial)
+        return self._hardware_refusal(machine, trial.world) or self._ranks_refusal(trial)
 
-    def of_machine(self, machine: Machine) -> str | None:
-        """Why nothing at all can be answered about *machine*, or None."""
+    def machine_refusal(self, machine: Machine) -> str | None:
+        """Why no question about *machine* can be answered, or None."""
         known = self.workers if self.measures else None
         unseated = known.refusal(1, machine.backend, shares_heap=True) if known is not None else None
-        return unseated or self._of_hardware(machine, 1)
+        return unseated or self._hardware_refusal(machine, 1)
 
-    def _of_hardware(self, machine: Machine, world: int) -> str | None:
-        """Why times of the cluster's ranks are none of *machine*, or None."""
+    def _hardware_refusal(self, machine: Machine, world: int) -> str | None:
+        """Why the cluster's ranks do not match *machine*, or None."""
         ranks = self.workers.ranks(world, machine.backend) if self.measures and self.workers is not None else None
         return None if ranks is None else matching.refusal(machine, ranks.hardware, world)
 
-    def of_scheme(self, asked: FormQuestion, scheme: str, machine: Machine) -> str | None:
-        """Why no schedule of *scheme* can be answered, or None."""
-        plain = replace(asked, scheme=scheme, values=())
-        sentence = self.refusal(plain, machine)
-        return None if sentence is None or self.fitting(plain, machine) is not None else sentence
+    def scheme_refusal(self, question: FormQuestion, scheme: str, machine: Machine) -> str | None:
+        """Why no schedule of *scheme* can be run, or None."""
+        plain = replace(question, scheme=scheme, values=())
+        message = self.refusal(plain, machine)
+        return None if message is None or self.fitting(plain, machine) is not None else message
 
-    def of_link(self, asked: FormQuestion, link: str, machine: Machine) -> str | None:
-        """Why no scheme can be answered over *link*, or None."""
-        sentences = []
+    def link_refusal(self, question: FormQuestion, link: str, machine: Machine) -> str | None:
+        """Why no scheme can be run over *link*, or None."""
+        messages = []
         for scheme in schemes.SCHEMES:
-            sentence = self.refusal(replace(asked, fabric=link, scheme=scheme, values=()), machine)
-            if sentence is None:
+            message = self.refusal(replace(question, fabric=link, scheme=scheme, values=()), machine)
+            if message is None:
                 return None
-            sentences.append(sentence)
-        return sentences[0]
+            messages.append(message)
+        return messages[0]
 
-    def of_values(self, asked: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
-        """Why the ranks cannot run the scheme's usual schedule with each value of *axis*; None where they can."""
+    def value_refusals(self, question: FormQuestion, axis: Axis, machine: Machine) -> dict[Value, str | None]:
+        """By value of *axis*, why the ranks cannot run the scheme's default schedule with it; None where they can."""
         if not self.measures:
             return {}
         try:
-            usual = self.fitting(asked, machine) or replace(asked, values=()).schedule(machine)
+            usual = self.fitting(question, machine) or replace(question, values=()).schedule(machine)
         except Refusal:
             return {}
-        refused = capabilities.refused_values(asked.problem(), usual, axis, self._ranks(asked, machine))
+        refused = capabilities.refused_values(question.problem(), usual, axis, self._ranks(question, machine))
         return {value: refused.get(value) for value in axis.values}
 
-    def fitting(self, asked: FormQuestion, machine: Machine) -> Schedule | None:
-        """A schedule that the ranks run, where the usual one is legal and theirs alone refuse it; None without."""
+    def fitting(self, question: FormQuestion, machine: Machine) -> Schedule | None:
+        """A schedule that the ranks can run, if they refuse the legal default one; otherwise None."""
         if not self.measures:
             return None
         try:
-            usable = capabilities.fitting(asked.problem(), asked.scheme, self._ranks(asked, machine))
+            usable = capabilities.fitting(question.problem(), question.scheme, self._ranks(question, machine))
         except Refusal:
             return None
-        return None if usable == replace(asked, values=()).schedule(machine) else usable
+        return None if usable == replace(question, values=()).schedule(machine) else usable
 
-    def _ranks(self, asked: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
-        return capabilities.MeasuringRanks(machine, asked.link())
+    def _ranks(self, question: FormQuestion, machine: Machine) -> capabilities.MeasuringRanks:
+        return capabilities.MeasuringRanks(machine, question.link())
 
-    def _of_ranks(self, trial: Trial) -> str | None:
+    def _ranks_refusal(self, trial: Trial) -> str | None:
         if not self.measures:
             return None
         shares = share_memory([trial])
@@ -135,47 +134,45 @@ class Availability:
         return unseated or backends.refusal(trial, shares)
 
 
-def refused_choices(sentences: Mapping[Choice, str | None]) -> dict[Choice, str]:
-    """The choices that cannot be, with their reasons. Where none can be, the reason is not in this choice."""
-    refused = {choice: sentence for choice, sentence in sentences.items() if sentence is not None}
-    return refused if len(refused) < len(sentences) else {}
+def refused_choices(messages: Mapping[Choice, str | None]) -> dict[Choice, str]:
+    """The refused choices with their reasons; empty if all are refused, since then the reason lies elsewhere."""
+    refused = {choice: message for choice, message in messages.items() if message is not None}
+    return refused if len(refused) < len(messages) else {}
 
 
-# The form: what is asked, in widgets. It offers only what is legal and says why the rest is not.
+# The form: its controls, its question, and what follows from a change.
 
 WAITS = (("30 s", 30.0), ("2 min", 120.0), ("10 min", WAIT_S), ("1 hour", 3600.0), ("12 hours", 43200.0))
-"""How long a run may wait for ranks."""
+"""Choices of how long a run may wait for ranks, in seconds."""
 RATIOS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 EMULATED = "emulated"
 TWO_HOSTS = "emulated:hosts=2"
 RATIO = "wire_to_compute"
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """All that the form says, to come back to."""
+    """The complete state of the form, to restore it later."""
 
-    asked: FormQuestion
+    question: FormQuestion
     machine: str
     preset: str
 
 
 class QuestionForm(QuietControls):
-    """Controls of one question. `asked` is its state, `on_change` is called after every change of it."""
+    """The controls of one question: `question` is its state; listeners of `on_change` are called after every change."""
 
     def __init__(self, default_preset: str, machine: str) -> None:
         self._listeners: list[Callable[[], Any]] = []
         self._values: dict[str, dict[str, Value]] = {}
         self._swept: set[str] = set()
-        self.judge = Availability()
-        """Whether what the form says would be answered; whoever knows source and cluster sets another."""
+        self.availability = Availability()
+        """Which questions can be answered; the explorer updates it with `set_availability`."""
         self.refused: dict[str, dict[Any, str]] = {}
-        """By the class name of a control: the choices that cannot be taken here, each with its reason."""
-        self._judged: object = None
+        """By the class name of a control: its refused choices, each with its reason."""
+        self._last_judged: object = None
         self._refreshing = threading.RLock()
-        """The kernel's thread and those that bring news of cluster and run."""
+        """Held by the kernel's thread and by those that report news of cluster and run."""
         self.axes = AxisRows(self._set_axis, self._set_sweep)
         self.problem = ProblemForm(default_preset, machine_named(machine))
         self._build(machine)
@@ -185,7 +182,7 @@ class QuestionForm(QuietControls):
         self.problem.on_change(self._problem_changed)
         self._refresh()
 
-    # what the form looks like
+    # Its look.
 
     def _build(self, machine: str) -> None:
         self.scheme = one_of(list(SCHEMES), "fused", "wb-scheme", [scheme.idea for scheme in SCHEMES.values()])
@@ -197,7 +194,7 @@ class QuestionForm(QuietControls):
         self.sizes, self.refusal = html("wb-sizes-shown"), html("wb-refusal")
         self.machine = dropdown("Machine", _machines(), "wb-machine", value=machine)
         self.fabric = dropdown("Link", _links(machine_named(machine)), "wb-fabric")
-        self.protocol = dropdown("Protocol", [(_protocol_words(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
+        self.protocol = dropdown("Protocol", [(_protocol_label(p), p) for p in PROTOCOLS], "wb-protocol", "quick")
         self.fresh = tick("Measure again what is known", "wb-fresh")
         self.wait = dropdown("Wait for ranks", WAITS, "wb-wait", WAIT_S)
         self.wait.tooltip = "Give up when no ranks are granted within this time"
@@ -205,20 +202,20 @@ class QuestionForm(QuietControls):
         self.unavailable, self.elsewhere = Unavailable(), html("wb-elsewhere")
         self.view = ipywidgets.VBox([self.problem.view, schemes, self.axes.basic, self.ratio, self.unavailable])
         chosen = [self.problem.world, self.problem.dtype, self.machine, self.fabric, self.protocol]
-        advanced = [*map(or_words, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
+        advanced = [*map(choice_or_label, chosen), self.axes.advanced, self.wait, self.fresh, self.elsewhere]
         inside = marked(ipywidgets.VBox(advanced, layout=wide()), "wb-advanced")
         self.more = fold("Advanced", "wb-more", inside)
         self.advanced = ipywidgets.VBox([self.more, inside], layout=wide())
 
-    # what it says
+    # Its question.
 
     @property
     def machine_value(self) -> Machine:
         return machine_named(self.machine.value)
 
     @property
-    def asked(self) -> FormQuestion:
-        """The state of the form; it may be illegal."""
+    def question(self) -> FormQuestion:
+        """The question in the form, which may be illegal."""
         return FormQuestion(
             operator=self.problem.operator.value,
             shape=self.problem.shape,
@@ -235,7 +232,7 @@ class QuestionForm(QuietControls):
 
     @property
     def _machine_names(self) -> list[str]:
-        """Names of those that are offered."""
+        """Names of the offered machines."""
         return [name for _, name in self.machine.options]
 
     def _fabric_text(self) -> str:
@@ -245,17 +242,17 @@ class QuestionForm(QuietControls):
     def on_change(self, listener: Callable[[], Any]) -> None:
         self._listeners.append(listener)
 
-    # what others set
+    # Setting its content.
 
     def load(self, scheme: str, values: Mapping[str, Value]) -> None:
         """Sets the form to a schedule, as a click on the landscape does.
 
-        Only what differs from the defaults counts as set: with another problem the rest follows the new defaults.
+        Only values that differ from the defaults count as set; the others follow the defaults of a later problem.
         """
         with self._silently():
-            plain = _complete(replace(self.asked, scheme=scheme, values=()), self.machine_value) or {}
+            plain = _complete(replace(self.question, scheme=scheme, values=()), self.machine_value) or {}
             self._values[scheme] = {name: value for name, value in values.items() if plain.get(name) != value}
-            if _complete(replace(self.asked, scheme=scheme), self.machine_value) != dict(values):
+            if _complete(replace(self.question, scheme=scheme), self.machine_value) != dict(values):
                 self._values[scheme] = dict(values)
             self._swept.clear()
             self.sweep_schemes.value = False
@@ -263,7 +260,7 @@ class QuestionForm(QuietControls):
         self._changed()
 
     def load_row(self, row: Row, *, protocol: bool = True) -> None:
-        """Sets the form to what *row* is about: problem, machine, link and schedule, as restoring a run does."""
+        """Sets the form to problem, machine, link and schedule of *row*, as restoring a run does."""
         with self._silently():
             if row["machine"] in self._machine_names:
                 self.machine.value = row["machine"]
@@ -275,11 +272,11 @@ class QuestionForm(QuietControls):
 
     @property
     def wait_s(self) -> float:
-        """How long a run may wait for ranks."""
+        """How long a run may wait for ranks, in seconds."""
         return float(self.wait.value)
 
     def wait_at_most(self, seconds: float) -> None:
-        """Sets how long a run may wait for ranks; ValueError where that is less than a second."""
+        """Sets how long a run may wait for ranks; ValueError if that is less than a second."""
         if not seconds >= 1:
             raise ValueError(f"wait_s = {seconds:g} is too short: {seconds:g} < 1. Accepted: 1 second or more.")
         if seconds not in [value for _, value in self.wait.options]:
@@ -287,19 +284,19 @@ class QuestionForm(QuietControls):
         self.wait.value = float(seconds)
 
     def choose_machine(self, name: str) -> None:
-        """Another machine, which may have been made a moment ago."""
+        """Chooses the machine *name*, which is added to the list if it is new."""
         if name not in self._machine_names:
             self.machine.options = (*self.machine.options, (machine_named(name).title, name))
         self.machine.value = name
 
     @property
     def state(self) -> FormState:
-        """What the form says, all of it."""
-        return FormState(self.asked, str(self.machine.value), str(self.problem.preset.value))
+        """The complete state of the form."""
+        return FormState(self.question, str(self.machine.value), str(self.problem.preset.value))
 
     def restore(self, state: FormState) -> None:
-        """Sets the form to what it said before."""
-        question = state.asked
+        """Sets the form to an earlier *state*."""
+        question = state.question
         with self._silently():
             self.machine.value = state.machine
             self.problem.load(
@@ -317,28 +314,28 @@ class QuestionForm(QuietControls):
         self._changed()
 
     def _load_link(self, text: str) -> None:
-        """A link that the form has no controls for becomes a choice of its own."""
+        """Chooses the link *text*, which is added to the list if it is missing."""
         fabric = parse(text)
         if fabric.wire_to_compute is not None:
             if fabric.wire_to_compute not in self.ratio.options:
                 self.ratio.options = sorted({*self.ratio.options, fabric.wire_to_compute})
             self.ratio.value, text = fabric.wire_to_compute, _without_ratio(fabric)
         if text not in [value for _, value in self.fabric.options]:
-            self.fabric.options = (*_links(self.machine_value), (fabric_words(text), text))
+            self.fabric.options = (*_links(self.machine_value), (fabric_label(text), text))
         self.fabric.value = text
 
-    # what happens on a change
+    # Changes.
 
     def _problem_changed(self, operator_changed: bool) -> None:
         if operator_changed:
             self._values.clear()
             self._swept.clear()
         for values in self._values.values():
-            values.pop("tile", None)  # a tile suits the sizes that it was chosen for
+            values.pop("tile", None)  # a tile was chosen for the earlier sizes
         self._changed()
 
     def _machine_changed(self, _: Any) -> None:
-        """Another machine has other links, and other problems are worth asking of it."""
+        """Offers the links of another machine, and the problems that suit it."""
         machine = self.machine_value
         with self._silently():
             self.fabric.options = _links(machine)
@@ -353,48 +350,51 @@ class QuestionForm(QuietControls):
         for listener in self._listeners:
             listener()
 
-    def ask(self, judge: Availability) -> None:
-        """Another source, or news of the cluster: other things can be answered. Listeners are not told."""
-        if judge != self.judge:
-            self.judge = judge
+    def set_availability(self, availability: Availability) -> None:
+        """Sets which questions can be answered, after a change of source or cluster. Calls no listeners."""
+        if availability != self.availability:
+            self.availability = availability
             self._refresh()
 
     def _refresh(self) -> None:
-        """Offers what is legal now, greys out what cannot be answered, and says why what is asked is not."""
+        """Offers legal choices, greys out refused ones, and shows why the current question is refused, if it is."""
         with self._refreshing, self._silently():
             self.ratio.layout.display = SHOWN if _takes_ratio(str(self.fabric.value)) else HIDDEN
             machine = self.machine_value
-            self.problem.seat(self.judge.seats(machine))
+            self.problem.seat(self.availability.seats(machine))
             try:
-                question = self.asked
+                question = self.question
                 self.sizes.value = sizes_html(question.problem())
                 known = question.axes(machine)
             except Refusal as refusal:
                 self.refusal.value = refusal_html(str(refusal))
                 return
-            self._judge_choices(known)
+            self._find_refused_choices(known)
             values = self._values.setdefault(self.scheme.value, {})
             for name in [name for name, value in values.items() if not _accepts(known, name, value)]:
                 del values[name]
             self._fit(values)
-            complete, unread = _complete(self.asked, machine) or values, self.asked.unread(self.scheme.value, machine)
-            shown = [axis for axis in self._offered(known) if axis.name not in unread]
+            complete, ignored = (
+                _complete(self.question, machine) or values,
+                self.question.unread(self.scheme.value, machine),
+            )
+            shown = [axis for axis in self._offered(known) if axis.name not in ignored]
             self.axes.offer(self.scheme.value, shown, complete, self._swept)
             self._show_unavailable()
-            sentence = self.judge.refusal(self.asked, machine)
-            self.refusal.value = refusal_html(sentence) if sentence else ""
+            message = self.availability.refusal(self.question, machine)
+            self.refusal.value = refusal_html(message) if message else ""
 
     def _fit(self, values: dict[str, Value]) -> None:
-        """Where ranks run one schedule of a scheme and the usual one is another, theirs is taken."""
-        question, machine = self.asked, self.machine_value
-        if not values and self.judge.refusal(question, machine) is not None:
-            fitting = self.judge.fitting(question, machine)
+        """Takes the schedule of a scheme that the ranks can run, if they refuse its default."""
+        question, machine = self.question, self.machine_value
+        if not values and self.availability.refusal(question, machine) is not None:
+            fitting = self.availability.fitting(question, machine)
             plain = _complete(question, machine) or {}
             if fitting is not None:
                 values.update({name: value for name, value in fitting.axes if plain.get(name) != value})
 
     def _offered(self, known: Sequence[Axis]) -> list[Axis]:
-        """On a line of numbers there is no place to grey out: what cannot be is left out."""
+        """The *known* axes; refused values of those on a slider are omitted, since a slider cannot grey them out."""
         offered = []
         for axis in known:
             refused = self.refused.get(f"wb-axis-{axis.name}", {})
@@ -402,32 +402,33 @@ class QuestionForm(QuietControls):
             offered.append(replace(axis, values=values) if is_number_line(axis) else axis)
         return offered
 
-    def _judge_choices(self, known: Sequence[Axis]) -> None:
-        """Asks about every choice of the form: once for each problem, not whenever a slider moves."""
-        machine, judge = self.machine_value, self.judge
+    def _find_refused_choices(self, known: Sequence[Axis]) -> None:
+        """Finds the refused choices of all controls: once for each problem, not whenever a slider moves."""
+        machine, availability = self.machine_value, self.availability
         link = str(self.fabric.value)
-        question = replace(self.asked, values=(), swept=(), fresh=False, fabric=link, compared=())
-        if (question, machine, judge) == self._judged:
+        question = replace(self.question, values=(), swept=(), fresh=False, fabric=link, compared=())
+        if (question, machine, availability) == self._last_judged:
             return
-        self._judged = (question, machine, judge)
+        self._last_judged = (question, machine, availability)
         choices: dict[str, dict[Any, str | None]] = {
-            "wb-scheme": {name: judge.of_scheme(question, name, machine) for name in SCHEMES},
-            "wb-dtype": {name: judge.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
-            "wb-world": {world: self._of_world(question, world) for world in self.problem.world.options},
+            "wb-scheme": {name: availability.scheme_refusal(question, name, machine) for name in SCHEMES},
+            "wb-dtype": {name: availability.refusal(replace(question, dtype=name), machine) for name in DTYPE_BYTES},
+            "wb-world": {world: self._world_refusal(question, world) for world in self.problem.world.options},
             "wb-machine": {
-                each.name: judge.of_machine(each) for each in filter(None, map(machines.known, self._machine_names))
+                each.name: availability.machine_refusal(each)
+                for each in filter(None, map(machines.known, self._machine_names))
             },
-            "wb-fabric": {text: judge.of_link(question, text, machine) for _, text in self.fabric.options},
+            "wb-fabric": {text: availability.link_refusal(question, text, machine) for _, text in self.fabric.options},
         }
-        choices |= {f"wb-axis-{axis.name}": judge.of_values(question, axis, machine) for axis in known}
-        self.refused = {mark: refused for mark, sentences in choices.items() if (refused := refused_choices(sentences))}
+        choices |= {f"wb-axis-{axis.name}": availability.value_refusals(question, axis, machine) for axis in known}
+        self.refused = {mark: refused for mark, messages in choices.items() if (refused := refused_choices(messages))}
 
-    def _of_world(self, question: FormQuestion, world: int) -> str | None:
+    def _world_refusal(self, question: FormQuestion, world: int) -> str | None:
         try:
             shape = self.problem.shape_for(world)
         except Refusal as refusal:
             return str(refusal)
-        return self.judge.refusal(replace(question, world=world, shape=shape), self.machine_value)
+        return self.availability.refusal(replace(question, world=world, shape=shape), self.machine_value)
 
     def _show_unavailable(self) -> None:
         controls = {
@@ -439,8 +440,8 @@ class QuestionForm(QuietControls):
             **{f"wb-axis-{name}": made.control for name, made in self.axes.rows.items()},
         }
         self.unavailable.show(self.refused, controls)
-        self.elsewhere.value = unavailable_html(self.unavailable.words)
-        swept = ", ".join(self.asked.compared)
+        self.elsewhere.value = unavailable_html(self.unavailable.by_reason)
+        swept = ", ".join(self.question.compared)
         self.sweep_schemes.tooltip = f"Try every scheme, side by side: {swept}"
 
     def _set_axis(self, name: str, value: Value) -> None:
@@ -453,7 +454,7 @@ class QuestionForm(QuietControls):
 
 
 def _complete(question: FormQuestion, machine: Machine) -> dict[str, Value] | None:
-    """The schedule that Run would take: what a person has not set may follow from what was. None if there is none."""
+    """All axes of the schedule that Run would take, or None: unset ones may follow from the others."""
     try:
         return axis_rules.all_axes(question.problem(), question.schedule(machine), machine.backend)
     except Refusal:
@@ -465,34 +466,34 @@ def _accepts(known: tuple[Axis, ...], name: str, value: Value) -> bool:
 
 
 def _machines() -> list[tuple[str, str]]:
-    """By what people call them, without those whose files are damaged."""
+    """Titles and names of all readable machines."""
     return [(each.title, each.name) for each in machines.readable()]
 
 
 def _links(machine: Machine) -> tuple[tuple[str, str], ...]:
-    """The usual one of its ranks first."""
+    """Labels and texts of all links, those usual for the machine's ranks first."""
     usual = BACKENDS[machine.backend]
     kinds = sorted(KINDS, key=lambda kind: usual.index(kind) if kind in usual else len(usual))
-    words = [(LINKS[kind], kind) for kind in kinds]
+    links = [(LINKS[kind], kind) for kind in kinds]
     if EMULATED in usual:
-        words.insert(1, (fabric_words(TWO_HOSTS), TWO_HOSTS))
-    return tuple(words)
+        links.insert(1, (fabric_label(TWO_HOSTS), TWO_HOSTS))
+    return tuple(links)
 
 
 def _takes_ratio(text: str) -> bool:
-    """Whether the ratio of the form decides how fast a link is."""
+    """Whether the form's ratio sets the bandwidth of a link."""
     return text.startswith(EMULATED) and RATIO not in text and "bandwidth_bytes_per_second" not in text
 
 
 def _without_ratio(fabric: Fabric) -> str:
-    """The choice of the form that *fabric* is, its ratio aside."""
+    """The form's text for *fabric* without its ratio."""
     if fabric.hosts == 1:
         return EMULATED
     two = replace(parse(TWO_HOSTS), wire_to_compute=fabric.wire_to_compute)
     return TWO_HOSTS if fabric.as_asked == two else str(replace(fabric.as_asked, wire_to_compute=None))
 
 
-def _protocol_words(name: str) -> str:
+def _protocol_label(name: str) -> str:
     known = PROTOCOLS[name]
     each = ", one call per graph (GPUs)" if known.calls_per_graph == 1 else ""
     return f"{name}: {known.repeats} samples after {known.warmups} warm-ups{each}"

@@ -1,4 +1,4 @@
-"""Which problem: an operator in words, a preset or sizes of one's own, how many ranks, which dtype."""
+"""Parts of the form: greyed-out choices, a row for each axis, and the problem with its preset or sizes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from workbench.widgets.controls import (
     SHOWN,
     WIDE,
     QuietControls,
+    choice_or_label,
     dropdown,
     html,
     marked,
     note_html,
-    or_words,
     preset_html,
     refusal_html,
-    row,
+    side_by_side,
     sweep_tick,
     wide,
 )
 
-# Choices that cannot be taken here, greyed out with their reasons: ipywidgets can disable whole controls only.
+# Refused choices are greyed out with their reasons; ipywidgets itself can only disable whole controls.
 
 GREYED = """
-// `reasons`: by the class of a control, the reason by the place of the choice. ipywidgets makes options and buttons
-// anew when they change, so a control is looked at again whenever something in it was.
+// `reasons`: by the class of a control, the reason by the index of the choice. ipywidgets recreates options and
+// buttons when they change, so a control is updated whenever its content changes.
 function grey(control, reasons) {
   const choices = control.querySelector("select")?.options ?? control.querySelectorAll("button");
   [...choices].forEach((choice, place) => mark(choice, reasons[place]));
@@ -84,31 +84,31 @@ export default {
 
 
 class Unavailable(anywidget.AnyWidget):
-    """Nothing to see: it greys out choices of other controls, found by their class names."""
+    """An invisible widget that greys out choices of other controls, which it finds by their class names."""
 
     _esm = GREYED
     reasons = traitlets.Dict().tag(sync=True)
-    words: Mapping[str, Mapping[str, Sequence[str]]] = {}
-    """By reason, the name of each control with the choices that cannot be taken."""
+    by_reason: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    """By reason, the refused choices of each control, by its name."""
 
     def show(self, refused: Mapping[str, Mapping[Hashable, str]], controls: Mapping[str, Any]) -> None:
-        """*refused*: by the class name of one of *controls*, the reason of each choice that cannot be taken."""
+        """Greys out *refused*: by the class name of one of *controls*, the reason of each refused choice."""
         reasons: dict[str, dict[str, str]] = {}
-        words: dict[str, dict[str, list[str]]] = {}
-        for mark, sentences in refused.items():
+        by_reason: dict[str, dict[str, list[str]]] = {}
+        for mark, messages in refused.items():
             control = controls[mark]
             pairs = [option if isinstance(option, tuple) else (str(option), option) for option in control.options]
             name = control.description or mark.removeprefix("wb-").capitalize()
             reasons[mark] = {}
             for place, (label, value) in enumerate(pairs):
-                if value in sentences:
-                    reasons[mark][str(place)] = sentences[value]
-                    words.setdefault(sentences[value], {}).setdefault(name, []).append(label)
-        self.words = words
+                if value in messages:
+                    reasons[mark][str(place)] = messages[value]
+                    by_reason.setdefault(messages[value], {}).setdefault(name, []).append(label)
+        self.by_reason = by_reason
         self.reasons = {mark: by_place for mark, by_place in reasons.items() if by_place}
 
 
-# The knobs of a scheme: a control with the legal values of each axis, and beside it *sweep* to try all of them.
+# The axes of a scheme: a control with the legal values of each, and next to it *sweep* to try all of them.
 
 BASIC = {
     "sequential": (),
@@ -116,12 +116,12 @@ BASIC = {
     "fused": ("slice_tiles",),
     "concurrent": ("micro_batches", "comm_priority"),
 }
-"""The axes that are not under Advanced."""
+"""By scheme, the axes that are not under Advanced."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisRow:
-    """One axis on the page."""
+    """The controls of one axis."""
 
     control: Any
     sweep: ipywidgets.Checkbox
@@ -129,7 +129,7 @@ class AxisRow:
 
 
 class AxisRows(QuietControls):
-    """`basic` and `advanced` hold the rows; *changed(axis, value)* and *swept(axis, wanted)* are called by a person."""
+    """The rows of all axes, in `basic` and `advanced`; a person's change calls *changed* or *swept* with the axis."""
 
     def __init__(self, changed: Callable[[str, Value], Any], swept: Callable[[str, bool], Any]) -> None:
         self._changed, self._swept = changed, swept
@@ -140,7 +140,7 @@ class AxisRows(QuietControls):
     def offer(self, scheme: str, known: Sequence[Axis], values: Mapping[str, Value], swept: Collection[str]) -> None:
         """Shows the axes *known* of *scheme* with *values*, or their defaults.
 
-        Controls that can stay do: whoever moves a slider must not lose it under the hand.
+        Existing controls are kept where possible, so that a slider stays while a person moves it.
         """
         kinds = [(scheme, axis.name, _kind(axis)) for axis in known]
         with self._silently():
@@ -149,7 +149,9 @@ class AxisRows(QuietControls):
                 self.rows = {axis.name: self._row(axis) for axis in known}
                 basic = BASIC.get(scheme, ())
                 self.basic.children = tuple(self.rows[name].view for name in basic if name in self.rows)
-                self.advanced.children = tuple(made.view for name, made in self.rows.items() if name not in basic)
+                self.advanced.children = tuple(
+                    axis_row.view for name, axis_row in self.rows.items() if name not in basic
+                )
             for axis in known:
                 _show(self.rows[axis.name], axis, values.get(axis.name, axis.default), axis.name in swept)
 
@@ -167,20 +169,20 @@ class AxisRows(QuietControls):
         sweep = sweep_tick(f"wb-sweep-{axis.name}")
         control.observe(lambda change: self._quiet or self._changed(axis.name, change["new"]), "value")
         sweep.observe(lambda change: self._quiet or self._swept(axis.name, change["new"]), "value")
-        return AxisRow(control, sweep, row(or_words(control), sweep))
+        return AxisRow(control, sweep, side_by_side(choice_or_label(control), sweep))
 
 
-def _show(made: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
+def _show(axis_row: AxisRow, axis: Axis, value: Value, swept: bool) -> None:
     values = axis.values if value in axis.values else (*axis.values, value)
     named = [(value_title(each), each) for each in values]
     options = tuple(named) if any(title != str(each) for title, each in named) else values
-    if tuple(made.control.options) != options:
-        made.control.options = options
-    made.control.value = value
+    if tuple(axis_row.control.options) != options:
+        axis_row.control.options = options
+    axis_row.control.value = value
     alone = len(axis.values) < 2
-    made.sweep.layout.display = HIDDEN if alone else SHOWN
-    made.sweep.value = swept and not alone
-    made.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
+    axis_row.sweep.layout.display = HIDDEN if alone else SHOWN
+    axis_row.sweep.value = swept and not alone
+    axis_row.sweep.tooltip = f"Try every value: {', '.join(map(value_title, axis.values))}"
 
 
 def _kind(axis: Axis) -> type:
@@ -188,23 +190,23 @@ def _kind(axis: Axis) -> type:
 
 
 def is_number_line(axis: Axis) -> bool:
-    """Whether its values are shown in order on a slider."""
+    """Whether the axis is shown as a slider: it has more than two values, all integers."""
     return len(axis.values) > 2 and all(isinstance(value, int) for value in axis.values)
 
 
-# Which problem: an operator in words, a preset or sizes of one's own, how many ranks, which dtype.
+# The problem: an operator, a preset or a person's own sizes, ranks and dtype.
 
-OWN = "own sizes"
-"""Stands for a shape that a person typed."""
-FIRST = "laptop_overlap"
-"""Among the presets for CPU ranks, the one that is made to be looked at."""
+OWN_SIZES = "own sizes"
+"""The choice of a shape that a person types."""
+LAPTOP_PRESET = "laptop_overlap"
+"""The preset that is offered first for CPU ranks."""
 
 Shape = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What was asked of one kind of ranks."""
+class PreviousProblem:
+    """The problem that was last chosen for one kind of ranks."""
 
     preset: str
     shape: Shape
@@ -213,19 +215,19 @@ class Left:
 
 
 class ProblemForm(QuietControls):
-    """`view` is the part that is always seen; `world` and `dtype` are for who asks for more."""
+    """The controls of a problem: `view` is always visible; `world` and `dtype` are shown under Advanced."""
 
     def __init__(self, preset: str, machine: Machine) -> None:
         self._listeners: list[Callable[[bool], Any]] = []
         self._machine = machine
         self._sizes: dict[str, Any] = {}
         self._world = 2
-        """The ranks that a person, a preset or a run chose, though the machine may have fewer."""
-        self._left: dict[str, Left] = {}
-        """By kind of ranks: what was asked of them when another kind was chosen."""
-        words = [(operator.title, name) for name, operator in OPERATORS.items()]
-        self.operator = dropdown("Operator", words, "wb-operator", "gemm_all_to_all")
-        self.preset = dropdown("Problem", [OWN], "wb-preset")
+        """The ranks that a person, a preset or a run chose; the machine may have fewer."""
+        self._previous: dict[str, PreviousProblem] = {}
+        """By backend: the problem that was chosen before another kind of ranks was."""
+        titles = [(operator.title, name) for name, operator in OPERATORS.items()]
+        self.operator = dropdown("Operator", titles, "wb-operator", "gemm_all_to_all")
+        self.preset = dropdown("Problem", [OWN_SIZES], "wb-preset")
         self.about = html("wb-about")
         self.world = dropdown("Ranks", _worlds(machine.max_world), "wb-world", 2)
         self.dtype = dropdown("dtype", list(DTYPE_BYTES), "wb-dtype")
@@ -240,21 +242,21 @@ class ProblemForm(QuietControls):
 
     @property
     def shape(self) -> tuple[tuple[str, int | str], ...]:
-        """The sizes as they stand."""
+        """The current sizes."""
         return tuple((name, control.value) for name, control in self._sizes.items())
 
     def shape_for(self, world: int) -> tuple[tuple[str, int | str], ...]:
-        """The sizes that *world* ranks would have; Refusal where those of the preset cannot be."""
-        if self.preset.value == OWN:
+        """The sizes that *world* ranks would have; Refusal if the preset has none for them."""
+        if self.preset.value == OWN_SIZES:
             return self.shape
         return presets.named(self.preset.value).problem(self.operator.value, world=world).shape
 
     def on_change(self, listener: Callable[[bool], Any]) -> None:
-        """Calls *listener* after every change; its argument says whether the operator is another one."""
+        """Calls *listener* after every change; its argument says whether the operator has changed."""
         self._listeners.append(listener)
 
     def load(self, operator: str, shape: Shape, world: int, dtype: str, *, preset: str | None = None) -> None:
-        """Sets everything, to *preset*, or to the one that has just these sizes if there is one."""
+        """Sets all controls; the preset becomes *preset*, or the one that has exactly these sizes if there is one."""
         with self._silently():
             self.operator.value = operator
             self._offer({*self.world.options, world})
@@ -265,7 +267,7 @@ class ProblemForm(QuietControls):
         self._tell()
 
     def seat(self, seats: int) -> None:
-        """Offers gangs of up to *seats* ranks. What was chosen stays a choice: a larger one may be refused, and why."""
+        """Offers up to *seats* ranks. The chosen number stays an option, even if it is refused."""
         with self._silently():
             self._offer({*_worlds(seats), self.world.value})
 
@@ -276,9 +278,9 @@ class ProblemForm(QuietControls):
             self.world.value = kept if kept in worlds else self.world.options[0]
 
     def move_to(self, machine: Machine) -> None:
-        """Offers what is worth asking of *machine* first, and takes it when it is of another kind.
+        """Offers the presets that suit *machine* first, and takes one if the machine has another kind of ranks.
 
-        A machine of fewer ranks takes as many as it has; what was chosen comes back with one that has enough.
+        The number of ranks is limited to the machine's; the chosen number returns with a machine that has enough.
         """
         with self._silently():
             before, self._machine = self._machine, machine
@@ -288,22 +290,24 @@ class ProblemForm(QuietControls):
                 self._fill_presets(self.preset.value)
                 self._take_preset(self.world.value)
             else:
-                self._left[before.backend] = Left(self.preset.value, dict(self.shape), self._world, self.dtype.value)
-                self._come_to(self._left.get(machine.backend))
+                self._previous[before.backend] = PreviousProblem(
+                    self.preset.value, dict(self.shape), self._world, self.dtype.value
+                )
+                self._switch_to(self._previous.get(machine.backend))
         self._tell()
 
-    def _come_to(self, left: Left | None) -> None:
-        """To ranks of another kind: what was asked of them last, or the preset that is offered first."""
-        sizes_typed = self.preset.value == OWN
-        self._fill_presets(left.preset if left else OWN if sizes_typed else "")
-        if left is None or self.preset.value != left.preset:
+    def _switch_to(self, previous: PreviousProblem | None) -> None:
+        """Switches to ranks of another kind: to their previous problem, or the preset that is offered first."""
+        sizes_typed = self.preset.value == OWN_SIZES
+        self._fill_presets(previous.preset if previous else OWN_SIZES if sizes_typed else "")
+        if previous is None or self.preset.value != previous.preset:
             self._take_preset()
             return
-        self._world = left.world
-        self.world.value, self.dtype.value = min(left.world, self._machine.max_world), left.dtype
+        self._world = previous.world
+        self.world.value, self.dtype.value = min(previous.world, self._machine.max_world), previous.dtype
         self._take_preset(self.world.value)
-        if left.preset == OWN and left.shape.keys() == dict(self.shape).keys():
-            self._show_shape(left.shape)
+        if previous.preset == OWN_SIZES and previous.shape.keys() == dict(self.shape).keys():
+            self._show_shape(previous.shape)
 
     def _tell(self, operator_changed: bool = False) -> None:
         if not self._quiet:
@@ -324,7 +328,7 @@ class ProblemForm(QuietControls):
             self._tell()
 
     def _world_changed(self, change: Any) -> None:
-        """Some sizes of a preset follow the number of ranks."""
+        """Takes the preset's sizes for another number of ranks."""
         if not self._quiet:
             self._world = change["new"]
             with self._silently():
@@ -334,15 +338,15 @@ class ProblemForm(QuietControls):
     def _fill_presets(self, wanted: str) -> None:
         on_cpu = self._machine.backend == "cpu"
         known = sorted(
-            presets.offering(self.operator.value), key=lambda each: (each.laptop != on_cpu, each.name != FIRST)
+            presets.offering(self.operator.value), key=lambda each: (each.laptop != on_cpu, each.name != LAPTOP_PRESET)
         )
-        names = [*(each.name for each in known), OWN]
+        names = [*(each.name for each in known), OWN_SIZES]
         self.preset.options = [(value_title(name), name) for name in names]
         self.preset.value = wanted if wanted in names else names[0]
 
     def _take_preset(self, world: int | None = None) -> None:
-        """The sizes of the preset for *world* ranks; without it for its own number of them, and in its own dtype."""
-        if self.preset.value == OWN:
+        """Takes the sizes of the preset for *world* ranks; None means the preset's own number of ranks and dtype."""
+        if self.preset.value == OWN_SIZES:
             if dict(self.shape).keys() != {key.name for key in OPERATORS[self.operator.value].keys}:
                 self._show_shape(self._sizes_to_begin_with())
             self._describe()
@@ -361,7 +365,7 @@ class ProblemForm(QuietControls):
         self._describe()
 
     def _sizes_to_begin_with(self) -> Shape:
-        """Of another operator than before: those of its first preset."""
+        """Initial sizes of a newly chosen operator: those of its first preset."""
         known = presets.offering(self.operator.value)[0]
         return dict(known.problem(self.operator.value).shape)
 
@@ -373,11 +377,11 @@ class ProblemForm(QuietControls):
                 continue
             if shape_there == shape:
                 return each.name
-        return OWN
+        return OWN_SIZES
 
     def _describe(self, refusal: str = "") -> None:
-        """Sizes are typed only where they are one's own; of a preset there is a sentence."""
-        sizes_typed = self.preset.value == OWN
+        """Shows the fields for own sizes, or the description of the preset, or *refusal*."""
+        sizes_typed = self.preset.value == OWN_SIZES
         self.sizes.layout.display = SHOWN if sizes_typed else HIDDEN
         if sizes_typed:
             self.about.value = note_html("Sizes of what one rank computes; below are those of all tensors.")
@@ -409,5 +413,5 @@ class ProblemForm(QuietControls):
 
 
 def _worlds(most: int) -> list[int]:
-    """1, 2, 4 ... and as many as there can be."""
+    """The powers of two up to *most*, and *most* itself."""
     return sorted({*(2**power for power in range(most.bit_length())), most})

@@ -1,7 +1,7 @@
-// Draws an Altair chart whose named datasets grow: what arrives is merged, and drawn at most once per animation frame.
+// Draws an Altair chart whose named datasets grow: new rows are merged, and drawn at most once per animation frame.
 
-const VEGA_PATIENCE_MS = 5000; // then Python is asked to send Vega again
-const SELECTION_PAUSE_MS = 40; // a dragged brush tells Python this often
+const VEGA_PATIENCE_MS = 5000; // then Python has to send Vega again
+const SELECTION_PAUSE_MS = 40; // time between messages of a dragged brush
 
 // The newest rows of one dataset: numbers start to end of a generation (workbench/widgets/live_chart.py says the same).
 class Dataset {
@@ -24,7 +24,7 @@ class Dataset {
   }
 }
 
-// What one view has drawn of a dataset. Vega writes into the rows it is given and removes them by identity: it gets copies.
+// The rows of a dataset that one view has drawn. Vega changes its rows and removes them by identity, so it gets copies.
 class Drawn {
   generation = 0;
   start = 0;
@@ -47,8 +47,8 @@ class Drawn {
 class Figure {
   embedded = null;
   drawn = new Map();
-  stale = true; // to be embedded (again)
-  asked = false; // a frame is on its way
+  stale = true; // has to be embedded (again)
+  frameRequested = false;
   working = false;
 
   constructor({ model, datasets, el, signal }) {
@@ -56,13 +56,13 @@ class Figure {
     this.node = element("div", "workbench-live-chart");
     this.node.tabIndex = 0;
     this.node.setAttribute("role", "group");
-    this.words = element("div", "workbench-live-chart-words");
-    this.words.setAttribute("role", "status");
-    // hidden from readers: the group's label says the same
+    this.status = element("div", "workbench-live-chart-words");
+    this.status.setAttribute("role", "status");
+    // hidden from screen readers: the group's label has the same text
     this.heading = element("div", "workbench-live-chart-heading");
     this.heading.setAttribute("aria-hidden", "true");
     this.place = element("div", "workbench-live-chart-place");
-    this.node.append(this.heading, this.place, this.words);
+    this.node.append(this.heading, this.place, this.status);
     el.append(this.node);
     this.node.addEventListener("keydown", (event) => this.steer(event));
     this.node.addEventListener("blur", () => this.point(null));
@@ -70,18 +70,18 @@ class Figure {
 
   redraw() {
     this.stale = true;
-    this.ask();
+    this.requestFrame();
   }
 
-  ask() {
-    if (this.asked || this.signal.aborted) return;
-    this.asked = true;
+  requestFrame() {
+    if (this.frameRequested || this.signal.aborted) return;
+    this.frameRequested = true;
     requestAnimationFrame(() => this.frame());
   }
 
   async frame() {
-    this.asked = false;
-    if (this.working) return; // asks again when it is done
+    this.frameRequested = false;
+    if (this.working) return; // requests another frame when it is done
     if (this.node.clientWidth === 0) return; // in a closed tab: drawn when it is opened
     this.working = true;
     try {
@@ -94,7 +94,7 @@ class Figure {
     } finally {
       this.working = false;
     }
-    if (this.stale || this.isBehind()) this.ask();
+    if (this.stale || this.isBehind()) this.requestFrame();
   }
 
   // Draw the chart without its rows; returns the selections to restore when they are drawn.
@@ -107,7 +107,7 @@ class Figure {
     this.write(title, subtitle);
     const [text, mode, renderer] = [JSON.stringify(spec), pageMode(), this.model.get("renderer")];
     const [before, drawnAs] = [this.embedded ? this.spec : null, `${mode} ${renderer}`];
-    if (before === text && this.drawnAs === drawnAs) return null; // only its title is another one
+    if (before === text && this.drawnAs === drawnAs) return null; // only its title has changed
     const kept = before === text ? this.selections() : {};
     this.dispose();
     Object.assign(this.node.dataset, { mode, stretch });
@@ -121,7 +121,7 @@ class Figure {
     return kept;
   }
 
-  // Title and subtitle stand above the drawing: lines of a page wrap, at any width.
+  // Title and subtitle are written above the drawing, where their lines wrap at any width.
   write(title, subtitle) {
     const line = (name, text) => Object.assign(element("div", name), { textContent: text });
     this.heading.replaceChildren(
@@ -134,7 +134,7 @@ class Figure {
     return this.embedded.view;
   }
 
-  // Selections and variable parameters survive a change of theme; what points at rows by Vega's own count does not.
+  // Selections and variable parameters survive a change of theme, except those that refer to rows by Vega's numbers.
   selections() {
     const state = { signals: new Set(), data: new Set() };
     for (const { name, select } of this.embedded.spec.params ?? []) {
@@ -150,7 +150,7 @@ class Figure {
   }
 
   isBehind() {
-    const differs = (one, other) => one?.end !== other?.end || one?.generation !== other?.generation;
+    const differs = (dataset, drawn) => dataset?.end !== drawn?.end || dataset?.generation !== drawn?.generation;
     return this.embedded && this.names.some((name) => differs(this.datasets.get(name), this.drawn.get(name)));
   }
 
@@ -169,21 +169,21 @@ class Figure {
     }
     if (Object.keys(ends).length === 0) return;
     await this.view.runAsync();
-    // a plot that gets narrower beside longer labels may have a legend of more lines
+    // a plot that becomes narrower next to longer labels may need more lines for its legend
     if (isFirst) await this.view.resize().runAsync();
     await this.stretch();
     this.point(null);
     this.node.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: ends }));
   }
 
-  // The cell may be dragged, hidden and shown again.
+  // The cell may be resized, hidden and shown again.
   async resize() {
     if (this.node.clientWidth === 0) return;
-    if (this.stale || this.isBehind()) this.ask();
+    if (this.stale || this.isBehind()) this.requestFrame();
     if (this.embedded && !this.working) await this.stretch();
   }
 
-  // The chart takes the width of its cell. What is drawn is measured, not remembered: a hidden one may be anything.
+  // The chart takes the width of its cell. The drawn width is measured, since a hidden chart may have any.
   async stretch() {
     const [cell, drawn] = [this.node.clientWidth, this.place.querySelector("svg, canvas")?.getBoundingClientRect().width];
     if (!this.embedded || cell === 0 || Math.abs(cell - drawn) < 1) return;
@@ -194,45 +194,45 @@ class Figure {
     if (this.node.dataset.stretch === "children") await this.widen(cell - drawn);
   }
 
-  // Charts one under the other cannot be told to fill their container: give them what is left over.
-  async widen(left) {
+  // Charts below each other have no option to fill their container: give them the remaining width.
+  async widen(remaining) {
     const isWidth = (name) => /^(child_?width|concat_\d+_width|width)$/i.test(name);
     const { signals } = this.view.getState({ signals: isWidth, data: () => false });
-    // when all are the same, the one width is the chart's own; else that one has no meaning
+    // if all widths are equal, `width` is the chart's own; otherwise it has no meaning
     if (Object.keys(signals).length > 1) delete signals.width;
-    for (const [name, width] of Object.entries(signals)) this.view.signal(name, Math.max(80, width + left));
+    for (const [name, width] of Object.entries(signals)) this.view.signal(name, Math.max(80, width + remaining));
     await this.view.runAsync();
   }
 
-  // Restore *selections*, then tell Python of every click and of what is selected from now on.
+  // Restore *selections*, then report every click and selection to Python.
   async listen(selections) {
     if (selections.data || selections.signals) await this.view.setState(selections);
     this.view.addEventListener("click", (event, item) => {
-      if (isData(item)) this.tellClick(item, event.shiftKey);
+      if (isData(item)) this.sendClick(item, event.shiftKey);
     });
     for (const { name, select } of (this.embedded.spec.params ?? []).filter((param) => param.select)) {
       let timer = null;
-      let told = JSON.stringify(this.view.data(`${name}_store`));
-      const tell = () => {
+      let reported = JSON.stringify(this.view.data(`${name}_store`));
+      const report = () => {
         timer = null;
-        const store = this.signal.aborted ? told : JSON.stringify(this.view.data(`${name}_store`));
-        if (store !== told) this.tellSelection(name, select.type ?? select);
-        told = store;
+        const store = this.signal.aborted ? reported : JSON.stringify(this.view.data(`${name}_store`));
+        if (store !== reported) this.sendSelection(name, select.type ?? select);
+        reported = store;
       };
       this.view.addDataListener(`${name}_store`, () => {
-        if (this.model.get("_listening")) timer ??= setTimeout(tell, SELECTION_PAUSE_MS);
+        if (this.model.get("_listening")) timer ??= setTimeout(report, SELECTION_PAUSE_MS);
       });
     }
   }
 
-  tellClick(item, shift) {
+  sendClick(item, shift) {
     const layer = (item.mark.name ?? "").replace(/_?marks$/, "");
     this.model.send({ kind: "click", datum: plain(item.datum), layer, shift });
   }
 
-  // An entry of a selection's store holds the values of fields (of a brush: their ranges), or a number by which Vega knows
+  // An entry of a selection's store holds the values of fields (of a brush: their ranges), or Vega's number of
   // the row.
-  tellSelection(name, type) {
+  sendSelection(name, type) {
     const store = this.view.data(`${name}_store`);
     const picked = ({ fields, values }) => Object.fromEntries(fields.map(({ field }, index) => [field, values[index]]));
     const rows = store.map((entry) => (entry._vgsid_ === undefined ? picked(entry) : this.rowOf(entry._vgsid_)));
@@ -244,7 +244,7 @@ class Figure {
     return allMarks(this.view).find(({ item }) => item.datum._vgsid_ === number)?.item.datum ?? {};
   }
 
-  // Arrow keys go from mark to mark, Enter clicks, Escape leaves.
+  // Arrow keys move from mark to mark, Enter clicks, Escape ends.
   steer(event) {
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
     const marks = this.embedded ? allMarks(this.view) : [];
@@ -252,7 +252,7 @@ class Figure {
       const next = this.at === undefined ? (steps[event.key] > 0 ? 0 : -1) : this.at + steps[event.key];
       this.point(marks, (next + marks.length) % marks.length);
     } else if (event.key === "Enter" && marks[this.at]) {
-      this.tellClick(marks[this.at].item, event.shiftKey);
+      this.sendClick(marks[this.at].item, event.shiftKey);
     } else if (event.key === "Escape" && this.at !== undefined) {
       this.point(null);
     } else {
@@ -265,11 +265,11 @@ class Figure {
   point(marks, at) {
     this.at = marks ? at : undefined;
     this.cursor?.remove();
-    this.words.textContent = "";
+    this.status.textContent = "";
     if (!marks) return;
     const { item, x, y } = marks[at];
-    const words = item.description ?? JSON.stringify(plain(item.datum));
-    this.words.textContent = `${at + 1} of ${marks.length}: ${words}`;
+    const description = item.description ?? JSON.stringify(plain(item.datum));
+    this.status.textContent = `${at + 1} of ${marks.length}: ${description}`;
     this.cursor = element("div", "workbench-live-chart-cursor");
     const [left, top] = [0, 1].map((side) => this.view.origin()[side] + this.view.padding()[["left", "top"][side]]);
     const { x1, y1, x2, y2 } = item.bounds;
@@ -281,10 +281,10 @@ class Figure {
   explain(error) {
     console.error(error);
     this.dispose();
-    const words = element("p");
-    words.setAttribute("role", "alert");
-    words.textContent = `This chart could not be drawn: ${error.message}`;
-    this.place.replaceChildren(words);
+    const message = element("p");
+    message.setAttribute("role", "alert");
+    message.textContent = `This chart could not be drawn: ${error.message}`;
+    this.place.replaceChildren(message);
   }
 
   dispose() {
@@ -299,33 +299,33 @@ function element(tag, name = "") {
   return Object.assign(document.createElement(tag), { className: name });
 }
 
-// A mark that stands for data: not an axis, not a legend, not the rectangle of a brush.
+// Whether a mark represents data: not an axis, not a legend, not the rectangle of a brush.
 function isData(item) {
   const mark = item?.mark;
   return mark?.role === "mark" && mark.marktype !== "group" && item.datum && !/_brush(_bg)?$/.test(mark.name ?? "");
 }
 
-// Every mark that stands for data, with the offset of the group it is in.
+// Every mark that represents data, with the offset of the group it is in.
 function allMarks(view) {
-  const found = [];
+  const marks = [];
   const walk = (group, x, y) => {
     for (const mark of group.items ?? []) {
       for (const item of mark.items ?? []) {
         if (mark.marktype === "group") walk(item, x + (item.x ?? 0), y + (item.y ?? 0));
-        else if (isData(item) && mark.aria !== false) found.push({ item, x, y });
+        else if (isData(item) && mark.aria !== false) marks.push({ item, x, y });
       }
     }
   };
   for (const root of view.scenegraph().root.items) walk(root, 0, 0);
-  return found;
+  return marks;
 }
 
-// What of a value can go to Python: no functions, no symbols, no number that only Vega understands.
+// The part of a value that can be sent to Python: no functions, no symbols, no numbers that only Vega uses.
 function plain(value) {
   return JSON.parse(JSON.stringify(value, (key, inner) => (key === "_vgsid_" ? undefined : inner)));
 }
 
-// JupyterLab says which theme it has; anywhere else the browser does.
+// The theme of JupyterLab; elsewhere that of the browser.
 function pageMode() {
   const light = document.body.dataset.jpThemeLight;
   const dark = light === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : light === "false";
@@ -364,11 +364,11 @@ function receive({ model, datasets }, { kind, datasets: parts }, buffers) {
     const rows = JSON.parse(new TextDecoder().decode(buffers[index]));
     complete = datasets.get(part.name).take(part, rows, model.get("max_rows")) && complete;
   }
-  if (!complete) hello(model, datasets);
+  if (!complete) handshake(model, datasets);
 }
 
-// Tell Python what is here; it sends what is missing.
-function hello(model, datasets) {
+// Report the rows that are here; Python sends the missing ones.
+function handshake(model, datasets) {
   const have = Object.fromEntries([...datasets].map(([name, { generation, end }]) => [name, [generation, end]]));
   model.send({ kind: "hello", have });
 }
@@ -380,7 +380,7 @@ export default () => {
   function initialize({ model }) {
     model.on("msg:custom", (content, buffers) => {
       receive({ model, datasets }, content, buffers);
-      figures.forEach((figure) => figure.ask());
+      figures.forEach((figure) => figure.requestFrame());
     });
     const redraw = () => figures.forEach((figure) => figure.redraw());
     model.on("change:_chart", () => {
@@ -389,7 +389,7 @@ export default () => {
       redraw();
     });
     model.on("change:renderer", redraw);
-    hello(model, datasets);
+    handshake(model, datasets);
   }
 
   function render({ model, el, signal }) {

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import altair as alt
 import anywidget
@@ -27,6 +27,7 @@ from altair.utils.selection import IntervalSelection, PointSelection
 
 from kernels import files
 from workbench.charts.theme import Mode, config
+from workbench.results.rows import Row
 
 # Vega for the browser, without a network: bundled once per machine, sent once per notebook, shared by its charts.
 
@@ -37,7 +38,7 @@ _SNIPPET = "export { vegaEmbed };"
 
 
 class VegaRuntime(anywidget.AnyWidget):
-    """A widget nobody sees: its arrival puts Vega into the page, where live charts wait for it."""
+    """An invisible widget that loads Vega into the page, where live charts wait for it."""
 
     _esm = Path(__file__).parent / "vega_runtime.js"
     _bundle = traitlets.Bytes().tag(sync=True)
@@ -48,33 +49,33 @@ _sent: VegaRuntime | None = None
 
 
 def send_once() -> None:
-    """Have this kernel's page load Vega, unless it was told to before."""
+    """Sends Vega to this kernel's page, unless it was sent before."""
     global _sent
     if _sent is None or _sent.comm is None:
         _sent = VegaRuntime(_bundle=bundle())
 
 
 def send_again() -> None:
-    """A page waits for Vega although it was sent: send it once more."""
+    """Sends Vega once more, to a page that still waits for it."""
     if _sent is not None:
         _sent.close()
     send_once()
 
 
 def bundle(folder: Path | None = None) -> bytes:
-    """The JavaScript module that exports vegaEmbed, gzipped. Bundling takes a second, so it is kept in *folder*."""
+    """The JavaScript module that exports vegaEmbed, gzipped. Bundling takes a second, so it is cached in *folder*."""
     folder = folder or platformdirs.user_cache_path("overlap-workbench")
     kept = folder / f"vega-lite-{VEGA_LITE}-by-{version('vl-convert-python')}.js.gz"
     try:
         return kept.read_bytes()
     except OSError:
-        made = gzip.compress(vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE).encode(), mtime=0)
-        _keep(kept, made)
-        return made
+        bundled = gzip.compress(vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE).encode(), mtime=0)
+        _write_if_possible(kept, bundled)
+        return bundled
 
 
-def _keep(path: Path, content: bytes) -> None:
-    """Write *path* whole or not at all, as several kernels may start at once. Not being able to is no error."""
+def _write_if_possible(path: Path, content: bytes) -> None:
+    """Writes *path* whole or not at all, as several kernels may start at once; a failure is ignored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, content)
@@ -82,20 +83,18 @@ def _keep(path: Path, content: bytes) -> None:
         return
 
 
-# The rows behind a live chart and the messages that carry them: every row has a number, so a lost one is noticed.
-
-Row: TypeAlias = Mapping[str, Any]
+# The rows behind a live chart and the messages that carry them. Rows are numbered, so that a lost one is noticed.
 
 
 class MessagePart(TypedDict):
-    """What one message says about one dataset; the rows themselves are in the buffer at the same position."""
+    """The description of one dataset in a message; its rows are in the buffer at the same position."""
 
     name: str
     generation: int
     start: int
-    """Number of the first row in the buffer. The browser passes over rows that it has."""
+    """Number of the first row in the buffer. The browser skips rows that it has."""
     whole: bool
-    """Nothing older is kept: the browser misses no row even when its own end lies before *start*."""
+    """True if no older rows are kept: then the browser misses none, even if its own end is before *start*."""
 
 
 class RowBatch(NamedTuple):
@@ -109,22 +108,22 @@ class RowBatch(NamedTuple):
 
 @dataclass(slots=True)
 class LiveRows:
-    """The newest rows of one dataset, and how many of them the browser has been sent."""
+    """The newest rows of one dataset, and how many of them were sent to the browser."""
 
     generation: int
     max_rows: int
     end: int = 0
     sent: int = -1
-    """End of what the browser was sent; before anything was, it does not know of this generation."""
+    """Number of the row after the last one that was sent; -1 before the browser knows this generation."""
     batches: deque[RowBatch] = field(default_factory=deque)
 
     @property
     def start(self) -> int:
-        """Number of the oldest row kept: up to a batch more than max_rows are."""
+        """Number of the oldest kept row; up to one batch more than max_rows is kept."""
         return self.batches[0].start if self.batches else self.end
 
     def add(self, rows: list[Row]) -> None:
-        """Append rows; the oldest make room."""
+        """Appends rows; the oldest make room."""
         encoded = encode(rows[-self.max_rows :])
         end = self.end + len(rows)
         if rows:
@@ -134,7 +133,7 @@ class LiveRows:
             self.batches.popleft()
 
     def since(self, row: int) -> tuple[int, bytes]:
-        """The rows kept from number *row* on, or from a little before: the first one's number, and a JSON list."""
+        """The kept rows from number *row* on, or from a little before: the first one's number, and a JSON list."""
         news: list[RowBatch] = []
         for batch in reversed(self.batches):
             if batch.end <= row:
@@ -150,7 +149,7 @@ class LiveRows:
 
 
 def message(parts: Iterable[tuple[str, LiveRows, int]]) -> tuple[dict[str, Any], list[bytes]]:
-    """Content and buffers that bring each named dataset's rows from a number on."""
+    """Content and buffers of a message with each named dataset's rows from a number on."""
     datasets: list[MessagePart] = []
     buffers: list[bytes] = []
     for name, rows, first in parts:
@@ -161,7 +160,7 @@ def message(parts: Iterable[tuple[str, LiveRows, int]]) -> tuple[dict[str, Any],
 
 
 def records(rows: Iterable[Row] | Any) -> list[Row]:
-    """*rows*, mappings or a pandas DataFrame, as a list of mappings."""
+    """*rows*, mappings or a pandas DataFrame, as a list of mappings; ValueError for anything else."""
     if hasattr(rows, "to_dict"):
         rows = rows.to_dict(orient="records")
     if isinstance(rows, Mapping):
@@ -174,11 +173,11 @@ def records(rows: Iterable[Row] | Any) -> list[Row]:
 
 
 def encode(rows: list[Row]) -> str:
-    """JSON objects with commas between them; what is not a finite number becomes null."""
+    """*rows* as JSON objects with commas between them; numbers that are not finite become null."""
     try:
         return _STRICT.encode(rows)[1:-1]
     except ValueError:
-        # JSON has no infinity and no "not a number"; both mean here that there is nothing to draw
+        # JSON has neither infinity nor nan; both mean here that there is nothing to draw
         finite = [{column: _finite(value) for column, value in row.items()} for row in rows]
         return _STRICT.encode(finite)[1:-1]
 
@@ -189,7 +188,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON does not know, as one that it does and that Vega draws."""
+    """A value that JSON does not know, converted to one that Vega draws; ValueError if there is none."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, datetime.datetime):
@@ -206,10 +205,10 @@ def _plain(value: Any) -> Any:
 _STRICT = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
-# What a live chart needs of an Altair chart: Vega-Lite without theme and title, its named datasets, its words.
+# The parts of an Altair chart that a live chart needs: Vega-Lite without theme and title, named datasets, texts.
 
 FIRST_WIDTH = 420
-"""Pixels of charts one under the other until the browser knows how wide their cell is."""
+"""Width in pixels of charts below each other, until the browser knows the width of their cell."""
 
 _COMPOSED = ("hconcat", "vconcat", "concat", "facet", "repeat")
 
@@ -220,31 +219,31 @@ class LiveSpec:
 
     spec: dict[str, Any]
     datasets: tuple[str, ...]
-    """Names of the datasets that get their rows later."""
+    """Names of the datasets whose rows come later."""
     title: tuple[str, ...]
-    """Lines that the page writes above the chart, where they wrap. Vega would take a wide one from the plot's width."""
+    """Lines that the page writes above the chart, where they can wrap; in Vega a long one would narrow the plot."""
     subtitle: tuple[str, ...]
     label: str
-    """Title and description, for those who hear the chart."""
+    """Title and description, for screen readers."""
     stretch: str
-    """How it takes the width of its cell: `whole` by itself, `children` one under the other, `none` (its own size)."""
+    """How it fills its cell's width: `whole` as one plot, `children` below each other, `none` keeps its own size."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the browser gets it."""
+        """The fields as JSON values, for the browser."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @lru_cache(maxsize=64)
 def ready(make: Callable[..., alt.TopLevelMixin], *values: Hashable, **named: Hashable) -> LiveSpec:
-    """What *make* draws of *values*: read once, for Altair builds and checks a chart in a tenth of a second.
+    """The chart that *make* draws of *values*, cached, since Altair takes a tenth of a second to build and check one.
 
-    Only for charts of ours, which are checked by tests and not here.
+    Only for the workbench's own charts, which tests check.
     """
     return live_spec(make(*values, **named), validate=False)
 
 
 def live_spec(chart: alt.TopLevelMixin, *, validate: bool = True) -> LiveSpec:
-    """Read *chart*; one without a width of its own takes that of its cell. *validate*: raise what Altair refuses."""
+    """The spec of *chart*, which fills its cell unless it has a width. *validate*: raise where Altair finds a fault."""
     spec = _without_theme(chart, validate)
     named = dict.fromkeys(_empty_datasets(spec))
     title, subtitle = _titles(spec.pop("title", None))
@@ -252,7 +251,7 @@ def live_spec(chart: alt.TopLevelMixin, *, validate: bool = True) -> LiveSpec:
     stretch, resizable = _stretch(spec)
     for child in resizable:
         child["width"] = FIRST_WIDTH
-    # rows that come later have longer numbers on their axes: room is made for them at every redraw
+    # later rows may need longer axis labels: every redraw makes room for them
     fit = {"type": "fit-x", "contains": "padding"} if stretch == "whole" else {"type": "pad"}
     spec.setdefault("autosize", {**fit, "resize": True})
     if label:
@@ -263,7 +262,7 @@ def live_spec(chart: alt.TopLevelMixin, *, validate: bool = True) -> LiveSpec:
 
 
 def _without_theme(chart: alt.TopLevelMixin, validate: bool) -> dict[str, Any]:
-    """Vega-Lite without the enabled theme's configuration: the browser adds the one of its light or dark mode."""
+    """Vega-Lite without the enabled theme's configuration; the browser adds that of its light or dark mode."""
     datasets: dict[str, Any] = {}
     # Altair adds theme, schema and datasets to the outermost chart only
     spec: dict[str, Any] = chart.to_dict(validate, context={"top_level": False, "datasets": datasets})
@@ -271,7 +270,7 @@ def _without_theme(chart: alt.TopLevelMixin, validate: bool) -> dict[str, Any]:
 
 
 def _empty_datasets(spec: dict[str, Any]) -> Iterator[str]:
-    """Names used as data anywhere in *spec* that bring no rows along."""
+    """Names of datasets anywhere in *spec* that have no rows."""
     brought = spec.get("datasets", {})
     for node in _nodes({key: value for key, value in spec.items() if key != "datasets"}):
         data = node.get("data")
@@ -302,7 +301,7 @@ def _lines(text: Any) -> tuple[str, ...]:
 
 
 def _stretch(spec: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """How *spec* takes its cell's width, and the parts of it whose width is set for that."""
+    """How *spec* fills its cell's width (`LiveSpec.stretch`), and its parts whose width is set for that."""
     facets = spec.get("encoding", {}).keys() & {"row", "column", "facet"}
     if not any(key in spec for key in _COMPOSED):
         way, children = ("whole", [spec]) if not facets else ("children", [spec] if facets == {"row"} else [])
@@ -311,7 +310,7 @@ def _stretch(spec: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     else:
         by_row = isinstance(spec.get("facet"), dict) and spec["facet"].keys() == {"row"}
         way, children = "children", [spec["spec"]] if by_row else []
-    # a width that the author chose is kept, and what stands side by side has no one width to set
+    # a width that the author chose is kept, and plots next to each other share no single width
     free = all("width" not in child and (child is spec or not _is_composed(child)) for child in children)
     return (way, children) if children and free else ("none", [])
 
@@ -320,35 +319,35 @@ def _is_composed(child: dict[str, Any]) -> bool:
     return any(key in child for key in _COMPOSED)
 
 
-# An Altair chart whose named datasets grow while it is on screen: rows go in, clicks and selections come out.
+# The widget.
 
 MESSAGE_INTERVAL_S = 0.02
-"""At most one message per chart in this time: a notebook server drops messages above 1,000 per second in all."""
+"""Least time between messages of one chart: a notebook server drops messages above 1,000 per second in all."""
 MAX_ROWS = 5_000
-"""A redraw of so many points takes about 60 ms, so that a row is drawn within 150 ms of its arrival."""
+"""The default most rows of a dataset: redrawing them takes about 60 ms, so a row is drawn within 150 ms."""
 
 PLOT_PIXELS = 200
-"""Height of a plot: the explorer's form and both of its charts are seen together on a small screen."""
+"""Height of a plot, so that the explorer's form and both of its charts fit on a small screen."""
 
 Selection = PointSelection | IntervalSelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """What was clicked, or chosen with the arrow keys and Enter."""
+    """A mark that was clicked, or chosen with the arrow keys and Enter."""
 
     datum: Mapping[str, Any]
-    """The row behind the mark, with what the chart derived from it."""
+    """The mark's row, with the columns that the chart computes."""
     layer: str
-    """The chart's or layer's `name`; Vega-Lite's own where none was given."""
+    """The `name` of the chart or layer, or the one that Vega-Lite gave it."""
     shift: bool
-    """The shift key was held."""
+    """Whether the shift key was held."""
 
 
 class LiveChart(anywidget.AnyWidget):
-    """An Altair chart on `alt.NamedData("rows")`, shown like any widget. Append from any thread.
+    """A widget that shows an Altair chart on `alt.NamedData("rows")`. Any thread may append rows.
 
-    Rows are kept here, up to *max_rows* per dataset: a page that opens late shows them all, and none is needed.
+    Up to *max_rows* rows per dataset are kept here: a page that opens late shows them all, and no page is needed.
     """
 
     _esm = Path(__file__).parent / "live_chart.js"
@@ -375,38 +374,38 @@ class LiveChart(anywidget.AnyWidget):
         self.on_msg(self._receive)
 
     def append(self, name: str, rows: Iterable[Row] | Any) -> None:
-        """Add rows (mappings, or a DataFrame) to the dataset *name*; the oldest make room above max_rows."""
+        """Adds rows (mappings, or a DataFrame) to the dataset *name*; above max_rows the oldest make room."""
         self._add(name, records(rows), replacing=False)
 
     def replace(self, name: str, rows: Iterable[Row] | Any) -> None:
-        """Give the dataset *name* other rows. Of replacements in quick succession the last is drawn."""
+        """Replaces the rows of the dataset *name*. Of replacements in quick succession only the last is drawn."""
         self._add(name, records(rows), replacing=True)
 
     def show(self, chart: alt.TopLevelMixin | LiveSpec) -> None:
-        """Draw another chart in the same place; datasets that it also names keep their rows."""
+        """Draws another chart in the same place; datasets that it also names keep their rows."""
         with self._lock:
             self._chart = self._adopt(chart)
             self._send_soon()
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of the dataset *name* that are kept, oldest first."""
+        """The kept rows of the dataset *name*, oldest first."""
         with self._lock:
             return self._dataset(name).newest()
 
     def on_click(self, callback: Callable[[Click], Any], remove: bool = False) -> None:
-        """Call *callback* with each Click on a mark."""
+        """Calls *callback* with each Click on a mark; *remove* ends that."""
         self._on_click.register_callback(callback, remove=remove)
 
     def on_selection(self, callback: Callable[[Selection], Any], remove: bool = False) -> None:
-        """Call *callback* with Altair's PointSelection or IntervalSelection whenever one of the chart's changes.
+        """Calls *callback* with Altair's PointSelection or IntervalSelection whenever a selection of the chart changes.
 
-        A point selection without fields or encodings brings the selected rows whole.
+        A point selection without fields or encodings contains the selected rows whole.
         """
         self._on_selection.register_callback(callback, remove=remove)
         self._listening = True
 
     def close(self) -> None:
-        """Take the chart off the page. Rows that still come are kept, and sent nowhere."""
+        """Removes the chart from the page. Later rows are kept, but not sent."""
         with self._lock:
             self._closed = True
             if self._timer is not None:
@@ -437,7 +436,7 @@ class LiveChart(anywidget.AnyWidget):
             self._send_soon()
 
     def _send_soon(self) -> None:
-        """Send now, or, when a message left just before, once for all that comes until its time has passed."""
+        """Sends new rows now, or at the end of MESSAGE_INTERVAL_S since the last message."""
         if self._timer is not None or self._closed:
             return
         wait = self._sent_at + MESSAGE_INTERVAL_S - time.monotonic()
@@ -476,7 +475,7 @@ class LiveChart(anywidget.AnyWidget):
                 self._on_selection(chosen(name=name, value=value, store=store))
 
     def _catch_up(self, have: Mapping[str, list[int]]) -> None:
-        """Send everything that is kept of the datasets of which the page has something else."""
+        """Sends all kept rows of the datasets whose state *have* differs from the one here."""
         with self._lock:
             behind = [
                 (name, rows, 0)

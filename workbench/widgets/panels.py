@@ -1,4 +1,4 @@
-"""The charts of a run in tabs, fed from the store's rows; each answers one question and none knows another."""
+"""The charts of a run in tabs, fed from the store's rows; each chart is independent of the others."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import ipywidgets
 from kernels.problem import Problem
 from kernels.schedule import Schedule, Value
 from kernels.schemes import BASELINE
-from workbench.charts import best, layers, samples, trials
-from workbench.charts import labels as words
+from workbench.charts import best, labels, layers, samples, trials
 from workbench.charts.labels import problem_titles
 from workbench.naming import TIMED, baseline_title, schedule_title
-from workbench.reports.tables import gain_words
+from workbench.reports.tables import gain_text
 from workbench.results import comparison
 from workbench.results.metrics import FLOOR, Joins
-from workbench.results.rows import Key, asked_today, of_first, problem_of
+from workbench.results.rows import Key, Row, asked_today, of_first, problem_of
 from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 from workbench.widgets.chart_panels import AlongPanel, LandscapePanel, LossesPanel, StepPanel
@@ -27,13 +26,11 @@ from workbench.widgets.controls import HIDDEN, SHOWN, QuietControls, dropdown, h
 from workbench.widgets.live_chart import Click, LiveChart, ready
 from workbench.widgets.session import RunNews
 
-# Which problem of a run the charts are about: rows of different shapes or links share no axis and no best.
-
-Row = Mapping[str, Any]
+# The problem of a run that the charts show: rows of different shapes or links share neither an axis nor a best.
 
 
 class ProblemChoice(QuietControls):
-    """`view` is seen once a run has two problems. Until a person chooses, the newest one is shown while they come."""
+    """The choice of a problem, visible once a run has two. The newest one is shown until a person chooses."""
 
     def __init__(self, chosen: Callable[[], Any]) -> None:
         self._chosen = chosen
@@ -46,28 +43,28 @@ class ProblemChoice(QuietControls):
         self.begin(following=False)
 
     def begin(self, *, following: bool) -> None:
-        """Another run, whose problems are not known; *following*: the newest is the one to look at."""
+        """Starts another run, whose problems are not known; *following*: the newest one is shown."""
         self._following = following
         self.rows: dict[Key, list[Row]] = {}
-        """Of whole schedules, by problem."""
+        """Rows of whole schedules, by problem."""
         self._offer()
 
     @property
     def value(self) -> Key | None:
-        """The problem that is shown; None before the first row."""
+        """The shown problem; None before the first row."""
         return self.list.value
 
-    def of(self, row: Row) -> bool:
-        """Whether *row* is of the problem that is shown."""
+    def includes(self, row: Row) -> bool:
+        """Whether *row* is of the shown problem."""
         return problem_of(row) == self.value
 
     @property
     def shown(self) -> Sequence[Row]:
-        """Its rows."""
+        """The rows of the shown problem."""
         return self.rows.get(self.value or (), ())
 
     def add(self, rows: Sequence[Row]) -> bool:
-        """Takes rows of whole schedules. Whether another problem is shown now."""
+        """Adds rows of whole schedules, and returns whether another problem is shown now."""
         known, before = len(self.rows), self.value
         for row in rows:
             self.rows.setdefault(problem_of(row), []).append(row)
@@ -78,38 +75,38 @@ class ProblemChoice(QuietControls):
         return self.value != before
 
     def complete(self, completed: Callable[[Row], Row]) -> bool:
-        """Takes every row as it is *completed* by what came later. Whether what is shown has another floor now."""
+        """Replaces every row by its *completed* one, and returns whether the floor of a shown row has changed."""
         before = [row.get(FLOOR) for row in self.shown]
         self.rows = {problem: [completed(row) for row in rows] for problem, rows in self.rows.items()}
         return [row.get(FLOOR) for row in self.shown] != before
 
     def show(self, problem: Key) -> None:
-        """Shows *problem*, as if nobody had chosen."""
+        """Shows *problem*, without calling it a person's choice."""
         if problem in self.rows:
             with self._silently():
                 self.list.value = problem
 
-    def rest(self) -> None:
-        """The run has ended: nothing new comes that one would look at, and each problem has a best."""
+    def finish(self) -> None:
+        """Ends the run: the newest problem is no longer followed, and the gain of the best schedule is shown."""
         self._following = False
-        self.say()
+        self.show_gain()
 
     @property
     def following(self) -> bool:
         """Whether the newest problem is shown."""
         return self._following
 
-    def say(self) -> None:
-        """What the fastest schedule of the shown problem gains."""
+    def show_gain(self) -> None:
+        """Shows the gain of the fastest schedule of the shown problem."""
         several = len(self.rows) > 1 and any(row["time_s"] is not None for row in self.shown)
-        words = f"{self._count()} {gain_words(self.shown)}" if several else ""
-        self.note.value = note_html(words) if words else ""
+        gain = f"{self._count()} {gain_text(self.shown)}" if several else ""
+        self.note.value = note_html(gain) if gain else ""
 
     def _count(self) -> str:
-        """How many problems there are: timed by two protocols, one is two entries of the list."""
+        """The number of problems as text: one that was timed by two protocols is two entries of the list."""
         count = len({problem_of({**rows[0], "protocol": None}) for rows in self.rows.values()})
-        words = f"One of {count} problems"
-        return f"{words}." if count == len(self.rows) else f"{words}, in {len(self.rows)} entries: protocols differ."
+        text = f"One of {count} problems"
+        return f"{text}." if count == len(self.rows) else f"{text}, in {len(self.rows)} entries: protocols differ."
 
     def _offer(self) -> None:
         before = self.list.value
@@ -127,15 +124,15 @@ class ProblemChoice(QuietControls):
             self._chosen()
 
 
-# The charts of a run in tabs, fed from the store's rows; each answers one question and none knows another.
+# The tabs.
 
 REDRAW_SECONDS = 0.5
-"""Charts that are made anew, not appended to, are so at most this often; longer where there is much to draw."""
+"""Least time between redraws of charts that are replaced, not appended to; longer where there are many rows."""
 REDRAW_ROW_SECONDS = 0.001
 RUNNING_SECONDS = 0.2
-"""Marks of what is being timed move so often."""
+"""Time between updates of the marks of running trials."""
 SAMPLES_MOST = 400
-"""Of one trial on the chart; the store keeps all of them."""
+"""The most samples of a trial on the chart; the store keeps all of them."""
 TRIALS, ALONG, LANDSCAPE, LOSSES, SAMPLES, BEST, STEP = (
     "Trials",
     "Along an axis",
@@ -153,21 +150,21 @@ NO_SAMPLES = "An estimate has no samples: nothing is timed. Measure or replay to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
-    """What a run was begun with."""
+    """The settings of a run when it starts."""
 
     swept: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    """Axes of which it tries several values; the first is the one to draw along."""
+    """Axes with several values to try; charts are drawn along the first."""
     context: str = ""
-    """What all of its trials have in common, as a subtitle."""
+    """A subtitle of what all of its trials have in common."""
     timed: bool = True
-    """Something is timed, so that estimates only stand beside it."""
+    """Whether trials are timed, so that estimates are only shown for comparison."""
     guess_s: float | None = None
     guessed: Callable[[Row], bool] = lambda row: False
     """Whether the guess is about the schedule of a row."""
 
 
 class Panels:
-    """`begin` empties the charts, `add` feeds them, `show` fills them with a run that has ended."""
+    """The tabs of charts: `begin` empties them, `add` appends news of a run, `show` shows a run that has ended."""
 
     def __init__(self, store: Store, estimates: Callable[[str, str], Sequence[Row]]) -> None:
         self._store = store
@@ -189,7 +186,7 @@ class Panels:
         self._listeners: list[Callable[[Row], Any]] = []
         self.view = ipywidgets.VBox([self.note, self.problem.view, self.tabs], layout=ipywidgets.Layout(width="100%"))
         self.same_problem: Callable[[Row], bool] = lambda row: True
-        """Whether a row belongs on the landscape of what the form asks."""
+        """Whether a row belongs on the landscape of the form's question."""
         self._context = ""
         self._forget(RunStart())
         self.tabs.observe(self._opened, "selected_index")
@@ -197,7 +194,7 @@ class Panels:
 
     @property
     def open(self) -> str:
-        """The tab that is looked at."""
+        """Name of the open tab."""
         return self._names[self.tabs.selected_index or 0]
 
     @open.setter
@@ -205,49 +202,49 @@ class Panels:
         self.tabs.selected_index = self._names.index(name)
 
     def _opened(self, _: Any) -> None:
-        """What is about the form or about one trial is made when somebody looks."""
+        """Draws the tabs that are only drawn while they are open."""
         self.landscape.look(self.open == LANDSCAPE)
         self.step.look(self.open == STEP)
         self._show_losses()
 
     @property
     def rows(self) -> Sequence[Row]:
-        """Everything that came back of this run."""
+        """All rows of this run so far."""
         return self._rows
 
-    def _forget(self, begun: RunStart) -> None:
-        self._begun = begun
+    def _forget(self, start: RunStart) -> None:
+        self._start = start
         self._rows: list[Row] = []
         self._joins = Joins()
         self._whole: dict[str, Row] = {}
         self._timed: dict[tuple[Problem, Schedule], Row] = {}
         self._numbers: dict[str, int] = {}
         self._with_guess: set[str] = set()
-        """Trials beside which the guess is drawn: a trial has its number before its first row, from a sample."""
+        """Keys of the trials at which the guess is drawn; a trial has its number from its first sample on."""
         self._guess_is_of = self.same_problem
-        self._swept = begun.swept
+        self._swept = start.swept
         self._samples: dict[str, list[Mapping[str, Any]]] = {}
         self._shown_key: str | None = None
         self._chosen: str | None = None
         self._run = ""
-        self._redrawn_at = self._ran_at = 0.0
+        self._redrawn_at = self._running_drawn_at = 0.0
         self._running: Sequence[Row] = ()
 
-    def begin(self, begun: RunStart) -> None:
-        """Another run: everything that was drawn goes."""
-        self._forget(begun)
+    def begin(self, start: RunStart) -> None:
+        """Starts another run, and empties all charts."""
+        self._forget(start)
         self.note.value = ""
         self.problem.begin(following=True)
         self._empty()
-        self.samples_note.value = "" if begun.timed else note_html(NO_SAMPLES)
-        self.samples.layout.display = SHOWN if begun.timed else HIDDEN
-        self.landscape.begin(list(begun.swept))
+        self.samples_note.value = "" if start.timed else note_html(NO_SAMPLES)
+        self.samples.layout.display = SHOWN if start.timed else HIDDEN
+        self.landscape.begin(list(start.swept))
 
     def _empty(self) -> None:
-        """The charts of one problem, before its first row."""
-        context, swept = self._begun.context, self._begun.swept
+        """Empties the charts for the shown problem."""
+        context, swept = self._start.context, self._start.swept
         if len(self.problem.rows) > 1:
-            context = words.context(self.problem.shown)
+            context = labels.context(self.problem.shown)
         if not swept:
             swept = varied(self.problem.shown)
         if context != self._context:
@@ -263,7 +260,7 @@ class Panels:
         self.losses.begin()
 
     def add(self, news: RunNews) -> None:
-        """What came back since the last tick."""
+        """Adds what is new since the last tick."""
         self._run = news.run
         again = self._keep_samples(news.samples)
         self._append(news.rows)
@@ -273,21 +270,21 @@ class Panels:
         if news.ended or time.monotonic() - self._redrawn_at > pause:
             self._redraw()
         if news.ended:
-            self._rest()
+            self._finish()
 
-    def _rest(self) -> None:
-        """The run has ended: what was varied is known now, and whose samples are worth a look."""
-        self.problem.rest()
+    def _finish(self) -> None:
+        """Draws the end of a run: its varied axes are known now, and the samples of the chosen trial are shown."""
+        self.problem.finish()
         completed = self.problem.complete(self._joins.completed)
-        if completed or (varied(self.problem.shown) != self._swept and not self._begun.swept):
+        if completed or (varied(self.problem.shown) != self._swept and not self._start.swept):
             self._draw_problem()
         self._show_samples(self._chosen_key())
 
     def show(self, run: str, rows: Sequence[Row], context: str) -> None:
-        """A run that has ended before."""
+        """Shows a *run* that has ended before."""
         timed = any(row["source"] in TIMED for row in rows)
         whole = [row for row in rows if row["part"] == "whole"]
-        # of several problems each has its own
+        # each of several problems has its own axes
         swept = varied(rows) if len(of_first(whole)) == len(whole) else {}
         self.begin(RunStart(swept=swept, context=context, timed=timed))
         self._run = run
@@ -298,27 +295,27 @@ class Panels:
         unfinished.add_samples(self._store.unfinished_samples(run))
         self._show_running(unfinished.rows(stopped=True), True)
         self._redraw()
-        self._rest()
+        self._finish()
 
     def _show_running(self, rows: Sequence[Row], at_once: bool) -> None:
-        """What is being timed is drawn anew, a few times a second; when it has ended, its outcome is there instead."""
+        """Redraws the running trials a few times a second; when a trial ends, its outcome replaces its mark."""
         now = time.monotonic()
         gone = len(rows) < len(self._running)
-        if not (rows or gone) or not (at_once or gone or now - self._ran_at > RUNNING_SECONDS):
+        if not (rows or gone) or not (at_once or gone or now - self._running_drawn_at > RUNNING_SECONDS):
             return
-        self._running, self._ran_at = rows, now
+        self._running, self._running_drawn_at = rows, now
         self._draw_running()
 
     def _draw_running(self) -> None:
-        of_problem = [row for row in self._running if self.problem.value is None or self.problem.of(row)]
+        of_problem = [row for row in self._running if self.problem.value is None or self.problem.includes(row)]
         self.trials.replace(layers.DATASET, layers.rows(of_problem, self._numbers))
         self.along.show_running(of_problem, self._numbers)
 
     def choose(self, key: str | None) -> None:
-        """The trial whose losses and samples are shown; None: the fastest one's."""
+        """Chooses the trial whose losses and samples are shown; None means the fastest."""
         self._chosen = key
         row = self._whole.get(key or "")
-        if row is not None and not self.problem.following and not self.problem.of(row):
+        if row is not None and not self.problem.following and not self.problem.includes(row):
             self.problem.show(problem_of(row))
             self._draw_problem()
         self._show_losses()
@@ -326,7 +323,7 @@ class Panels:
             self._show_samples(self._chosen_key())
 
     def timed(self, problem: Problem, schedule: Schedule) -> Row | None:
-        """The newest time of *schedule* on *problem* in this run, taken with a clock: a recording has several."""
+        """The row of the newest timing of *schedule* on *problem* in this run, or None."""
         row = self._timed.get((problem, schedule))
         return None if row is None else self._joins.completed(row)
 
@@ -334,30 +331,30 @@ class Panels:
         return [row for row in self._rows if row["part"] == "whole" and self.same_problem(row)]
 
     def _append(self, rows: Sequence[Row]) -> None:
-        """Of a sweep, combinations that are refused are on the landscape alone: they are no trials."""
+        """Adds rows; refused combinations of a sweep are only shown on the landscape, since they are no trials."""
         self._rows += rows
         for row in rows:
             self._joins.add(row)
-        whole = [row for row in rows if row["part"] == "whole" and not (self._begun.swept and _is_refused(row))]
+        whole = [row for row in rows if row["part"] == "whole" and not (self._start.swept and _is_refused(row))]
         self._whole.update({row["key"]: row for row in whole})
         self._timed.update({asked_today(row): row for row in whole if row["source"] in TIMED and row["time_s"]})
         if self.problem.add(whole) and len(self.problem.rows) > 1:
             self._draw_problem()
         else:
-            self._append_shown([row for row in whole if self.problem.of(row)])
+            self._append_shown([row for row in whole if self.problem.includes(row)])
 
     def _draw_problem(self) -> None:
-        """Everything that is drawn of the problem that is shown now, anew."""
+        """Redraws all charts for the shown problem."""
         self._empty()
         self._append_shown(self.problem.shown)
         self._draw_running()
         if not self.problem.following:
-            self.problem.say()
+            self.problem.show_gain()
             self._show_samples(self._chosen_key())
         self._show_losses()
 
     def _problem_chosen(self) -> None:
-        """A person wants to see another one: the form follows, with its fastest schedule."""
+        """Shows the problem that a person chose, and reports its fastest schedule to the listeners."""
         self._chosen = None
         self._draw_problem()
         fastest = comparison.fastest(self.problem.shown)
@@ -370,9 +367,9 @@ class Panels:
         self._listeners.append(listener)
 
     def _append_shown(self, whole: Sequence[Row]) -> None:
-        # estimates that stand beside measurements have no floor of their own: the measured one is drawn
+        # estimates that are compared with measurements share the measured floor
         shown = [
-            {**row, "floor_s": None} if self._begun.timed and row["source"] == "estimated" else row for row in whole
+            {**row, "floor_s": None} if self._start.timed and row["source"] == "estimated" else row for row in whole
         ]
         self.trials.append(trials.DATASET, trials.rows(shown, numbers=self._numbers))
         self.best.append(best.DATASET, best.rows(shown, self._numbers))
@@ -380,20 +377,20 @@ class Panels:
         self._add_guess(whole)
 
     def _add_guess(self, whole: Sequence[Row]) -> None:
-        """Beside the schedule that was guessed, when its first row comes."""
-        guess_s = self._begun.guess_s
+        """Draws the guess at the schedule that it is about, when its first row comes."""
+        guess_s = self._start.guess_s
         if guess_s is None:
             return
         guessed = {
             row["key"]: row
             for row in whole
-            if row["key"] in self._numbers and self._begun.guessed(row) and self._guess_is_of(row)
+            if row["key"] in self._numbers and self._start.guessed(row) and self._guess_is_of(row)
         }
         new = [(key, row) for key, row in guessed.items() if key not in self._with_guess]
         self._with_guess |= guessed.keys()
         self.trials.append(trials.DATASET, [trials.guess(row, guess_s, self._numbers[key]) for key, row in new])
 
-    # one trial at a time
+    # One trial.
 
     def _chosen_key(self) -> str | None:
         if self._chosen is not None:
@@ -402,7 +399,7 @@ class Panels:
         return None if fastest is None else fastest["key"]
 
     def _keep_samples(self, new: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Takes samples; the keys of trials that are timed again: the baseline is, in every block."""
+        """Keeps samples, and returns the keys of trials that are timed again, as the baseline is in every block."""
         again = set()
         for sample in new:
             kept = self._samples.setdefault(sample["key"], [])
@@ -413,7 +410,7 @@ class Panels:
         return again
 
     def _add_samples(self, new: Sequence[Mapping[str, Any]], again: set[str]) -> None:
-        """While a run goes on, the samples of the trial that began last: one at a time is readable."""
+        """Draws new samples of the trial that began last."""
         whole = [sample for sample in new if self._is_drawn(sample["key"])]
         if not whole:
             return
@@ -426,7 +423,7 @@ class Panels:
 
     def _is_drawn(self, key: str) -> bool:
         """Whether the charts are about the trial *key*."""
-        return key in self._whole and self.problem.of(self._whole[key])
+        return key in self._whole and self.problem.includes(self._whole[key])
 
     def _show_samples(self, key: str | None) -> None:
         row = self._whole.get(key or "")
@@ -434,11 +431,11 @@ class Panels:
             return
         self._shown_key = key
         of_trial = self._samples.get(key) or self._samples_of(row)
-        self.samples_note.value = note_html(f"Of {self._words(row)}.")
+        self.samples_note.value = note_html(f"Of {self._schedule_label(row)}.")
         self.samples.replace(samples.DATASET, samples.rows(of_trial[-SAMPLES_MOST:], row["scheme"]))
 
     def _samples_of(self, row: Row) -> list[Mapping[str, Any]]:
-        """Those of a trial that was timed before this kernel began, or in another run."""
+        """Samples of a trial from the store."""
         by_rank = self._store.measurement(row["id"]).samples
         return [
             {"rank": rank, "index": index, "seconds": seconds}
@@ -457,23 +454,23 @@ class Panels:
         row = self._whole.get(self._chosen or "") or comparison.fastest(self.problem.shown)
         if row is not None and row["time_s"] is not None:
             row = self._joins.completed(self._timed.get(asked_today(row), row))
-            self.losses.show(self._run, self._rows, row, self._words(row))
+            self.losses.show(self._run, self._rows, row, self._schedule_label(row))
 
-    def _words(self, row: Row) -> str:
-        """A schedule in the words that tell it from the others of this run; several baselines stand in each."""
+    def _schedule_label(self, row: Row) -> str:
+        """Label of a schedule: its scheme and swept axes, or for a baseline its variant."""
         if row["scheme"] == BASELINE:
             return ", ".join(filter(None, (BASELINE, baseline_title(row["axes"]))))
         return schedule_title(row["scheme"], {axis: row["axes"][axis] for axis in self._swept if axis in row["axes"]})
 
-    # clicks
+    # Clicks.
 
     def on_cell(self, callback: Callable[[Click], Any]) -> None:
-        """Calls back when a schedule's mark is clicked, on the landscape or among the trials."""
+        """Calls *callback* when a schedule's mark is clicked on a chart."""
         for chart in (self.landscape.chart, self.trials, self.best, self.along.chart):
             chart.on_click(callback)
 
     def row_of(self, click: Click) -> Row | None:
-        """The schedule behind a click: its scheme and axes."""
+        """The row of the clicked mark, or None."""
         if click.datum.get("axes"):
             return click.datum
         return self._whole.get(str(click.datum.get("key")))
@@ -484,7 +481,7 @@ def _is_refused(row: Row) -> bool:
 
 
 def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
-    """The axes of which a run had several values, the one with most values first."""
+    """The axes that had several values in *rows*, the one with most values first."""
     occurring: dict[str, dict[Value, None]] = {}
     for row in rows:
         if row["part"] == "whole" and row["scheme"] != BASELINE:

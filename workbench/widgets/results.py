@@ -1,4 +1,4 @@
-"""A button that writes the current run as one HTML page and offers it for download."""
+"""Outcomes of a run: progress, sortable tables, and a button that writes a report for download."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from workbench.experiment.run import Progress
 from workbench.naming import TIMED
 from workbench.reports.export import export, file_name
 from workbench.reports.run_report import stored_report
-from workbench.reports.tables import Table, failure_table, gain_words, is_failure, outcome_table
+from workbench.reports.tables import Table, failure_table, gain_text, is_failure, outcome_table
 from workbench.results.comparison import together
 from workbench.results.files import FileTarget
 from workbench.results.metrics import Joins
-from workbench.results.rows import Key, by_problem, problem_of
+from workbench.results.rows import Key, Row, by_problem, problem_of
 from workbench.results.store import Store
 from workbench.widgets.controls import HIDDEN, SHOWN, note_html, refusal_html
 from workbench.widgets.session import RunNews
 
-# Tables of outcomes on a page: pressed headings sort them, and each scrolls in a box of its own.
+# Tables of outcomes: their headings sort them, and each scrolls in its own box.
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemTable:
-    """One table, what it is about, and what follows from it."""
+    """One problem's table with a title and a note."""
 
     table: Table
     title: str = ""
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As the browser gets it."""
+        """The table as JSON values, for the browser."""
         table = self.table
         columns = [
             {"heading": column.heading, "figure": column.figure, "descends": column.descends}
@@ -64,64 +64,62 @@ class ProblemTable:
 
 
 class OutcomeView(anywidget.AnyWidget):
-    """Shows `ProblemTable`s one below the other."""
+    """A widget that shows `ProblemTable`s below each other."""
 
     _esm = Path(__file__).parent / "outcome_view.js"
     _css = Path(__file__).parent / "outcome_view.css"
     parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
 
     def show(self, parts: Sequence[ProblemTable]) -> None:
-        """These instead of what was shown; how a person sorted a table of the same title stays."""
+        """Replaces the tables; a person's sorting of a table with the same title is kept."""
         self.parts = [part.to_json() for part in parts]
 
     @property
     def text(self) -> str:
-        """All words, for tests and for who searches."""
+        """The text of all cells, for tests and searches."""
         lines = [[cell["text"], cell["aside"], cell["badge"]] for part in self.parts for row in part["rows"]
                  for cell in row["cells"]]  # fmt: skip
         return "\n".join(" ".join(filter(None, line)) for line in lines)
 
 
-# Progress and the table of outcomes: what is done, how fast, what is left, and why something failed.
+# Progress and the tables of outcomes, with failures and their reasons.
 
 SHOWN_MOST = 60
-"""Schedules in the table: each problem's fastest and baseline, then the newest. The store keeps all of them."""
+"""The most schedules in the table: each problem's fastest and baseline, then the newest. The store has all."""
 KEPT_MOST = 8 * SHOWN_MOST
-"""Rows that are kept for the table."""
+"""The most rows that are kept for the table."""
 FEW = 4
-"""With more schedules a run of before was a sweep: what it passed over is counted, not listed."""
+"""A stored run with more schedules is treated as a sweep: its refused combinations are counted, not listed."""
 REDRAW_SECONDS = 1.0
-"""A table is made anew at most so often: nobody reads faster, and the page has to lay it out each time."""
+"""Least time between redraws of the table, which the page lays out each time."""
 
 REFUSED = (
     '<details class="wb-note"><summary>{} combinations of the swept axes are refused</summary><ul>{}</ul></details>'
 )
 
-Row = Mapping[str, Any]
-
 
 class Results:
-    """A progress bar with words, and a table that is redrawn once a second at the most."""
+    """A progress bar with text, and a table that is redrawn at most once a second."""
 
     def __init__(self) -> None:
         self.bar = ipywidgets.FloatProgress(value=0, min=0, max=1, layout=ipywidgets.Layout(width="100%"))
-        self.words = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
-        self.progress = ipywidgets.VBox([self.bar, self.words], layout=ipywidgets.Layout(display=HIDDEN))
+        self.text = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
+        self.progress = ipywidgets.VBox([self.bar, self.text], layout=ipywidgets.Layout(display=HIDDEN))
         self.outcomes = OutcomeView()
         self.others = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
-        """What has no time, and why."""
+        """Schedules without a time, and why."""
         self.table = ipywidgets.VBox([self.outcomes, self.others], layout=ipywidgets.Layout(width="100%"))
         self.progress.add_class("wb-progress")
         self.table.add_class("wb-outcomes")
         self._joins = Joins()
         self._rows: dict[tuple[str, str], Row] = {}
-        """By key and source: the baseline is timed in every block, and its newest time stands in the table."""
+        """Rows by key and source: of the baseline, which is timed in every block, the newest one."""
         self._drawn_at = 0.0
         self._sweeping = False
         self._refused: Counter[str] = Counter()
 
     def begin(self, sweeping: bool) -> None:
-        """A run begins, perhaps of many schedules: the old table goes."""
+        """Starts a run, and empties the table; *sweeping*: refused combinations are counted, not listed."""
         self._sweeping = sweeping
         self._refused.clear()
         self._rows.clear()
@@ -129,32 +127,32 @@ class Results:
         self.outcomes.show([])
         self.others.value = ""
         self.bar.value, self.bar.bar_style = 0.0, ""
-        self.words.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
+        self.text.value = note_html("Starting: ranks meet, compile and verify before the clock starts.")
         self.progress.layout.display = SHOWN
 
     def forget(self) -> None:
-        """Progress goes: it is about another question. The table stays with the charts of its run."""
+        """Hides the progress, which is about another question. The table stays with the charts of its run."""
         self.progress.layout.display = HIDDEN
-        self.words.value = ""
+        self.text.value = ""
 
     def add(self, news: RunNews) -> None:
-        """Takes what is new."""
+        """Adds news of the run."""
         self._take(news.rows)
         self._show_progress(news)
         if news.ended or time.monotonic() - self._drawn_at > REDRAW_SECONDS:
             self._draw()
 
     def show(self, run: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """A run that has ended before."""
+        """Shows a *run* that has ended before."""
         self.begin(len({row["key"] for row in rows if row["part"] == "whole"}) > FEW)
         self._take(rows)
         self.progress.layout.display = SHOWN
         self.bar.value = 1.0
-        self.words.value = note_html(f"Run {run['id']} ({run['status']}): {run['title']}")
+        self.text.value = note_html(f"Run {run['id']} ({run['status']}): {run['title']}")
         self._draw()
 
     def _take(self, rows: Sequence[Row]) -> None:
-        """The schedules as a whole; what was never begun when somebody pressed Stop is no failure."""
+        """Keeps rows of whole schedules, except those that a stop left out, which are no failures."""
         for row in rows:
             self._joins.add(row)
         whole = [row for row in rows if row.get("part") == "whole" and row.get("stage") != "cancelled"]
@@ -163,7 +161,7 @@ class Results:
                 self._refused[row["message"]] += 1
             else:
                 mark = row["key"], row["source"]
-                self._rows.pop(mark, None)  # what is timed again is new: its first place is forgotten
+                self._rows.pop(mark, None)  # a schedule that is timed again becomes the newest
                 self._rows[mark] = row
         if len(self._rows) > KEPT_MOST:
             leading = leading_keys(list(self._rows.values()))
@@ -173,7 +171,7 @@ class Results:
 
     @property
     def failures(self) -> list[Row]:
-        """The schedules that have no time, combinations apart that a sweep passes over."""
+        """The schedules without a time, except refused combinations of a sweep."""
         return [row for row in self._rows.values() if row.get("stage")]
 
     def _show_progress(self, news: RunNews) -> None:
@@ -181,15 +179,15 @@ class Results:
         failed = 0 if news.stopped else so_far.failed
         self.bar.value = 1.0 if ended and not news.stopped else max(self.bar.value, so_far.share)
         self.bar.bar_style = "warning" if failed > 0 else "success" if ended else ""
-        words = [
+        counts = [
             *so_far.counted(),
             f"{so_far.known:,} known from before" if so_far.known else "",
             f"{so_far.refused:,} combinations refused" if so_far.refused else "",
             f"{failed:,} failed" if failed > 0 else "",
             _ended(so_far, news.stopped) if ended else so_far.left_words(),
         ]
-        said = [", ".join(filter(None, words)) + ".", so_far.again.sentence() if ended else ""]
-        self.words.value = note_html(" ".join(filter(None, said)))
+        lines = [", ".join(filter(None, counts)) + ".", so_far.again.sentence() if ended else ""]
+        self.text.value = note_html(" ".join(filter(None, lines)))
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
@@ -205,17 +203,17 @@ class Results:
 
 
 def parts(rows: Sequence[Row]) -> list[ProblemTable]:
-    """A table for each problem that has a time; of several its title and what its fastest schedule gains."""
+    """A table for each problem that has a time; several have titles and the gain of their fastest schedule."""
     timed = {key: same for key, same in by_problem(rows).items() if not all(map(is_failure, same))}
     if len(timed) < 2:
         return [ProblemTable(outcome_table(same), note=together(same)) for same in timed.values()]
     titles = problem_titles({key: same[0] for key, same in timed.items()})
-    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_words(same), together(same)))))
+    return [ProblemTable(outcome_table(same), titles[key], " ".join(filter(None, (gain_text(same), together(same)))))
             for key, same in timed.items()]  # fmt: skip
 
 
 def leading_keys(rows: Sequence[Row]) -> list[str]:
-    """The keys of each problem's fastest schedule and fastest baseline: what a table of a long run must not lose."""
+    """The keys of each problem's fastest schedule and fastest baseline, which the table of a long run must keep."""
     best: dict[tuple[Key, bool], Row] = {}
     for row in rows:
         if is_failure(row):
@@ -226,7 +224,7 @@ def leading_keys(rows: Sequence[Row]) -> list[str]:
 
 
 def _trusted_time(row: Row) -> tuple[bool, float]:
-    """Least for the fastest: an estimate leads where nothing was timed."""
+    """The sort key of the fastest row: estimates come after timed rows."""
     return row["source"] not in TIMED, row["time_s"]
 
 
@@ -235,7 +233,7 @@ def _ended(so_far: Progress, stopped: bool) -> str:
 
 
 def refusals_html(refused: Counter[str]) -> str:
-    """Why combinations of a sweep cannot be, each reason once."""
+    """The reasons of refused combinations, each once with its count."""
     if not refused:
         return ""
     lines = Markup("").join(
@@ -244,17 +242,17 @@ def refusals_html(refused: Counter[str]) -> str:
     return str(Markup(REFUSED).format(refused.total(), lines))
 
 
-# A button that writes the current run as one HTML page and offers it for download.
+# The button that writes the current run as one HTML page and offers it for download.
 
 
 class ReportButton:
-    """`button` starts, `note` holds what its author has to say, `link` shows where the report is."""
+    """The report of the current run: `button` writes it, `note` is the author's text, `link` offers the file."""
 
     def __init__(self, store: Store, current_run: Callable[[], str | None]) -> None:
         self._store, self._current_run = store, current_run
         self.button = ipywidgets.Button(description="Report", icon="file-text", tooltip="This run as one HTML page")
         self.note = ipywidgets.Text(
-            placeholder="a note for the report", tooltip="It stands under the report's title", continuous_update=False,
+            placeholder="a note for the report", tooltip="Shown below the report's title", continuous_update=False,
             layout=ipywidgets.Layout(width="150px", flex="0 1 150px", margin="0"),
         )  # fmt: skip
         self.link = ipywidgets.HTML(layout=ipywidgets.Layout(width="100%"))
@@ -263,15 +261,15 @@ class ReportButton:
         self.link.add_class("wb-report-link")
         self.button.on_click(lambda _: self.write())
         self._wanted: str | None = None
-        """The run whose report the link may show."""
+        """The run whose report the link may offer."""
 
     def forget(self) -> None:
-        """Another question, or another run: the report of the one before is no longer offered."""
+        """Removes the link, once another question or run is shown."""
         self._wanted = None
         self.link.value = ""
 
     def write(self) -> None:
-        """Writes the report in the background; returns at once."""
+        """Starts writing the report in the background, and returns at once."""
         run = self._current_run()
         if run is None:
             self.link.value = note_html("There is no run yet: press Run first.")
@@ -287,13 +285,13 @@ class ReportButton:
             folder.mkdir(parents=True, exist_ok=True)
             target = FileTarget(folder / file_name(run, "html"), inputs=(self._store.path,))
             path = export(stored_report(self._store, run, note=note), target, kind="html")
-            said = _download(path.name, path.read_bytes(), str(path))
+            link = _download(path.name, path.read_bytes(), str(path))
         except (ValueError, OSError) as error:
-            said = refusal_html(str(error))
+            link = refusal_html(str(error))
         finally:
             self.button.disabled = False
         if self._wanted == run:
-            self.link.value = said
+            self.link.value = link
 
 
 def _download(name: str, content: bytes, where: str) -> str:

@@ -1,6 +1,6 @@
-"""A run in the background of a notebook: one thread iterates it, another reads the store and tells what is new.
+"""A run in the background of a notebook: one thread iterates it, another reads the store and reports what is new.
 
-The kernel stays free: a button returns at once, `1 + 1` in a cell is answered while thousands of trials run.
+The kernel stays free: a button returns at once, and other cells can be run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,43 +18,41 @@ from workbench.results.running import RunningMedians
 from workbench.results.store import Store
 
 TICK_SECONDS = 0.05
-"""News are told so far apart, or further where telling takes longer than a third of that."""
+"""Least time between reports, or twice the time that a report takes if that is longer."""
 QUIET_SECONDS = 0.5
-"""Without news the progress is told so often: its time left goes on."""
+"""Time between reports of progress if there is no other news, to update the remaining time."""
 END_SECONDS = 10.0
-"""A cancelled run must have given its gang back by then."""
-
-Row = dict[str, Any]
+"""The longest time in which a cancelled run releases its ranks."""
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNews:
-    """What is new since the last tick."""
+    """What is new in a run since the last report."""
 
     run: str
-    rows: Sequence[Row]
+    rows: Sequence[dict[str, Any]]
     samples: Sequence[Mapping[str, Any]]
     progress: Progress
     ended: bool
-    running: Sequence[Row] = ()
-    """Of each trial that is being timed, or was when the run was stopped: its running median."""
+    running: Sequence[dict[str, Any]] = ()
+    """The running median of each trial that is being timed, or was when the run was stopped."""
     stopped: bool = False
-    """A person asked it to end."""
+    """Whether a person stopped the run."""
     error: str | None = None
-    """The sentence that ended the run early."""
+    """The error message that ended the run early."""
 
 
 class RunSession:
-    """At most one run at a time. *tell* is called from the session's own thread, never from two at once."""
+    """At most one run at a time. *report* is called from the session's own thread, never from two at once."""
 
-    def __init__(self, store: Store, tell: Callable[[RunNews], Any]) -> None:
-        self._store, self._tell = store, tell
-        self._sitting: StoredRun | None = None
+    def __init__(self, store: Store, report: Callable[[RunNews], Any]) -> None:
+        self._store, self._report = store, report
+        self._stored_run: StoredRun | None = None
         self._threads: tuple[threading.Thread, ...] = ()
-        self._something = threading.Event()
-        """Something came back, or the run has ended."""
+        self._changed = threading.Event()
+        """Set when an outcome or sample came, or the run has ended."""
         self._ended = threading.Event()
         self._error: str | None = None
 
@@ -62,94 +60,94 @@ class RunSession:
     def running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
-    def start(self, sitting: StoredRun) -> None:
-        """Iterates *sitting* in the background; ValueError while another one runs."""
+    def start(self, stored_run: StoredRun) -> None:
+        """Iterates *stored_run* in the background; ValueError while another run goes on."""
         if self._ended.is_set():
-            self.wait()  # it has only its last news to tell
+            self.wait()  # only its last report is still to come
         if self.running:
             raise ValueError("A run is going on already: 1 of at most 1. Stop it first.")
-        self._sitting, self._error = sitting, None
-        self._something.clear()
+        self._stored_run, self._error = stored_run, None
+        self._changed.clear()
         self._ended.clear()
-        worker = threading.Thread(target=self._work, args=(sitting,), name="workbench run", daemon=True)
-        teller = threading.Thread(target=self._listen, args=(sitting,), name="workbench news", daemon=True)
-        self._threads = (worker, teller)
+        worker = threading.Thread(target=self._work, args=(stored_run,), name="workbench run", daemon=True)
+        reporter = threading.Thread(target=self._listen, args=(stored_run,), name="workbench news", daemon=True)
+        self._threads = (worker, reporter)
         worker.start()
-        teller.start()
+        reporter.start()
 
     def stop(self) -> None:
-        """Asks the run to end; what was measured stays."""
-        if self._sitting is not None:
-            self._sitting.cancelled.set()
+        """Cancels the run; its measurements stay."""
+        if self._stored_run is not None:
+            self._stored_run.cancelled.set()
 
     def wait(self, seconds: float = END_SECONDS) -> bool:
-        """Whether everything has ended, after at most *seconds*."""
+        """Waits at most *seconds* for the threads, and returns whether they have ended."""
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not self.running
 
-    def _work(self, sitting: StoredRun) -> None:
+    def _work(self, stored_run: StoredRun) -> None:
         try:
-            for _ in sitting:
-                self._something.set()
-        except Exception as error:  # a person reads it in the explorer; nobody reads a thread's traceback
+            for _ in stored_run:
+                self._changed.set()
+        except Exception as error:  # shown in the explorer, since a thread's traceback would not be seen
             self._error = str(error) or type(error).__name__
         finally:
             self._ended.set()
-            self._something.set()
+            self._changed.set()
 
-    def _listen(self, sitting: StoredRun) -> None:
+    def _listen(self, stored_run: StoredRun) -> None:
         try:
-            self._follow(sitting)
-        except Exception as error:  # the store is locked or cannot be read: a run that nobody sees must not go on
-            sitting.cancelled.set()
+            self._follow(stored_run)
+        except Exception as error:  # the store is locked or cannot be read: a run that cannot be shown must not go on
+            stored_run.cancelled.set()
             self._ended.wait(END_SECONDS)
             self._error = self._error or str(error) or type(error).__name__
-            self._say(self._news(sitting, [], [], ended=True))
+            self._deliver(self._news(stored_run, [], [], ended=True))
 
-    def _follow(self, sitting: StoredRun) -> None:
-        """Tells what is new in the store until the run has ended."""
+    def _follow(self, stored_run: StoredRun) -> None:
+        """Reports what is new in the store until the run has ended."""
         joins, cursors, running = metrics.Joins(), (0, 0), RunningMedians()
-        ended = heard = False
-        said_at = 0.0
+        ended = changed = False
+        reported_at = 0.0
         while not ended:
-            # a sample is in the store a moment after it was heard of: look twice
-            heard = self._something.wait(TICK_SECONDS if heard else QUIET_SECONDS)
+            # a sample may reach the store a moment after its signal: look twice
+            changed = self._changed.wait(TICK_SECONDS if changed else QUIET_SECONDS)
             ended = self._ended.is_set()
-            self._something.clear()
+            self._changed.clear()
             began = time.monotonic()
-            running.know(list(sitting.timing.values()))
-            rows, first = self._store.rows_since(cursors[0], sitting.run)
-            samples, second = self._store.samples_since(cursors[1], sitting.run)
+            running.know(list(stored_run.timing.values()))
+            rows, first = self._store.rows_since(cursors[0], stored_run.run)
+            samples, second = self._store.samples_since(cursors[1], stored_run.run)
             cursors = first, second
             for row in rows:
                 joins.add(row)
             running.add_rows(rows)
             running.add_samples(samples)
-            if rows or samples or ended or began - said_at >= QUIET_SECONDS:
-                said_at = began
-                news = self._news(sitting, [joins.fill(row) for row in rows], samples, ended)
-                self._say(replace(news, running=running.rows(stopped=ended)))
+            if rows or samples or ended or began - reported_at >= QUIET_SECONDS:
+                reported_at = began
+                news = self._news(stored_run, [joins.fill(row) for row in rows], samples, ended)
+                self._deliver(replace(news, running=running.rows(stopped=ended)))
             took = time.monotonic() - began
             self._ended.wait(max(TICK_SECONDS - took, 2 * took))
 
     def _news(
-        self, sitting: StoredRun, rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], ended: bool
+        self, stored_run: StoredRun, rows: Sequence[dict[str, Any]], samples: Sequence[Mapping[str, Any]], ended: bool
     ) -> RunNews:
         return RunNews(
-            run=sitting.run,
+            run=stored_run.run,
             rows=rows,
             samples=samples,
-            progress=sitting.progress,
+            progress=stored_run.progress,
             ended=ended,
-            stopped=sitting.cancelled.is_set(),
+            stopped=stored_run.cancelled.is_set(),
             error=self._error if ended else None,
         )
 
-    def _say(self, news: RunNews) -> None:
-        """One chart that cannot be drawn must not leave the buttons as they are while a run goes on."""
+    def _deliver(self, news: RunNews) -> None:
+        """Calls `report`, and logs its errors: a chart that cannot be drawn must not end the reports."""
         try:
-            self._tell(news)
+            self._report(news)
         except Exception:
             _LOG.exception("The news of run %s could not be shown.", news.run)

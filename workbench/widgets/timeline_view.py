@@ -1,7 +1,4 @@
-"""The last run, frozen into the cell's output: it is there when the notebook is opened, printed or exported.
-
-A live chart needs a kernel; what is written here does not. It is drawn from the store, and never measured again.
-"""
+"""The schedule that the form shows with its timeline, loading one by a click, and frozen copies of the last run."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from kernels.schedule import Schedule
 from kernels.trial import Trial
 from kernels.units import seconds_typed
 from workbench.charts import timeline
-from workbench.charts.labels import fabric_words
+from workbench.charts.labels import fabric_label
 from workbench.machines import machine
 from workbench.naming import operator_title, schedule_title, shape_title, value_title
 from workbench.reports.pictures import PICTURE, bundle
 from workbench.reports.run_report import charts
-from workbench.results.rows import asked_today
+from workbench.results.rows import Row, asked_today
 from workbench.results.store import Store
 from workbench.widgets.controls import (
     HIDDEN,
@@ -44,30 +41,28 @@ from workbench.widgets.form import FormState, QuestionForm
 from workbench.widgets.form_fields import BASIC
 from workbench.widgets.live_chart import LiveChart, ready
 
-# The one schedule that the form shows: its timeline and its times, beside a guess and a pinned one.
-
-Row = Mapping[str, Any]
+# The schedule that the form shows: its timeline and times, with a guess and a pinned timeline.
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedTimeline:
-    """A timeline that is kept to compare others with."""
+    """A timeline that a person pinned to compare others with."""
 
-    words: str
+    label: str
     time_s: float
     spans: Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTimelines:
-    """What a person has put beside the question."""
+    """The guess and the pinned timeline of a person, to restore them later."""
 
     guess: str
     pinned: PinnedTimeline | None
 
 
 class TimelineView:
-    """`estimate` and `row` are of the schedule that the form shows; `draw` puts them into its controls."""
+    """The timeline and times of the form's schedule: `draw` shows its `estimate` and timed `row`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -76,7 +71,7 @@ class TimelineView:
                 description="Your guess (ms)",
                 placeholder="1.5, or 150 µs, or 2 s",
                 style=WIDE,
-                tooltip="What do you expect? Write it down before you press Run: it is drawn beside the measurement",
+                tooltip="What do you expect? Write it down before you press Run: it is drawn next to the measurement",
                 layout=wide(),
             ),
             "wb-guess",
@@ -87,16 +82,16 @@ class TimelineView:
         self.timeline = marked(LiveChart(ready(timeline.live)), "wb-timeline")
         self.estimate: Estimate | None = None
         self.row: Row | None = None
-        """The timed row of the schedule, if the run that is shown has one."""
+        """The timed row of the schedule, if the shown run has one."""
         self.awaited: str | None = "measured"
-        """The source that the schedule's own timeline will have; None where nothing is timed."""
+        """The source of the schedule's later timeline; None if nothing is timed."""
         self._pinned: PinnedTimeline | None = None
 
     def freeze(self, played: Callable[[Trial], Estimate]) -> None:
-        """Beside a time stands what was estimated before it was measured: a calibration changes no forecast.
+        """Replaces the estimate by the one that was stored before the measurement, which no later calibration changes.
 
-        A sweep keeps no spans. As long as the machine is the same, they are made anew of the trial that was estimated,
-        as *played* does: the form's own may have another link, where the one of that run is not known any more.
+        A sweep stores no spans. If the machine is unchanged, *played* computes them again for the estimated trial, as
+        the form's own estimate may have another link.
         """
         row, now = self.row, self.estimate
         before = None if row is None else self._store.estimate(row["run"], row["key"])
@@ -107,24 +102,24 @@ class TimelineView:
             self.estimate = replace(before, spans=spans)
 
     def draw(self) -> None:
-        """The timeline, and the times above it."""
+        """Draws the timeline, and the times above it."""
         panels: dict[str, Sequence[Span]] = {}
         if self._pinned is not None:
-            panels[f"A, {self._pinned.words}"] = self._pinned.spans
+            panels[f"A, {self._pinned.label}"] = self._pinned.spans
         if self.row is not None:
             panels[self.row["source"]] = self._spans_of(self.row)
         if self.estimate is not None:
             if self.row is None and self.awaited is not None:
-                panels[self.awaited] = ()  # its place is kept: what is below must not jump when it comes
+                panels[self.awaited] = ()  # reserves its rows: the page below must not move when it comes
             panels["simulated"] = self.estimate.spans
         self.timeline.replace(timeline.DATASET, timeline.rows(panels))
-        self.say_numbers()
+        self.show_numbers()
 
     def _spans_of(self, row: Row) -> Sequence[Span]:
         return self._store.spans(row["run"], row["key"], row["source"], row.get("block"))
 
-    def say_numbers(self) -> None:
-        """The times above the timeline."""
+    def show_numbers(self) -> None:
+        """Shows the times above the timeline."""
         if self.estimate is None:
             self.headline.value = note_html("No estimate: this schedule is not legal. The form says why.")
             return
@@ -138,81 +133,81 @@ class TimelineView:
         }
         self.headline.value = numbers_html(numbers, self.estimate)
 
-    def keep(self) -> None:
-        """Keeps the timeline shown now as A above the following ones; pressing again lets it go."""
+    def toggle_pin(self) -> None:
+        """Pins the shown timeline as A above later ones, or removes the pinned one."""
         if self._pinned is None and self.estimate is not None:
             row, estimate = self.row, self.estimate
-            words = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
+            label = f"{_short(estimate.trial.schedule)}, {row['source'] if row else 'simulated'}"
             spans = self._spans_of(row) if row else estimate.spans
-            self._pinned = PinnedTimeline(words, row["time_s"] if row else estimate.time_s, spans)
+            self._pinned = PinnedTimeline(label, row["time_s"] if row else estimate.time_s, spans)
         else:
             self._pinned = None
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
         self.draw()
 
     def guess_s(self) -> float | None:
-        """The student's guess in seconds; what is no time is no guess."""
+        """The student's guess in seconds; None if it is empty or no time."""
         try:
             return seconds_typed(self.guess.value)
         except ValueError:
             return None
 
     def read_guess(self) -> None:
-        """Shows the guess among the times, or says beside the field what would be accepted."""
+        """Shows the guess among the times, or next to its field why it is refused."""
         self.guess_refusal.value = ""
         if self.guess.value.strip():
             try:
                 seconds_typed(self.guess.value)
             except ValueError as refused:
                 self.guess_refusal.value = refusal_html(str(refused))
-        self.say_numbers()
+        self.show_numbers()
 
     @property
     def kept(self) -> KeptTimelines:
-        """Guess and pinned timeline."""
+        """The guess and the pinned timeline."""
         return KeptTimelines(self.guess.value, self._pinned)
 
-    def keep_again(self, kept: KeptTimelines) -> None:
-        """The guess and the pinned timeline of before."""
+    def restore(self, kept: KeptTimelines) -> None:
+        """Restores an earlier guess and pinned timeline."""
         self._pinned, self.guess.value = kept.pinned, kept.guess
         self.pin.description = "Pin as A" if self._pinned is None else "Unpin A"
         self.draw()
 
     def forget(self) -> None:
-        """Guess and pinned timeline go: they are about another question."""
+        """Removes the guess and the pinned timeline, which are about another question."""
         self._pinned, self.guess.value = None, ""
         self.pin.description = "Pin as A"
 
 
 def is_of(trial: Trial) -> Callable[[Row], bool]:
-    """Whether a row is of the schedule of *trial*."""
+    """A test whether a row is of the schedule of *trial*."""
     return lambda row: row["scheme"] == trial.schedule.scheme and asked_today(row)[1] == trial.schedule
 
 
 def _short(schedule: Schedule) -> str:
-    """The scheme and the one axis of it that everybody sees."""
+    """The scheme with its basic axes."""
     return schedule_title(schedule.scheme, {axis: schedule[axis] for axis in BASIC.get(schedule.scheme, ())})
 
 
-# A mark that was clicked becomes the form's question; what that changes besides the schedule is said, with an Undo.
+# A clicked mark sets the form; a note with an Undo says what else than the schedule has changed.
 
 
 class RowLoader:
-    """`take` sets the form to a row of the charts; `view` says what changed, and takes it back."""
+    """Sets the form to a row of the charts with `take`; `view` says what changed, and can undo it."""
 
     def __init__(self, question: QuestionForm, shown: TimelineView) -> None:
         self._question, self._shown = question, shown
         self._before: tuple[FormState, KeptTimelines] | None = None
         self.busy = False
-        """The form is being set to a row: what is on the page belongs to that row's run."""
-        self.words = html("wb-loaded-words")
-        self.undo = button("Undo", "wb-undo", "undo", "Back to what the form asked before")
-        self.view = marked(ipywidgets.HBox([self.words, self.undo], layout=wide(display=HIDDEN)), "wb-loaded")
+        """True while the form is being set to a row, whose run is on the page."""
+        self.text = html("wb-loaded-words")
+        self.undo = button("Undo", "wb-undo", "undo", "Back to the question before the click")
+        self.view = marked(ipywidgets.HBox([self.text, self.undo], layout=wide(display=HIDDEN)), "wb-loaded")
         self.undo.on_click(lambda _: self.back())
         question.on_change(self._changed)
 
     def take(self, row: Row) -> None:
-        """The form asks what *row* answers: its problem, machine and link where they differ, and its schedule."""
+        """Sets the form to the problem, machine, link and schedule of *row*."""
         before = self._question.state, self._shown.kept
         self.busy = True
         try:
@@ -225,31 +220,31 @@ class RowLoader:
         changes = list(differences(before[0], self._question.state))
         wanted = row.get("machine", self._question.machine.value)
         missing = f" {wanted} is not described here: the form keeps {self._question.machine.label}."
-        words = f"Loaded: {', '.join(changes)}." if changes else ""
+        text = f"Loaded: {', '.join(changes)}." if changes else ""
         if wanted != self._question.machine.value:
-            words += missing
-        if words:
+            text += missing
+        if text:
             self._before = before
-            self.words.value = note_html(words.strip())
+            self.text.value = note_html(text.strip())
             self.view.layout.display = SHOWN
 
     def back(self) -> None:
-        """The form asks what it asked before the click; a guess and a pinned timeline are there again."""
+        """Restores the form, the guess and the pinned timeline from before the click."""
         if self._before is not None:
             (state, kept), self._before = self._before, None
             self._question.restore(state)
-            self._shown.keep_again(kept)
+            self._shown.restore(kept)
 
     def _changed(self) -> None:
-        """Another question of a person's own: an Undo would take that away, too."""
+        """Hides the Undo after a person's own change, which it would undo as well."""
         if not self.busy:
             self._before = None
             self.view.layout.display = HIDDEN
 
 
 def differences(before: FormState, after: FormState) -> Iterator[str]:
-    """What differs between two questions besides their schedules, in words."""
-    old, new = before.asked, after.asked
+    """Texts about the differences between two questions, except for their schedules."""
+    old, new = before.question, after.question
     if after.machine != before.machine:
         yield f"{machine(after.machine).title} instead of {machine(before.machine).title}"
     if new.operator != old.operator:
@@ -262,44 +257,44 @@ def differences(before: FormState, after: FormState) -> Iterator[str]:
     if new.dtype != old.dtype:
         yield f"{new.dtype} instead of {old.dtype}"
     if new.fabric != old.fabric:
-        yield f"{fabric_words(new.fabric)} instead of {fabric_words(old.fabric)}"
+        yield f"{fabric_label(new.fabric)} instead of {fabric_label(old.fabric)}"
 
 
 def _sizes(shape: tuple[tuple[str, int | str], ...]) -> str:
     return "; ".join(f"{shape_title(name)} {value_title(size)}" for name, size in shape)
 
 
-# The last run, frozen into the cell's output: it is there when the notebook is opened, printed or exported.
+# A frozen copy of the last run in the cell's output, drawn from the store: it is there without a kernel.
 
 PLACES = 3
-"""Charts that a frozen run shows at the most."""
+"""The most charts of a frozen run."""
 NOTHING: list[dict[str, Any]] = [{"text/plain": ""}] * PLACES
 PAUSE_SECONDS = 3.0
-"""A page that opens is busy for so long: pictures that can wait do."""
+"""Delay of pictures that can wait, since a page is busy when it opens."""
 
 
 class FrozenOutput:
-    """Places in a cell's output that are filled when a run has ended."""
+    """Places in a cell's output that are filled with pictures when a run has ended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._handles = [DisplayHandle() for _ in range(PLACES)]
         self.can_wait = False
-        """Somebody will see the pictures come; a notebook that is run for a report ends with its last cell."""
+        """Whether pictures may come after the cell has ended; not in a notebook that is executed for a report."""
         self._shown = False
         self._drawn: tuple[tuple[str | None, int], list[dict[str, Any]]] = (None, 0), NOTHING
-        """Which run was drawn last and how many rows it had, and its pictures."""
+        """The run that was drawn last and its number of rows, and its pictures."""
         self._thread: threading.Thread | None = None
         self._news = threading.Condition()
-        """Pictures are awaited, or no more. Held for moments, never while drawing."""
+        """Notified when pictures are requested or no longer needed. Never held while drawing."""
         self._awaited: str | None = None
-        """The run whose pictures are still to be drawn."""
+        """The run whose pictures are requested but not drawn yet."""
         self._due = 0.0
 
     def show(self, run: str | None) -> None:
-        """Makes the places in this cell, with *run*, which has ended, in them if there is one.
+        """Shows the places in this cell, filled with *run*, which has ended, if there is one.
 
-        A page that is loaded anew shows them once more, and they are filled wherever they are shown.
+        A reloaded page shows them once more; they are updated wherever they are shown.
         """
         self._shown = True
         later = self.can_wait and run != self._drawn[0][0]
@@ -309,13 +304,13 @@ class FrozenOutput:
             self.freeze_soon(run, PAUSE_SECONDS)
 
     def freeze(self, run: str) -> None:
-        """Fills the places with *run*; called from any thread. An explorer that is not shown has none."""
+        """Fills the places with *run*, if they are shown; may be called from any thread."""
         if self._shown:
             for number, content in enumerate(self._contents(run)):
                 self._handles[number].update(content, raw=True, metadata=_metadata(run, number))
 
     def freeze_soon(self, run: str, pause_s: float = 0.0) -> None:
-        """The same in the background: three pictures are drawn, which takes a second."""
+        """Fills the places in the background after *pause_s*; drawing takes a second."""
         with self._news:
             self._awaited, self._due = run, time.monotonic() + pause_s
             self._news.notify_all()
@@ -329,7 +324,7 @@ class FrozenOutput:
         return self._thread is not None and self._thread.is_alive()
 
     def _draw_awaited(self) -> None:
-        """One thread draws, however often it is asked to: what is asked while it waits or draws comes next."""
+        """Draws requested runs one after the other, in a single thread."""
         while True:
             with self._news:
                 while self._awaited is not None and (pause_s := self._due - time.monotonic()) > 0:
@@ -341,11 +336,11 @@ class FrozenOutput:
             self.freeze(run)
 
     def begin(self) -> None:
-        """Another run goes on: pictures of the one before would disturb it."""
+        """Cancels requested pictures, since another run begins and drawing would disturb it."""
         self.close()
 
     def close(self) -> None:
-        """What is not drawn yet is drawn no more."""
+        """Cancels requested pictures that are not drawn yet."""
         with self._news:
             self._awaited = None
             self._news.notify_all()
@@ -369,7 +364,7 @@ def _metadata(run: str | None, place: int) -> dict[str, Any]:
 
 
 def _folded(bundles: list[dict[str, Any]], run: str) -> str:
-    """A live notebook shows the explorer above, so the copies are folded away there; reports draw the charts."""
+    """The pictures as folded HTML: a live notebook shows the explorer above them; reports draw the charts instead."""
     pictures = [
         Markup('<img alt="{}" src="data:image/svg+xml;base64,{}"><br>').format(
             content["text/plain"], base64.b64encode(str(content[PICTURE]).encode()).decode()

@@ -1,4 +1,4 @@
-// Unpacks Vega and hands it to every live chart of the page through one promise.
+// Unpacks Vega and gives it to every live chart of the page through one promise.
 
 async function unpack(bytes) {
   const unzipped = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

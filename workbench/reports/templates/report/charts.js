@@ -1,8 +1,8 @@
-// Draws every chart of the page, in the reader's light or dark; the frozen picture stays when one cannot be drawn.
+// Draws every chart of the page in light or dark colours; the frozen picture stays if one cannot be drawn.
 const night = window.matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map();
 
-// The page's own colours stand in a specification by name (workbench/reports/pictures.py); rows are never looked at.
+// A specification names the page's colours (workbench/reports/pictures.py); rows are not searched for them.
 function inked(value, page, key) {
   if (key === "datasets" || key === "values") return value;
   if (Array.isArray(value)) return value.map((entry) => inked(entry, page));
@@ -13,7 +13,7 @@ function inked(value, page, key) {
   return name ? page.getPropertyValue(name[1]).trim() : value;
 }
 
-// Rows travel inside the page. An address in a specification is refused here, and by the page's policy.
+// Rows are embedded in the page. An address in a specification is refused here, and by the page's policy.
 const loader = {
   load: (address) => Promise.reject(new Error(`its data are at ${address}, and a report fetches nothing`)),
   sanitize: (address, options) =>

@@ -1,13 +1,12 @@
-"""The explorers of this kernel: the same words show the same one, with all that goes on in it."""
+"""The explorer: a form on the left, its estimate and outcomes on the right, live while a run goes on."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import ipywidgets
 from IPython.display import display
@@ -28,7 +27,7 @@ from workbench.machines import crowded
 from workbench.naming import TIMED
 from workbench.results import comparison
 from workbench.results.metrics import row_of
-from workbench.results.rows import of_first
+from workbench.results.rows import Row, of_first
 from workbench.results.store import Store
 from workbench.simulator.predict import predict
 from workbench.widgets.chart_panels import cells, same_problem
@@ -60,29 +59,29 @@ from workbench.widgets.results import ReportButton, Results
 from workbench.widgets.session import RunNews, RunSession
 from workbench.widgets.timeline_view import FrozenOutput, RowLoader, TimelineView, is_of
 
-# Where everything stands on the explorer's page: the question on the left, what is known about it on the right.
+# The layout of the explorer's page: the form on the left, charts and tables on the right.
 
 FORM_PIXELS = 392
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParts:
-    """What is made elsewhere."""
+    """The parts of the page that other modules make."""
 
-    question: QuestionForm
+    form: QuestionForm
     source: SourceChoice
     results: Results
     panels: Panels
     report: ReportButton
     shown: TimelineView
     calibrating: ipywidgets.Widget
-    """Which estimates are off, and the button that fits their machine."""
+    """The notice of inaccurate estimates, with the button that calibrates their machine."""
     loaded: ipywidgets.Widget
-    """What a click has changed, and its Undo."""
+    """The note of what a click has changed, with its button Undo."""
 
 
 class ExplorerPage:
-    """`view` is shown; the controls are what the explorer listens to and writes on."""
+    """The page `view` with the buttons and messages that the explorer uses."""
 
     def __init__(self, parts: PageParts) -> None:
         self.run = button("Run", "wb-run", "play", "Measure, simulate or replay what the form asks")
@@ -113,87 +112,85 @@ class ExplorerPage:
     def _left(self, parts: PageParts) -> list[ipywidgets.Widget]:
         buttons = marked(ipywidgets.HBox([self.run, self.stop, self.plan]), "wb-buttons")
         guess = [self.guess, parts.shown.guess_refusal]
-        answered = [parts.question.view, *guess, parts.source.view, buttons, parts.question.refusal, parts.loaded]
-        said = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
-        return [*answered, *said, parts.question.advanced, parts.question.sizes]
+        question = [parts.form.view, *guess, parts.source.view, buttons, parts.form.refusal, parts.loaded]
+        messages = [parts.results.progress, self.message, parts.calibrating, self.banner, self.left_out, self.status]
+        return [*question, *messages, parts.form.advanced, parts.form.sizes]
 
 
-# The explorer: a question on the left, what is known about it on the right, live while it is being measured.
+# The explorer: connects form, run, charts and tables.
 
 DEFAULT_PRESET, DEFAULT_MACHINE = "laptop_overlap", "laptop_cpu"
 LAST = "last"
-"""Stands for the run that began last."""
-
-Row = Mapping[str, Any]
+"""The name of the run that began last."""
 
 
 class Explorer:
-    """Everything of one explorer. `show()` puts it into a notebook; `run` and `stop` do what the buttons do."""
+    """One explorer. `show()` puts it into a notebook; `run` and `stop` act like its buttons."""
 
     def __init__(self, *, run: str = LAST, store: Store | None = None, cluster: Cluster | str | None = None) -> None:
-        self._first = run
+        self._first_run = run
         self.store = store or Store()
         self.run_id: str | None = None
-        self._seen: set[str] = set()  # runs that were shown here: none comes back by itself over what the form says
-        self.question = QuestionForm(DEFAULT_PRESET, DEFAULT_MACHINE)
-        self.session = RunSession(self.store, self._hear)
+        self._seen: set[str] = set()  # shown runs: none replaces the form's content again by itself
+        self.form = QuestionForm(DEFAULT_PRESET, DEFAULT_MACHINE)
+        self.session = RunSession(self.store, self._receive)
         self.panels = Panels(self.store, self._cells)
         self.results, self.frozen = Results(), FrozenOutput(self.store)
         self.shown = TimelineView(self.store)
         self.report = ReportButton(self.store, lambda: self.run_id)
-        self.finder = ClusterWatcher(self._found, cluster)
-        self.source = SourceChoice(self.store, self.finder.cluster, self.finder.ranks, lambda: self.question.wait_s)
-        self.loading = RowLoader(self.question, self.shown)
-        self.calibrating = CalibrationNotice(self.finder.cluster, self.refresh)
+        self.watcher = ClusterWatcher(self._cluster_changed, cluster)
+        self.source = SourceChoice(self.store, self.watcher.cluster, self.watcher.ranks, lambda: self.form.wait_s)
+        self.loading = RowLoader(self.form, self.shown)
+        self.calibrating = CalibrationNotice(self.watcher.cluster, self.refresh)
         self.page = ExplorerPage(PageParts(
-            question=self.question, source=self.source, results=self.results, panels=self.panels, report=self.report,
+            form=self.form, source=self.source, results=self.results, panels=self.panels, report=self.report,
             shown=self.shown, calibrating=self.calibrating.view, loaded=self.loading.view,
         ))  # fmt: skip
-        self._workers: Workers | None = None  # those of the cluster; None while nobody answers
+        self._workers: Workers | None = None  # the workers of the cluster; None while none has answered
         self._plan: Forecast | None = None
         self._drawing = threading.RLock()
         """The kernel's thread and the session's both draw."""
         self._running = False
         self._restore(run)
-        self._operator, self._machine = self.question.asked.operator, self.question.machine.value
+        self._operator, self._machine = self.form.question.operator, self.form.machine.value
         """What progress and report are about; guess and pinned timeline are of this machine as well."""
         self._listen()
         self.refresh()
-        self.finder.start()
+        self.watcher.start()
 
     def _listen(self) -> None:
-        self.question.on_change(self._question_changed)
+        self.form.on_change(self._question_changed)
         self.source.on_change(self._source_changed)
         self.panels.on_cell(self._load_cell)
-        self.panels.on_problem(self.question.load_row)
+        self.panels.on_problem(self.form.load_row)
         self.page.run.on_click(lambda _: self.run())
         self.page.stop.on_click(lambda _: self.stop())
         self.page.pin.on_click(lambda _: self._pin())
         self.page.guess.observe(lambda _: self.shown.read_guess(), "value")
 
     def show(self) -> None:
-        """Into this cell's output: the explorer, and below it a place for the last run, frozen."""
+        """Shows the explorer in this cell's output, with a frozen copy of the last run below it."""
         self._catch_up()
         display(self.page.view)
         self.frozen.show(None if self._running else self.run_id)
 
     def close(self) -> None:
-        """Ends what goes on in the background, timers of charts too: nobody looks at this explorer any more."""
-        self.finder.close()
+        """Ends the background threads and the timers of charts, once this explorer is no longer shown."""
+        self.watcher.close()
         self.session.stop()
         self.frozen.close()
         self.calibrating.close()
         for chart in charts_in(self.page.view):
             chart.close()
 
-    # the question as it stands, redrawn on every change
+    # The current question, redrawn on every change.
 
     def _question_changed(self) -> None:
-        if self.question.machine.value != self._machine:
-            self._machine = self.question.machine.value
+        if self.form.machine.value != self._machine:
+            self._machine = self.form.machine.value
             self.shown.forget()
-        if self.question.asked.operator != self._operator:
-            self._operator = self.question.asked.operator
+        if self.form.question.operator != self._operator:
+            self._operator = self.form.question.operator
             self.shown.forget()
             if not self._running and not self.loading.busy:
                 self.results.forget()
@@ -201,49 +198,49 @@ class Explorer:
         self.refresh()
 
     def refresh(self) -> None:
-        """What is known about the form as it stands: simulated, and measured if this run has it."""
+        """Redraws the estimate and the newest measurement of the form's current schedule."""
         with self._drawing:
-            self._ask_judge()
+            self._update_availability()
             try:
                 self.shown.estimate = self._predicted()
-                self.panels.same_problem = same_problem(self.question.asked)
+                self.panels.same_problem = same_problem(self.form.question)
                 self._plan = self._planned()
             except Refusal as refusal:
                 self.shown.estimate = self.shown.row = self._plan = None
-                self.page.plan.value = refusal_html(str(refusal)) if not self.question.refusal.value else ""
+                self.page.plan.value = refusal_html(str(refusal)) if not self.form.refusal.value else ""
             else:
                 self.page.plan.value = note_html(str(self._plan)) if self._plan else ""
             if self.source.value == REPLAY:
-                self.page.plan.value = self._replay_words()
+                self.page.plan.value = self._replay_text()
             self._warn()
             self._allow_run()
             self.shown.awaited = {MEASURE: "measured", REPLAY: "recorded"}.get(self.source.value)
             self._show_measured()
-            self.shown.draw()  # before the landscape: the timeline is what somebody looks at who moves a slider
+            self.shown.draw()  # before the landscape: who moves a slider watches the timeline
             if self.shown.estimate is not None:
                 self._offer_landscape()
 
-    def _ask_judge(self) -> None:
-        """What can be answered follows from source and cluster."""
-        self.question.ask(Availability(self.source.value == MEASURE, self._workers))
+    def _update_availability(self) -> None:
+        """Updates which questions source and cluster can answer."""
+        self.form.set_availability(Availability(self.source.value == MEASURE, self._workers))
 
     def _predicted(self) -> Estimate:
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         trial = question.trial(machine)
-        ranks = self.finder.ranks(trial.world, trial.backend, trial.across)
+        ranks = self.watcher.ranks(trial.world, trial.backend, trial.across)
         linked = known_link(trial.fabric, trial.problem, machine, self.store, ranks.hardware if ranks else None)
         return predict(replace(trial, fabric=linked), machine)
 
     def _planned(self) -> Forecast | None:
-        """None: a recording decides itself what there is to play."""
+        """The forecast of what Run would do; None for a replay, whose recording decides that."""
         if self.source.value == REPLAY or self.shown.estimate is None:
             return None
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         measured, across = self.source.value == MEASURE, question.link().across
         return forecast(question.experiment(machine), machine, self.store, measured=measured, most=COUNTED_MOST,
-                        ranks=lambda world, backend: self.finder.ranks(world, backend, across))  # fmt: skip
+                        ranks=lambda world, backend: self.watcher.ranks(world, backend, across))  # fmt: skip
 
-    def _replay_words(self) -> str:
+    def _replay_text(self) -> str:
         if (refused := self._replay_refusal()) is not None:
             return refusal_html(refused)
         return note_html(
@@ -251,18 +248,18 @@ class Explorer:
         )
 
     def _replay_refusal(self) -> str | None:
-        return self.source.refusal(self.question.asked, self.question.machine_value)
+        return self.source.refusal(self.form.question, self.form.machine_value)
 
     def _offer_landscape(self) -> None:
-        axes = self.question.asked.axes(self.question.machine_value)
+        axes = self.form.question.axes(self.form.machine_value)
         self.panels.landscape.offer({axis.name: len(axis.values) for axis in axes})
-        self.panels.step.offer(str(self.question.problem.preset.value))
+        self.panels.step.offer(str(self.form.problem.preset.value))
 
     def _cells(self, x: str, y: str) -> Sequence[Row]:
-        """Estimates of the question with axes *x* and *y* taking every value."""
+        """Estimates of the question with every value of axes *x* and *y*."""
         if self.shown.estimate is None:
             return []
-        return cells(self.question.asked, self.question.machine_value, self.shown.estimate.trial.fabric, x, y)
+        return cells(self.form.question, self.form.machine_value, self.shown.estimate.trial.fabric, x, y)
 
     def _is_shown(self, row: Row) -> bool:
         """Whether *row* is of the schedule that the form shows."""
@@ -270,31 +267,31 @@ class Explorer:
         return of_schedule and row["part"] == "whole" and self.panels.same_problem(row)
 
     def _show_measured(self) -> None:
-        """The newest time of the schedule that the form shows, if this run has one."""
+        """Updates the newest time of the form's schedule, if this run has one."""
         trial = None if self.shown.estimate is None else self.shown.estimate.trial
         newest = None if trial is None else self.panels.timed(trial.problem, trial.schedule)
         self.shown.row = newest if newest is not None and self.panels.same_problem(newest) else None
-        self.shown.freeze(lambda estimated: predict(estimated, self.question.machine_value))
+        self.shown.freeze(lambda estimated: predict(estimated, self.form.machine_value))
         self.panels.choose(None if self.shown.row is None else self.shown.row["key"])
 
     def _pin(self) -> None:
         with self._drawing:
-            self.shown.keep()
+            self.shown.toggle_pin()
 
     def _warn(self) -> None:
-        """What to know before measuring."""
-        measured = self.source.value == MEASURE and self.question.machine_value.backend == "cpu"
-        words = crowded(self.question.asked.world, usable_cores()) if measured else None
-        self.page.banner.value = warning_html(words) if words else ""
+        """Shows warnings about measuring, and ignored files."""
+        measured = self.source.value == MEASURE and self.form.machine_value.backend == "cpu"
+        warning = crowded(self.form.question.world, usable_cores()) if measured else None
+        self.page.banner.value = warning_html(warning) if warning else ""
         self.page.left_out.value = left_out_html(resources.sentences())
 
-    def _found(self, workers: Workers | None, sentence: str) -> None:
-        """News of the cluster; called by the finder's thread."""
-        begin_with(self.question, workers, self.finder.cluster)
+    def _cluster_changed(self, workers: Workers | None, message: str) -> None:
+        """Takes a new state of the cluster; called by the watcher's thread."""
+        begin_with(self.form, workers, self.watcher.cluster)
         self._workers = workers
-        self.page.status.value = warning_html(sentence) if workers is None else note_html(sentence)
+        self.page.status.value = warning_html(message) if workers is None else note_html(message)
         with self._drawing:
-            self.refresh()  # other ranks may be asked for, and other trials be known
+            self.refresh()  # other ranks may be chosen, and other trials known
 
     def _source_changed(self) -> None:
         self.page.message.value = ""
@@ -303,7 +300,7 @@ class Explorer:
         self.refresh()
 
     def _load_recorded(self) -> None:
-        """The form shows what the recording is about."""
+        """Sets the form to the recording's fastest schedule."""
         try:
             recorded = self.source.recorded()
         except ValueError as unreadable:
@@ -312,29 +309,29 @@ class Explorer:
         played = [entry.measurement for entry in FromRecordings(recorded).entries]
         if whole := [measured for measured in played if measured.trial.part == "whole"]:
             rows = [row_of(measured) for measured in whole]
-            self.question.load_row(comparison.fastest(of_first(rows)) or rows[0])
+            self.form.load_row(comparison.fastest(of_first(rows)) or rows[0])
 
-    # running
+    # A run.
 
     def run(self) -> None:
-        """Asks for what the form says. Returns at once; while a run goes on, a second press asks for nothing."""
+        """Starts a run of the form's question, and returns at once; does nothing while a run goes on."""
         if self._running:
             return
         try:
-            sitting = self.source.sitting(self.question.asked, self.question.machine_value)
+            stored_run = self.source.run_for(self.form.question, self.form.machine_value)
         except ValueError as refused:
             self.page.message.value = refusal_html(str(refused))
             return
         self.page.message.value = ""
         with self._drawing:
-            self._begin(sitting)
-        self.session.start(sitting)
+            self._begin(stored_run)
+        self.session.start(stored_run)
 
-    def _begin(self, sitting: StoredRun) -> None:
-        self.run_id, self.shown.row = sitting.run, None
-        self._seen.add(sitting.run)
+    def _begin(self, stored_run: StoredRun) -> None:
+        self.run_id, self.shown.row = stored_run.run, None
+        self._seen.add(stored_run.run)
         self.report.forget()
-        question, machine = self.question.asked, self.question.machine_value
+        question, machine = self.form.question, self.form.machine_value
         swept = {} if self.source.value == REPLAY and self.source.whole.value else question.swept_values(machine)
         guess_s, estimate = self.shown.guess_s(), self.shown.estimate
         self.panels.begin(
@@ -355,27 +352,27 @@ class Explorer:
         self.shown.draw()
 
     def _context(self, estimate: Estimate) -> str:
-        """What a chart says of all trials of a run."""
-        known = row_of(estimate, None, self.question.machine_value)
+        """The subtitle of charts of a run's trials."""
+        known = row_of(estimate, None, self.form.machine_value)
         return context([{**known, "source": self.shown.awaited or "estimated"}])
 
     def _allow_run(self) -> None:
-        """Run waits until it would be accepted; why it is not stands beside it."""
+        """Enables Run if the question would be accepted; the reason is shown next to it."""
         if self.source.value == REPLAY:
             accepted = self._replay_refusal() is None
         else:
-            unheard = self.source.value == MEASURE and self._workers is None
-            accepted = self.shown.estimate is not None and not self.question.refusal.value and not unheard
+            no_cluster = self.source.value == MEASURE and self._workers is None
+            accepted = self.shown.estimate is not None and not self.form.refusal.value and not no_cluster
         self.page.run.disabled = self._running or not accepted
         self.page.stop.disabled = not self._running
 
     def stop(self) -> None:
-        """Ends the run within two seconds; what was measured stays."""
+        """Ends the run within two seconds; its measurements stay."""
         self.page.stop.disabled = True
         self.session.stop()
 
-    def _hear(self, news: RunNews) -> None:
-        """What came back since the last tick; called by the session's thread, which logs what cannot be drawn."""
+    def _receive(self, news: RunNews) -> None:
+        """Draws news of the run; called by the session's thread, which logs errors of drawing."""
         try:
             self._draw_news(news)
         finally:
@@ -387,8 +384,8 @@ class Explorer:
             self.panels.add(news)
             self.results.add(news)
             if any(self._is_shown(row) for row in news.rows if row["source"] in TIMED and row["time_s"] is not None):
-                # the link is known now, and the simulated timeline is of the same one
-                with suppress(Refusal):  # the form has become illegal meanwhile: who changed it waits to say so
+                # the link is known now: the simulated timeline has to be of the same one
+                with suppress(Refusal):  # the form has become illegal meanwhile; its own thread reports that
                     self.shown.estimate = self._predicted()
                 self._show_measured()
                 self.shown.draw()
@@ -402,21 +399,21 @@ class Explorer:
         elif failed:
             more = f" ({len(failed)} failed; the table below has all)" if len(failed) > 1 else ""
             self.page.message.value = refusal_html(f"{failed[0]['message']}{more}")
-        self._allow_run()  # whatever cannot be drawn below
+        self._allow_run()  # even if drawing fails below
         self.frozen.freeze_soon(news.run)
         self.refresh()
 
     def _load_cell(self, click: Click) -> None:
-        """A mark was clicked: what it is about becomes the form's question."""
+        """Sets the form to the schedule of the clicked mark."""
         row = self.panels.row_of(click)
         if row is not None:
             self.loading.take(row)
 
-    # what was before
+    # Runs of before.
 
     def _catch_up(self) -> None:
-        """Another process may have made a run since: the last one is shown, unless one goes on here."""
-        if self._first != LAST or self._running:
+        """Shows the last run, which another process may have made, unless a run goes on here."""
+        if self._first_run != LAST or self._running:
             return
         try:
             newest = self.store.run(LAST)["id"]
@@ -428,7 +425,7 @@ class Explorer:
                 self.refresh()
 
     def _restore(self, run: str) -> None:
-        """Shows a run of the store; without one there is nothing to restore."""
+        """Shows a run of the store, if it exists."""
         try:
             stored = self.store.run(run)
         except ValueError as unknown:
@@ -439,7 +436,7 @@ class Explorer:
         whole = [row for row in rows if row["part"] == "whole"]
         best = comparison.fastest(of_first(whole))
         if best is not None:
-            self.question.load_row(best)
+            self.form.load_row(best)
         self.run_id = stored["id"]
         self._seen.add(stored["id"])
         self.panels.show(stored["id"], rows, context(whole))
@@ -448,41 +445,41 @@ class Explorer:
         self.calibrating.show(rows)
 
 
-# The explorers of this kernel: the same words show the same one, with all that goes on in it.
+# The explorers of this kernel: the same arguments show the same explorer, with its run.
 
 _explorers: dict[tuple[str, Path | None, str | None], Explorer] = {}
-"""Of this kernel, by what they were asked for."""
+"""The explorers of this kernel, by the arguments of `explorer_of`."""
 
 
 def explorer(
     run: str = LAST, *, store: str | Path | None = None, cluster: str | None = None, wait_s: float | None = None
 ) -> None:
-    """The explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
+    """Shows the explorer in this cell. *run* is the run to show first: an id, the beginning of one, or `last`.
 
-    *store* is a file of runs other than this person's own; *cluster* is a scheduler's address other than the lab's.
-    *wait_s* is how long a run waits for ranks, in seconds, before it gives up: a choice under Advanced, which may be
-    changed there. ValueError where it is less than a second.
-    The same words show the same explorer again, with all that goes on in it; a restarted kernel begins afresh.
+    *store* is another file of runs than this person's default; *cluster* is another scheduler's address than the lab's.
+    *wait_s* is how long a run waits for ranks, in seconds, before it gives up; it can be changed under Advanced.
+    ValueError if it is less than a second.
+    The same arguments show the same explorer again, with its run, until the kernel is restarted.
     """
-    made = explorer_of(run, None if store is None else Path(store), cluster)
+    shown = explorer_of(run, None if store is None else Path(store), cluster)
     if wait_s is not None:
-        made.question.wait_at_most(wait_s)
-    made.show()
+        shown.form.wait_at_most(wait_s)
+    shown.show()
 
 
 def prepare() -> None:
-    """What `explorer()` will show is made before its page is there; the lab has its kernel do so."""
+    """Makes the explorer before its page is open; the lab's kernel does so."""
     explorer_of().frozen.can_wait = True
 
 
 def explorer_of(run: str = LAST, store: Path | None = None, cluster: str | None = None) -> Explorer:
-    """This kernel's one explorer for these words: a page that is loaded anew joins it instead of beginning another."""
-    words = run, store and store.resolve(), cluster
-    for closed in [other for other, made in _explorers.items() if made.page.view.comm is None]:
-        _explorers.pop(closed).close()  # somebody closed all widgets
-    if words not in _explorers:
+    """This kernel's one explorer for these arguments, which a reloaded page joins."""
+    key = run, store and store.resolve(), cluster
+    for closed in [other for other, shown in _explorers.items() if shown.page.view.comm is None]:
+        _explorers.pop(closed).close()  # all widgets were closed
+    if key not in _explorers:
         theme.enable()
         for older in list(_explorers.values())[: 1 - LOOKING_MOST]:
-            older.finder.close()
-        _explorers[words] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
-    return _explorers[words]
+            older.watcher.close()
+        _explorers[key] = Explorer(run=run, store=None if store is None else Store(store), cluster=cluster)
+    return _explorers[key]
