@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.backends.triton import collectives, pieces, recipes, timeline
+from kernels.backends.triton import pieces, recipes, timeline
 from kernels.backends.triton.collectives import ConcurrentMode, layout, put_kernel
 from kernels.backends.triton.kernels.sync import WORDS
 from kernels.backends.triton.memory import Context, problem_bytes, shared_bytes
@@ -207,7 +207,7 @@ def test_a_watched_call_has_stamps_of_every_problem_aligned_as_they_were_compile
     context = context_of(one)
     stamped: list[list[Any]] = []
     monkeypatch.setattr(concurrent.fused, "launches", lambda made: stamped.append(made) or [lambda: None] * 2)
-    monkeypatch.setattr(collectives, "direct", lambda *_: lambda: None)
+    monkeypatch.setattr("kernels.backends.triton.schemes.sequential.direct", lambda *_: lambda: None)
     timed = concurrent.calls(context, [unwritten(one.problem)] * (2 * COUNT), "whole", None)
     stamped.clear()
     watched = concurrent.watched(context, timed)
